@@ -6,7 +6,6 @@ checking, timing and the context manager live here.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
-from engine.calls import Calls
+from engine.border import compute, compute_shards, each, name_of, settle
+from engine.calls import Calls, follow_forks
 from engine.card_sizes import per_spa
-from engine.dims import Places, call_sizes, check_dims, shown_shape
+from engine.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.errors import (
     ConfigError,
     DataError,
@@ -42,7 +42,6 @@ from engine.signature import (
     input_order,
 )
 from engine.spec import ALL_DTYPES, DTYPES, PASS_PATH, EngineSpec, engine_nums
-from engine.text import shape_text
 from engine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -90,6 +89,14 @@ class Engine(ABC):
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     """Precisions this target takes."""
     simulated: ClassVar[bool] = False
+    outputs_owned: ClassVar[bool] = False
+    """Promise of ``infer``: what it returned is never written to again. Without it all outputs are copied."""
+    inputs_untouched: ClassVar[bool] = False
+    """Promise: ``infer`` neither writes to its inputs nor reads them once it has returned. Else it gets copies."""
+    concurrent_calls: ClassVar[bool] = False
+    """Promise: any number of threads may be in ``infer`` at once; else at most ``streams`` are."""
+    _foreign: ClassVar[bool]
+    _alone: ClassVar[bool] = False
     session: Any = None
     """The ONNX Runtime session of target ``onnx``, for scripts that ask it for names and shapes."""
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
@@ -114,6 +121,8 @@ class Engine(ABC):
         """Calls that :meth:`run_async` computes side by side; a backend that can sets what its spec asks for."""
         self.timeline = Timeline()
         self._running = Calls(type(self).__name__)
+        self._target = ""  # the name it was opened by, for errors
+        follow_forks(self)
         self._warned: set[str] = set()
         self.batching: BatchAxes | None = None
         """What the graph says of the batch, where it was asked."""
@@ -124,6 +133,10 @@ class Engine(ABC):
         """Why samples depend on one another, or why that is not known."""
         self.agreement: Agreement | None = None
         """How near calibrated int8 is to float32; :func:`engine.open_engine` sees to it for engines that do not."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        settle(cls)
 
     @classmethod
     def opened(cls, spec: EngineSpec) -> Engine:
@@ -238,12 +251,13 @@ class Engine(ABC):
         if not self._asked:
             self.learn_batching()
             return self.infer(self._checked(inputs))  # another dimension may be the batch than was guessed
+        run = each(self, run)
         if self.independent is None and size > 1 and tells(inputs, self.inputs):
             self.why_dependent = compare_with_changed(run, inputs, self.inputs, self.outputs, size)
             self.independent = not self.why_dependent
         if self.independent is False:
             self._refuse_pieces(batch_of(inputs, self.inputs), size)
-        return run_sharded(run, inputs, self.inputs, self.outputs, size)
+        return run_sharded(run, inputs, self.inputs, self.outputs, size, owned=True)
 
     def _refuse_pieces(self, total: int, size: int) -> NoReturn:
         if self.static_batch is None:
@@ -272,6 +286,12 @@ class Engine(ABC):
     def released(self) -> bool:
         """Whether :meth:`release` was called."""
         return self._running.released
+
+    @property
+    def under_way(self) -> tuple[str, float] | None:
+        """What messages call this engine, and when its oldest call began (``perf_counter``); ``None``: it has none."""
+        since = self._running.oldest
+        return None if since is None else (name_of(self), since)
 
     def release(self) -> None:
         """Free the engine's resources, after the calls under way; a second call does nothing.
@@ -303,9 +323,7 @@ class Engine(ABC):
         """
         with self._running:
             arrays = self._checked([inputs] if isinstance(inputs, np.ndarray) else as_list(inputs))
-            start = time.perf_counter()
-            results = self.infer(arrays)
-            end = time.perf_counter()
+            results, start, end = compute(self, arrays)
         self.run_time = end - start
         self.timeline.add("engine", start, end, batch_of(arrays, self.inputs))
         return results[0] if len(results) == 1 else results
@@ -333,9 +351,7 @@ class Engine(ABC):
             raise InputError("call_shards() got no shards; pass a list of shards, each a list of one array per input")
         with self._running:
             checked = [self._checked_shard(i, shard) for i, shard in enumerate(shards)]
-            start = time.perf_counter()
-            results = self.infer_shards(checked)
-            end = time.perf_counter()
+            results, start, end = compute_shards(self, checked)
         self.run_time = end - start
         self.timeline.add("engine", start, end, sum(batch_of(shard, self.inputs) for shard in checked))
         return results
@@ -348,7 +364,8 @@ class Engine(ABC):
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
         """Run already checked shards, here one after another; a card runs them side by side."""
-        return [self.infer(shard) for shard in shards]
+        infer = each(self, self.infer)
+        return [infer(shard) for shard in shards]
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
         """Queue a call and return at once; calls start in the order they were queued, each as in :meth:`__call__`.
@@ -432,14 +449,4 @@ class Engine(ABC):
             raise InputError(
                 f"input {spec.name!r} has {array.shape[spec.batch_axis]} samples, the inputs before it have {batch}"
             )
-        return self._refuse_shape(array, spec)
-
-    def _refuse_shape(self, array: Array, spec: TensorSpec) -> NoReturn:
-        want, got = shown_shape(spec), shape_text(array.shape)
-        if 0 in array.shape:
-            raise InputError(
-                f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
-            )
-        raise InputError(
-            f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
-        )
+        raise wrong_shape(array, spec)

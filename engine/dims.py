@@ -125,5 +125,17 @@ def shown_shape(tensor: TensorSpec) -> str:
     return shape_text(shown)
 
 
+def wrong_shape(array: Array, spec: TensorSpec) -> InputError:
+    """Return the error of an array that does not fit an input."""
+    want, got = shown_shape(spec), shape_text(array.shape)
+    if 0 in array.shape:
+        return InputError(
+            f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
+        )
+    return InputError(
+        f"input {spec.name!r} has shape {got}, the model takes {want}; check the preprocessing or input_size"
+    )
+
+
 def _listed(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))

@@ -18,8 +18,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
-from engine.text import did_you_mean, reason_of, typed_reason
+from engine.border import is_set_up, opening_failure, reason
+from engine.text import did_you_mean, typed_reason
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.interrupts import of_user
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -143,9 +145,11 @@ def _third_party(point: EntryPoint) -> type[Engine]:
     package = point.dist.name if point.dist else point.value
     try:
         found: Any = point.load()
-    except Exception as error:  # a vendor's import may fail in any way: a missing library, a driver, a syntax error
+    except BaseException as error:  # a vendor's import may fail in any way, and may end the program too
+        if isinstance(error, KeyboardInterrupt) and of_user():
+            raise
         raise TargetError(
-            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason_of(error)}"
+            f"target {point.name!r} is registered by {package} ({point.value}) but cannot be loaded: {reason(error)}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise TargetError(
@@ -185,19 +189,10 @@ def _unforeseen(spec: EngineSpec, target: str, error: Exception) -> ModelError:
     )
 
 
-def open_engine(target: str, spec: EngineSpec) -> Engine:
-    """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
-
-    Whatever else goes wrong while a built-in target opens a model is the model's: it holds what nobody foresaw. That
-    becomes one ``ModelError`` too, with ONNX Runtime's own words where it refuses the file as well.
-
-    Raises:
-        TargetError: the target is unknown or its packages are missing.
-        ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
-    """
-    opened = engine_class(target).opened
+def _own(target: str, spec: EngineSpec) -> Engine:
+    """Open a model on one of the zoo's own engines."""
     try:
-        engine = opened(spec)
+        return engine_class(target).opened(spec)
     except ModelError as error:
         if type(error) is not ModelError or str(spec.ckpt) in "".join(map(str, error.args)):
             raise
@@ -210,9 +205,46 @@ def open_engine(target: str, spec: EngineSpec) -> Engine:
             "the model for smaller inputs"
         ) from error
     except Exception as error:
-        if provider(target) != "built-in":
-            raise
         raise _unforeseen(spec, target, error) from error
+
+
+def _foreign(target: str, spec: EngineSpec) -> Engine:
+    """Open a model on an engine of somebody else's, which may fail in any way.
+
+    Raises:
+        TargetError: what it gives is not an engine that can be called.
+        TecoInferError: whatever it raised.
+    """
+    who = f"target {target!r} ({provider(target)})"
+    try:
+        engine = engine_class(target).opened(spec)
+    except BaseException as error:
+        found = opening_failure(error, who, str(spec.ckpt))
+        if found is error:
+            raise
+        raise found from error
+    if not isinstance(engine, Engine) or not is_set_up(engine):
+        lacks = "does not call Engine.__init__() and bind() in its constructor"
+        what = lacks if isinstance(engine, Engine) else f"opens a {type(engine).__name__}, not an engine.Engine"
+        raise TargetError(f"{spec.ckpt}: {who} {what}; report it to whoever wrote it")
+    return engine
+
+
+def open_engine(target: str, spec: EngineSpec) -> Engine:
+    """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
+
+    Whatever else goes wrong while a built-in target opens a model is the model's: it holds what nobody foresaw. That
+    becomes one ``ModelError`` too, with ONNX Runtime's own words where it refuses the file as well. Whatever an engine
+    of somebody else's raises becomes an ``EngineError``, unless it is one of the zoo's errors.
+
+    Raises:
+        TargetError: the target is unknown or its packages are missing.
+        ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
+        EngineError: an engine of somebody else's failed.
+    """
+    foreign = getattr(engine_class(target), "_foreign", True)
+    engine = _foreign(target, spec) if foreign else _own(target, spec)
+    engine._target = target
     if engine.dtype == "int8":
         from engine.int8 import measured
 

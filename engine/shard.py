@@ -84,6 +84,7 @@ def run_sharded(
     outputs: Sequence[TensorSpec],
     size: int,
     mapper: MapShards | None = None,
+    owned: bool = False,
 ) -> list[Array]:
     """Run a call of any batch on an instance of fixed batch ``size``.
 
@@ -94,18 +95,27 @@ def run_sharded(
         outputs: the graph's outputs; one without a ``batch_axis`` is returned once.
         size: samples of one shard.
         mapper: runs all shards at once, such as side by side; ``None`` runs one after another.
+        owned: whether what ``run`` and ``mapper`` return lasts: it is not a buffer that the next shard overwrites.
+            Without it all results are copied.
     """
+    take = list if owned else _copied
     axes = [spec.batch_axis for spec in specs]
     if all(axis is None for axis in axes):
         return run(inputs)
     total = batch_of(inputs, specs)
     shards = split(inputs, axes, total, size)
-    results = list(mapper(shards)) if mapper else [run(shard) for shard in shards]
+    results = [take(result) for result in (mapper(shards) if mapper else map(run, shards))]
     if len(shards) == 1 and total < size and not _all_batched(results[0], outputs, size):
         # An output without a batch dimension may depend on the padding, and a single shard has nothing to disagree
         # with: another filling shows whether it does.
-        results.append(run([_other_fill(array, axis, total) for array, axis in zip(shards[0], axes, strict=True)]))
+        results.append(
+            take(run([_other_fill(array, axis, total) for array, axis in zip(shards[0], axes, strict=True)]))
+        )
     return gather(results, outputs, total, size)
+
+
+def _copied(arrays: Sequence[Array]) -> list[Array]:
+    return [array.copy() for array in arrays]
 
 
 def _all_batched(results: Sequence[Array], outputs: Sequence[TensorSpec], size: int) -> bool:

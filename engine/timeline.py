@@ -40,6 +40,10 @@ class Timeline:
             self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
             self.spans.append(Span(stage, start, end, samples, lane))
 
+    def forked(self) -> None:
+        """Take a lock of its own in the child of a fork: another thread of the parent may hold the one there was."""
+        self._lock = threading.Lock()
+
     def gain(self, what: str, amount: float) -> None:
         """Count something that went by, such as seconds of sound or tokens."""
         with self._lock:

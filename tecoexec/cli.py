@@ -17,6 +17,7 @@ from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
+from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.report import write_json
 from utils.places import check_given, check_outputs
 
@@ -120,9 +121,15 @@ def execute(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     request = request_of(args)
     if args.plot is not None:
-        from tecoexec.plot import plot_run, require_matplotlib
+        from tecoexec.plot import require_matplotlib
 
         require_matplotlib()  # before the run rather than after it
+    with ending_soon():
+        return _executed(args, request)
+
+
+def _executed(args: argparse.Namespace, request: Request) -> int:
+    """Open the engine, measure, print, and write the files."""
     engine, shapes = open_request(request)
     with engine:
         if args.exportProfile is not None:
@@ -140,6 +147,8 @@ def execute(argv: Sequence[str] | None = None) -> int:
         if args.trace is not None:
             exports.write_trace(args.trace, engine)
         if args.plot is not None:
+            from tecoexec.plot import plot_run
+
             plot_run(args.plot, measured, f"{request.model.name}, batch {shapes.batch}, target {request.target}")
     return 0
 

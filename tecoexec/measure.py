@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from engine import Array, Engine
+from utils.stuck import watching
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -89,6 +90,13 @@ def measure(
     Raises:
         EngineError: the engine failed.
     """
+    with watching({"model": engine}, lambda: f"{warm_up} calls to warm up, then {iterations}"):
+        return _measured(engine, inputs, batch, iterations, warm_up, run_sync)
+
+
+def _measured(
+    engine: Engine, inputs: list[Array], batch: int, iterations: int, warm_up: int, run_sync: bool
+) -> Measurement:
     for _ in range(warm_up):
         engine(inputs)  # waited for, so the timed calls find an idle device
     if engine.simulated:

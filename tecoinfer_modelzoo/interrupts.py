@@ -69,6 +69,19 @@ def came() -> bool:
     return bool(_times)
 
 
+def of_user() -> bool:
+    """Say whether a ``KeyboardInterrupt`` that was raised in this thread may be the user's, and not its code's own.
+
+    Where a signal raises it in a way that leaves no trace, as in another program, it is taken for the user's.
+    """
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    return came() or handlers[0] not in (_first, signal.SIG_IGN) or handlers[1] is signal.default_int_handler
+
+
 def ended() -> None:
     """Let a Ctrl-C end this process at once from now on: all that is left to do is to leave."""
     _say[:] = [lambda: ""]

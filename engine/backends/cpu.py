@@ -50,6 +50,7 @@ class CpuEngine(Engine):
     """
 
     dtypes = (*DTYPES, "bfloat16", "int8")
+    outputs_owned = inputs_untouched = concurrent_calls = True
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)

@@ -60,6 +60,8 @@ class CudaEngine(Engine):
     ``ckpt`` that ends in ``.engine`` is loaded as it is.
     """
 
+    outputs_owned = inputs_untouched = concurrent_calls = True
+
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._close: Callable[[], None] | None = None

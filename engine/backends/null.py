@@ -14,6 +14,8 @@ from engine.signature import TensorSpec, batch_of, with_batch
 class NullEngine(Engine):
     """Answers every call with zeros of the shapes and dtypes the model would give; nothing is computed."""
 
+    outputs_owned = inputs_untouched = concurrent_calls = True
+
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         self._model = load_model(spec.ckpt)

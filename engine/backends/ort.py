@@ -311,6 +311,7 @@ class OnnxRuntimeEngine(Engine):
     """
 
     default_dtype = "float32"
+    outputs_owned = inputs_untouched = concurrent_calls = True
     graph = "file"
 
     def __init__(self, spec: EngineSpec) -> None:

@@ -47,6 +47,7 @@ class OpenVinoEngine(Engine):
     """
 
     dtypes = ("float32", "bfloat16")
+    outputs_owned = inputs_untouched = concurrent_calls = True
 
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)

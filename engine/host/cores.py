@@ -121,3 +121,8 @@ class Slots:
 def host_slots() -> Slots:
     """Return this process's slots, one per usable core."""
     return Slots(usable_cores())
+
+
+if hasattr(os, "register_at_fork"):
+    # Slots that other threads had taken are never given back in a child, which does not have these threads.
+    os.register_at_fork(after_in_child=host_slots.cache_clear)

@@ -72,6 +72,7 @@ class SdaaEngine(Engine):
 
     default_dtype = "float16"
     simulated = True
+    outputs_owned = inputs_untouched = concurrent_calls = True
     graph = "lowered"
 
     def __init__(self, spec: EngineSpec, faults: Sequence[Fault] | None = None, save_to: Path | None = None) -> None:
@@ -323,9 +324,8 @@ class SdaaEngine(Engine):
         else:
             plan = self._plan(PlanKey(self.shard_size, self._sizes(inputs)))
             on_card = partial(self._on_card, plan=plan)
-            results = run_sharded(
-                lambda shard: on_card([shard])[0], ordered, self._model_inputs, plan.outputs, self.shard_size, on_card
-            )
+            given = (ordered, self._model_inputs, plan.outputs, self.shard_size, on_card)
+            results = run_sharded(lambda shard: on_card([shard])[0], *given, owned=True)
         self._samples += batch_of(inputs, self.inputs)
         return results
 

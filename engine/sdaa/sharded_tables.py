@@ -57,6 +57,7 @@ class ShardedTables(Engine):
 
     default_dtype = "float16"
     simulated = True
+    outputs_owned = inputs_untouched = concurrent_calls = True
 
     def __init__(self, spec: EngineSpec, spas: Callable[[EngineSpec], Any]) -> None:
         super().__init__(spec)

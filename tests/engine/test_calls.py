@@ -22,6 +22,8 @@ PATIENCE = 60.0
 class Gate(Engine):
     """Begins calls, and ends them when it is told to."""
 
+    concurrent_calls = True
+
     def __init__(self) -> None:
         super().__init__(EngineSpec(ckpt=Path("m.onnx")))
         self.began, self.go = threading.Semaphore(0), threading.Event()

@@ -25,6 +25,7 @@ from utils.pipeline.console import (
     tell_engines,
     warn,
 )
+from utils.pipeline.interrupt import ending_soon, finishing
 from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
@@ -54,6 +55,11 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
     """
     opt = options(description, task, script, **defaults)
+    with ending_soon():
+        return _answered(task, opt)
+
+
+def _answered(task: Task, opt: Options) -> int:
     with opt.open(task) as engines:
         tell_engines(task, opt, engines)
         model, dataset = described(engines), opt.load_data(task)
@@ -181,7 +187,8 @@ class Session:
             self.finished = True
         finally:  # where the engine fails on the way, the answers so far are kept
             if opt.json is not None:
-                self._write(opt.json)
+                with finishing():
+                    self._write(opt.json)
         list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
         for line in int8_lines(int8_figures(self.engines)):
             print(line)

@@ -15,7 +15,11 @@ from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_rais
 _PATIENCE = 0.8
 """Seconds between Ctrl-C and the end of the process at the latest: whoever waits for a long call gives up then."""
 
+_GRACE = 10.0
+"""Seconds more that :func:`finishing` may take."""
+
 _told = threading.Event()
+_finishing = threading.Event()
 _how_far: list[Callable[[], str]] = []
 """Of what is under way, the innermost last."""
 
@@ -66,12 +70,25 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
+def finishing() -> Iterator[None]:
+    """Let what the ``with`` block writes be written before :func:`ending_soon` ends the process."""
+    _finishing.set()
+    try:
+        yield
+    finally:
+        _finishing.clear()
+
+
+@contextmanager
 def ending_soon() -> Iterator[None]:
     """End the process soon after a Ctrl-C inside the ``with`` block, also where the main thread cannot be interrupted.
 
     Python runs its handlers in the main thread, which may sit in a call of an engine for long. The interpreter's own
-    handler writes to a pipe at once, though, and a thread waits for that. To be used in the main thread.
+    handler writes to a pipe at once, though, and a thread waits for that. Outside the main thread it does nothing.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     threading.Thread(target=_end_soon, args=(reading,), name="interrupt", daemon=True).start()
@@ -88,6 +105,9 @@ def _end_soon(reading: int) -> None:
     while came := os.read(reading, 1):
         if came[0] == signal.SIGINT:
             time.sleep(_PATIENCE)
+            patience = time.monotonic() + _GRACE
+            while _finishing.is_set() and time.monotonic() < patience:
+                time.sleep(_PATIENCE / 20)
             os.write(2, untold().encode(errors="backslashreplace"))  # a stuck thread may hold the stream's lock
             os._exit(INTERRUPTED)
     os.close(reading)

@@ -24,6 +24,7 @@ from utils.pipeline.prepare import Failure, Preprocess, Ready, nothing_evaluated
 from utils.pipeline.step import Step, foreign
 from utils.pipeline.work import Infer, Inferred, Work
 from utils.progress import progress
+from utils.stuck import watching
 from utils.tasks.prepared import NoAnswer
 
 if TYPE_CHECKING:
@@ -124,7 +125,10 @@ def evaluate_work(
     _calibrate(work, batches)
     workers = 0 if total is not None and total - run.steps == 1 else workers  # threads would only cost their start
     run.start()
-    with telling(lambda: _so_far(run, total, journal)):
+    with (
+        telling(lambda: _so_far(run, total, journal)),
+        watching(work.engines, lambda: f"step {run.steps + 1}"),
+    ):
         _loop(rest, run, workers, None if total is None else total - run.steps)
     run.ended = time.perf_counter()
     run.timeline.add("wait", run.mark, run.ended)  # for the threads to end
@@ -354,8 +358,9 @@ def predict_work(
     failures += _rejected(batches)
     timeline = timeline or Timeline()
     _calibrate(work, batches)
-    mark = time.perf_counter()
-    with closing(prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)) as stages:
+    mark, step = time.perf_counter(), 0
+    stages = prepared(batches, work.front, timeline, workers, None, worker_mode, detailed=False)
+    with closing(stages), watching(work.engines, lambda: f"step {step}"):
         for step, ready in enumerate(stages, 1):
             failures += ready.failures
             if ready.arrays is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -41,8 +40,7 @@ def main(description: str | None, task: Task, **defaults: Any) -> int:
         The exit code.
     """
     opt = options(description, task, "valid", **defaults)
-    alone = threading.current_thread() is threading.main_thread() and opt.launcher == "none"
-    with ending_soon() if alone else nullcontext():
+    with ending_soon() if opt.launcher == "none" else nullcontext():
         return _run(task, opt)
 
 

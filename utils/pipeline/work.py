@@ -13,6 +13,7 @@ from engine import Array, Engine, Timeline
 from utils.pipeline.nan import Flaws
 from utils.pipeline.prepare import Front, Preprocess, TaskFront, as_front
 from utils.pipeline.returned import predictions
+from utils.stuck import watching
 from utils.tasks.base import Hinter, Options, Saver, Task
 from utils.tasks.model import Model
 
@@ -134,7 +135,7 @@ class Work:
             figures=task.figures,
             amounts=task.amounts,
             advice=lambda: _advice(task, options, engines),
-            set_up=lambda: state.of(called),
+            set_up=lambda: _set_up(state, called, engines),
             watch=watch,
         )
         work.counted = task.counted
@@ -272,6 +273,12 @@ class _State:
                     self._made = (engines, self._make(engines))
                 made = self._made
         return made[1]
+
+
+def _set_up(state: _State, called: Mapping[str, Any], engines: Mapping[str, Engine]) -> None:
+    """Make a task's state, for which it may call the engines."""
+    with watching(engines, lambda: "set-up"):
+        state.of(called)
 
 
 def _so_far(engine: Engine, stage: str) -> tuple[float, int, int]:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from engine import typed_reason
-from utils.tasks import stuck
+from utils import stuck
 from utils.tasks.stuck import Stuck
 
 

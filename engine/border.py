@@ -1,0 +1,301 @@
+"""Between the zoo and a backend's code: what it raises becomes one line, what it returns is checked and taken over.
+
+A backend that is not the zoo's own may fail in any way, and may reuse its buffers. What is said here of such engines
+costs the zoo's own nothing: they declare what they keep to (:data:`PROMISES`), and their outputs are not checked again.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+import numpy as np
+
+from engine.errors import EngineError, TecoInferError
+from engine.shard import Run
+from engine.signature import Array, TensorSpec, batch_of
+from engine.text import reason_of, shape_text, typed_reason
+from tecoinfer_modelzoo.interrupts import of_user
+
+PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
+"""What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""
+
+_REPORTS = ("describe", "device_report", "device_seconds", "calibrate", "cancel", "close")
+"""Methods beside these two whose errors become an :class:`EngineError` as well."""
+
+_MOST = 300
+"""Characters of a foreign error's text in ours."""
+
+_ORDER = "infer() returns a list of one numpy array per output, in the model's order"
+
+
+def settle(kind: Any) -> None:
+    """Complete a class that derives from ``Engine``: promises are about its own code, and its errors become ours.
+
+    A subclass with an ``infer`` of its own does not inherit what the class above it promises. The ``streams`` of an
+    engine of the zoo say nothing of such an ``infer`` either.
+    """
+    own = vars(kind)
+    kind._foreign = kind.__module__.partition(".")[0] != "engine"
+    if "infer" in own or "infer_shards" in own:
+        for promise in PROMISES:
+            if promise not in own:
+                setattr(kind, promise, False)
+        if kind._foreign:
+            kind._alone = any(not getattr(base, "_foreign", True) for base in kind.__mro__[1:])
+    if kind._foreign:
+        for name in _REPORTS:
+            if callable(method := own.get(name)):
+                setattr(kind, name, _guarded(method))
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return method(self, *args, **named)
+        except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
+            _raise(self, f"failed in {method.__name__}()", error)
+
+    return call
+
+
+def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float]:
+    """Let a backend compute one checked call.
+
+    Args:
+        engine: the backend. arrays: one per input.
+
+    Returns:
+        One array per output, the caller's own, and when the backend began and ended (``time.perf_counter``).
+
+    Raises:
+        EngineError: the backend failed, or returned something else.
+    """
+    if not engine._foreign:
+        start = time.perf_counter()
+        try:
+            results = engine.infer(arrays)
+        except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
+            _raise(engine, "failed", error)
+        return results, start, time.perf_counter()
+    with _turn(engine):
+        start = time.perf_counter()
+        results = _called(engine, "infer", given(engine, arrays))
+        end = time.perf_counter()
+        return Outputs(engine, arrays).taken(results), start, end
+
+
+def _turn(engine: Any) -> AbstractContextManager[None]:
+    """Wait until a backend may compute one more call, unless it takes any number of them at once."""
+    if engine.concurrent_calls:
+        return nullcontext()
+    turn: AbstractContextManager[None] = engine._running.computing(1 if engine._alone else engine.streams)
+    return turn
+
+
+def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Array]], float, float]:
+    """Let a backend compute checked shards, as :func:`compute` does one call.
+
+    Returns:
+        For each shard one array per output, and when the backend began and ended.
+
+    Raises:
+        EngineError: the backend failed, or returned something else.
+    """
+    if not engine._foreign:
+        start = time.perf_counter()
+        try:
+            results = engine.infer_shards(shards)
+        except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
+            _raise(engine, "failed", error)
+        return results, start, time.perf_counter()
+    with _turn(engine):
+        start = time.perf_counter()
+        results = _called(engine, "infer_shards", [given(engine, shard) for shard in shards])
+        end = time.perf_counter()
+        if not isinstance(results, (list, tuple)) or len(results) != len(shards):
+            raise wrong(engine, f"{_shown(results)} for {_counted(len(shards), 'shard')}")
+        taken = [Outputs(engine, *pair).taken(found) for *pair, found in zip(shards, results, strict=True)]
+        if not engine.outputs_owned:
+            _refuse_shared(engine, list(results))
+        return taken, start, end
+
+
+def each(engine: Any, run: Run) -> Run:
+    """Return a backend's ``run`` such that the results of one piece of a call outlast the next piece.
+
+    Args:
+        engine: the backend. run: computes as many samples as the backend takes at a time.
+    """
+    if not engine._foreign:
+        return run
+    return lambda arrays: Outputs(engine, arrays).taken(run(given(engine, arrays)))
+
+
+def given(engine: Any, arrays: list[Array]) -> list[Array]:
+    """Return the arrays that a backend gets: copies, unless it promises to leave its inputs as they are."""
+    return list(arrays) if engine.inputs_untouched else [array.copy() for array in arrays]
+
+
+def _called(engine: Any, method: str, arrays: Any) -> Any:
+    try:
+        return getattr(engine, method)(arrays)
+    except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
+        _raise(engine, "failed", error)
+
+
+def _raise(engine: Any, what: str, error: BaseException) -> NoReturn:
+    found = failure(engine, what, error)
+    if found is error:
+        raise error
+    raise found from error
+
+
+def failure(engine: Any, what: str, error: BaseException) -> BaseException:
+    """Return what to raise for an error of a backend's code: an :class:`EngineError` that names the engine.
+
+    Args:
+        engine: whose code it is. what: it did, such as ``failed``.
+    """
+    spec = getattr(engine, "spec", None)
+    return _named(error, name_of(engine), what, f"{spec.ckpt}: " if spec is not None else "", engine._foreign)
+
+
+def opening_failure(error: BaseException, who: str, ckpt: str) -> BaseException:
+    """Return what to raise for an error of a foreign engine that was to open a model, as :func:`failure` does."""
+    return _named(error, who, "cannot open it", f"{ckpt}: ", foreign=True)
+
+
+def _named(error: BaseException, who: str, what: str, where: str, foreign: bool) -> BaseException:
+    """Return an error that names the engine; of those that the zoo raises on purpose and of Ctrl-C the error itself."""
+    if isinstance(error, KeyboardInterrupt) and of_user():
+        return error
+    if not isinstance(error, TecoInferError) or not _is_readable(error):
+        return EngineError(f"{where}{who} {what}: {reason(error)}")
+    if foreign and who.partition(" (")[0] not in str(error):
+        error.args = (f"{who} {what}: {reason_of(error)}",)
+    return error
+
+
+def is_set_up(engine: Any) -> bool:
+    """Say whether the constructor of an engine did what every engine's must do: it can be called, and is bound."""
+    return hasattr(engine, "_running") and hasattr(engine, "timeline") and bool(engine.outputs)
+
+
+def _is_readable(error: TecoInferError) -> bool:
+    """Say whether an error, which may be of a class of somebody else's, has a text."""
+    try:
+        return isinstance(str(error), str)
+    except BaseException:  # noqa: BLE001 - of a foreign class, whatever it raises
+        return False
+
+
+def reason(error: BaseException) -> str:
+    """Return the type and text of a foreign error in one line, whatever its text does."""
+    try:
+        return typed_reason(error, _MOST)
+    except BaseException as other:  # noqa: BLE001 - the text of a foreign class, whatever it raises
+        return f"{type(error).__name__}, whose text raises {type(other).__name__}"
+
+
+def name_of(engine: Any) -> str:
+    """Return how messages name an engine: by its target where it was opened by one, else by its class."""
+    target = getattr(engine, "_target", "")
+    return f"target {target!r}" if target else type(engine).__name__
+
+
+class Outputs:
+    """Checks and takes over what a backend of somebody else's returns for one call.
+
+    Args:
+        engine: the backend. arrays: the call's, one per input.
+    """
+
+    def __init__(self, engine: Any, arrays: Sequence[Array]) -> None:
+        self._engine, self._samples = engine, batch_of(arrays, engine.inputs)
+        self._batch: int | str | None = None
+        """Fixed size or symbol of the batch; ``None``: the model has none, or one without a name."""
+        if engine.inputs and (axis := engine.inputs[engine.lead].batch_axis) is not None:
+            lead = engine.inputs[engine.lead]
+            self._batch = lead.shape[axis] or (lead.symbols[axis] if lead.symbols else None)
+
+    def taken(self, results: Any) -> list[Array]:
+        """Return the results as a list of plain arrays that are the caller's.
+
+        Raises:
+            EngineError: they are something else than the model's outputs.
+        """
+        outputs = self._engine.outputs
+        if not isinstance(results, (list, tuple)):
+            raise wrong(self._engine, f"{_shown(results)}, not a list")
+        if len(results) != len(outputs):
+            names = ", ".join(spec.name for spec in outputs)
+            counts = f"{_counted(len(results), 'array')} for {_counted(len(outputs), 'output')}"
+            raise wrong(self._engine, f"{counts} ({names})")
+        return [self._taken(value, spec) for value, spec in zip(results, outputs, strict=True)]
+
+    def _taken(self, value: Any, spec: TensorSpec) -> Array:
+        if isinstance(value, np.generic) and not spec.shape:
+            value = np.asarray(value)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+            raise wrong(self._engine, f"{_shown(value)} for output {spec.name!r}, not a numpy array")
+        kind = value.dtype.kind
+        if kind != spec.dtype.kind and not (spec.dtype.kind == "O" and kind in "UST"):
+            raise wrong(self._engine, f"dtype {value.dtype} for output {spec.name!r}, which is {spec.dtype}")
+        if len(value.shape) != len(spec.shape) or not all(
+            self._may_be(got, axis, spec) for axis, got in enumerate(value.shape)
+        ):
+            call = "" if self._batch is None else f" in a call of {_counted(self._samples, 'sample')}"
+            shapes = f"shape {shape_text(value.shape)} for output {spec.name!r}, which is {shape_text(spec.shape)}"
+            raise wrong(self._engine, f"{shapes}{call}")
+        if self._engine.outputs_owned and type(value) is np.ndarray and value.dtype.isnative:
+            return value
+        return np.array(value, value.dtype.newbyteorder("="), order="C", subok=False)
+
+    def _may_be(self, got: int, axis: int, spec: TensorSpec) -> bool:
+        """Say whether a dimension of an output has a size that the model allows."""
+        size = spec.shape[axis]
+        if axis == spec.batch_axis and self._batch is not None:
+            named = spec.symbols[axis] if size is None and spec.symbols else size
+            if named == self._batch:
+                return got == self._samples
+        return size is None or got == size
+
+
+def wrong(engine: Any, what: str) -> EngineError:
+    """Return the error of a backend that returned something else than the model's outputs."""
+    return EngineError(f"{engine.spec.ckpt}: {name_of(engine)} returned {what}; {_ORDER}")
+
+
+def _shown(value: Any) -> str:
+    """Return what a value is, in few words."""
+    return (
+        f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
+    )
+
+
+def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
+    """Refuse results of several shards that lie in the same memory: all but the last are overwritten.
+
+    Raises:
+        EngineError: two of them do.
+    """
+    for i, column in enumerate(zip(*shards, strict=True)):
+        for j, one in enumerate(column):
+            if any(_share(one, other) for other in column[:j]):
+                raise wrong(engine, f"the same memory for output {i} of several shards, each of which needs its own")
+
+
+def _share(one: Any, other: Any) -> bool:
+    try:
+        return np.shares_memory(one, other, max_work=1000)  # type: ignore[arg-type]  # any number is taken
+    except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell: not one buffer
+        return False
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,151 @@
+"""Engines of a third party that misbehave: one line and exit code 2, whatever they raise and return."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import DIGITS, ROOT
+from vendor_engines import HARMLESS, REFUSED
+from vendor_runs import Ran, environment, installed, run_all
+
+from engine import EngineSpec, TecoInferError, open_engine
+from engine.registry import _registered
+
+VALID = "example_valid.py"
+SOME = (
+    *("exit_zero", "own_base", "keyboard", "newline", "surrogate", "mute_zoo", "broken_pipe", "bare_array", "integers"),
+    *("rank", "masked", "NoInit", "OpenExits", "CloseExits", "OtherKind"),
+)
+"""Of all ways those that are run as scripts every time."""
+
+SCRIPTS = (VALID, "example_single_batch.py", "example_multi_batch.py")
+ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def words(script: str, target: str, *more: str) -> list[str]:
+    batch = ["--batch_size", "48"] if script != SCRIPTS[1] else []
+    return [str(DIGITS / script), "--target", target, *batch, *more]
+
+
+def check_refused(target: str, ran: Ran) -> None:
+    """Check that a run ended with one line that names the engine, and with nothing that could pass for a result."""
+    errors = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert ran.code == 2, (target, ran)
+    assert len(errors) == 1, (target, ran)
+    assert ran.stderr.splitlines()[-1] == errors[0], (target, ran)
+    assert target in errors[0], (target, ran)
+    assert "Traceback" not in ran.stderr
+    assert not ODD.search(ran.stderr), (target, ran)
+    assert len(errors[0]) <= 1300
+    assert "eval_metric 0.9999" not in ran.stdout.splitlines()
+
+
+def run_on_all(folder: Path, targets: Sequence[str], commands: Sequence[Sequence[str]]) -> list[Ran]:
+    return run_all(installed(folder, targets), commands)
+
+
+def test_a_failing_engine_is_one_line(tmp_path: Path) -> None:
+    ran = run_on_all(tmp_path, SOME, [words(VALID, target) for target in SOME])
+    for target, one in zip(SOME, ran, strict=True):
+        check_refused(target, one)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of the engine's own thread
+@pytest.mark.parametrize("target", REFUSED)
+def test_every_way_to_fail_is_an_error_of_the_engine(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_registered, target, REFUSED[target])
+    pictures = np.ones((4, 3, 32, 32), np.float32)
+    with pytest.raises(TecoInferError, match=target):  # noqa: PT012 - at one of these
+        engine = open_engine(target, EngineSpec(DIGITS / "digits_dyn.onnx"))
+        for _ in range(3):
+            engine.run_async(pictures).result()
+        engine.call_shards([[pictures]])
+        engine.describe()
+        engine.device_report()
+        engine.release()
+
+
+@pytest.mark.slow
+def test_every_way_to_fail_is_one_line(tmp_path: Path) -> None:
+    targets = list(REFUSED)
+    for target, ran in zip(targets, run_on_all(tmp_path, targets, [words(VALID, t) for t in targets]), strict=True):
+        check_refused(target, ran)
+        if target not in ("CloseRaises", "CloseExits"):
+            assert "eval_metric" not in ran.stdout
+
+
+def test_another_form_of_the_same_is_the_same(tmp_path: Path) -> None:
+    targets = [*HARMLESS, "one_buffer", "input_buffer"]
+    commands = [words(VALID, "onnx"), *(words(VALID, target) for target in targets)]
+    baseline, *others = run_on_all(tmp_path, targets, commands)
+    metric = baseline.stdout.splitlines()[-2]
+    assert metric.startswith("eval_metric 0.99")
+    for target, ran in zip(targets, others, strict=True):
+        assert (ran.code, ran.stdout.splitlines()[-2]) == (0, metric), (target, ran)
+        assert not ODD.search(ran.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS[1:])
+def test_every_way_to_fail_in_the_other_scripts(script: str, tmp_path: Path) -> None:
+    targets = [t for t in REFUSED if t not in ("batch", "short_batch", "no_elements", "ReportRaises")]
+    if script == SCRIPTS[1]:
+        targets = [target for target in targets if target not in ("ThirdCall", "OtherKind")]
+    ran = run_on_all(tmp_path, targets, [words(script, target) for target in targets])
+    for target, one in zip(targets, ran, strict=True):
+        check_refused(target, one)
+
+
+@pytest.mark.slow
+def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
+    model = str(DIGITS / "digits_dyn.onnx")
+    targets = [target for target in REFUSED if target != "ReportRaises"]
+    commands = [
+        ["tecoexec", "--onnx", model, "--target", target, "--input_shapes", "4*3*32*32", *queued]
+        for target in targets
+        for queued in ([], ["--runSync"])
+    ]
+    ran = run_on_all(tmp_path, targets, commands)
+    for place, target in enumerate(targets):
+        check_refused(target, ran[2 * place])
+        check_refused(target, ran[2 * place + 1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([VALID], marks=pytest.mark.slow),
+        pytest.param([SCRIPTS[1]]),
+        pytest.param([SCRIPTS[2]], marks=pytest.mark.slow),
+        pytest.param(["-m", "tecoexec", "--onnx", str(DIGITS / "digits_dyn.onnx"), "--input_shapes", "4*3*32*32"]),
+    ],
+    ids=["valid", "single", "multi", "tecoexec"],
+)
+def test_ctrl_c_ends_a_call_that_never_returns(command: list[str], tmp_path: Path) -> None:
+    folder = installed(tmp_path, ["Endless"])
+    words = command if command[0] == "-m" else [str(DIGITS / command[0])]
+    process = subprocess.Popen(
+        [sys.executable, *words, "--target", "Endless"],
+        cwd=ROOT,
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "began\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert [line.split()[0] for line in said.splitlines() if line != "began"] == ["interrupted"], said
