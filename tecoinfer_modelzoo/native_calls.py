@@ -20,11 +20,10 @@ _FORM = struct.Struct("dq")
 class NativeCalls:
     """Counts the calls under way, of any number of threads."""
 
-    __slots__ = ("_area", "_count", "_lock")
+    __slots__ = ("_count", "_shared")
 
     def __init__(self) -> None:
-        self._area: mmap | None = None
-        self._lock: Lock | None = None
+        self._shared: tuple[mmap, Lock] | None = None
         self._count = 0
 
     def share(self) -> None:
@@ -32,29 +31,27 @@ class NativeCalls:
         import mmap
         import threading
 
-        self._area, self._lock = mmap.mmap(-1, _FORM.size), threading.Lock()
+        self._shared = mmap.mmap(-1, _FORM.size), threading.Lock()
 
     def since(self) -> float | None:
-        """Return when the last call began or returned, in seconds of the monotonic clock; ``None``: none is under way."""
-        if self._area is None:
+        """Return when the last call began or returned, in seconds of the monotonic clock; ``None`` without any."""
+        if self._shared is None:
             return None
-        at, count = _FORM.unpack_from(self._area)
+        at, count = _FORM.unpack_from(self._shared[0])
         return float(at) if count > 0 else None
 
     def __enter__(self) -> None:
-        if self._area is not None:
-            self._add(1)
+        if self._shared is not None:
+            self._add(1, *self._shared)
 
     def __exit__(self, *_: object) -> None:
-        if self._area is not None:
-            self._add(-1)
+        if self._shared is not None:
+            self._add(-1, *self._shared)
 
-    def _add(self, change: int) -> None:
-        assert self._area is not None
-        assert self._lock is not None
-        with self._lock:
+    def _add(self, change: int, area: mmap, lock: Lock) -> None:
+        with lock:
             self._count += change
-            _FORM.pack_into(self._area, 0, time.monotonic(), self._count)
+            _FORM.pack_into(area, 0, time.monotonic(), self._count)
 
 
 native = NativeCalls()

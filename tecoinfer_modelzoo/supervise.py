@@ -74,7 +74,7 @@ def is_supervised() -> bool:
 
 
 def commit(code: int) -> None:
-    """Report that the work is complete, its results written, and how it ended: without it, exit codes 0 and 1 are errors.
+    """Report that the work is complete and its results are written: exit codes 0 and 1 without it are errors.
 
     Does nothing in a process that is not supervised.
 
@@ -189,9 +189,10 @@ class _Parent:
                     self._on(number)
             self._read_news(ready)
             self._reap()
+            if self.status is None:
+                self._look()
             if self.status is not None:
-                self._leave()
-            self._look()
+                self._leave(self.status)
 
     def _on(self, number: int) -> None:
         now = time.monotonic()
@@ -272,8 +273,6 @@ class _Parent:
             self.why = self._exceeded(now)
             if self.why:
                 self._kill()
-        if self.status is not None:
-            self._leave()
 
     def _exceeded(self, now: float) -> str:
         """Return the limit that the child exceeds, as the end of a line; "" for none."""
@@ -322,12 +321,11 @@ class _Parent:
             if pid == self.child:
                 self.status = status
 
-    def _leave(self) -> NoReturn:
+    def _leave(self, status: int) -> NoReturn:
         """End this process as the child ended."""
         while self.news >= 0 and select.select([self.news], [], [], 0)[0]:
             self._read_news([self.news])
-        assert self.status is not None
-        code = os.waitstatus_to_exitcode(self.status)
+        code = os.waitstatus_to_exitcode(status)
         if self.ending:
             self._kill()
             if code < 0:
