@@ -18,6 +18,7 @@ from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, ran
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
 from utils.pipeline.report import write_json
+from utils.pipeline.supervised import supervise_foreign
 from utils.places import check_given, check_outputs
 
 
@@ -123,6 +124,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
         from tecoexec.plot import plot_run, require_matplotlib
 
         require_matplotlib()  # before the run rather than after it
+    supervise_foreign(request.target, [request.model])
     engine, shapes = open_request(request)
     with engine:
         if args.exportProfile is not None:

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 FAILED = 2
 """Exit code of a command that could not do its work."""
 
-UNHEARD, HEARD = 1.0, 4.0
-"""Seconds from Ctrl-C to the end of a child that is in native code, and of one whose handler has run."""
+TOOLS, SCRIPTS = (1.0, 4.0), (2.0, 12.0)
+"""Seconds from Ctrl-C to the end of a child that is in native code, and of one whose handler has run.
+
+A script ends by itself in this time, and says how far it got, unless its engine holds the interpreter's lock.
+"""
 
 _FORWARDED = 0.3
 """Seconds after which a signal is passed on to a child that has not reported it: a terminal sends it to both."""
@@ -84,7 +87,9 @@ def commit(code: int) -> None:
     _report(_COMMIT + bytes([code & 255]))
 
 
-def supervised(name: str, limits: Limits, clean: Callable[[str], str] = str) -> None:
+def supervised(
+    name: str, limits: Limits, clean: Callable[[str], str] = str, patience: tuple[float, float] = TOOLS
+) -> None:
     """Return in a child process, and wait for it in this one, which then ends as the child did.
 
     Returns in this process, which then does the work itself, where it is not to be forked: in a program that imports
@@ -94,6 +99,7 @@ def supervised(name: str, limits: Limits, clean: Callable[[str], str] = str) -> 
         name: the command, which every line of the parent begins with.
         limits: of time and memory.
         clean: makes a text safe for a terminal.
+        patience: :data:`TOOLS` or :data:`SCRIPTS`.
     """
     if is_supervised() or not _can_fork():
         return
@@ -103,7 +109,7 @@ def supervised(name: str, limits: Limits, clean: Callable[[str], str] = str) -> 
     native.share()
     reading, writing = os.pipe()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    parent = os.getpid()
+    above = os.getpid()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_ENDS_BY, signal.SIGTSTP))
     try:
         child = os.fork()
@@ -114,9 +120,11 @@ def supervised(name: str, limits: Limits, clean: Callable[[str], str] = str) -> 
         return
     if child:
         os.close(writing)
-        _Parent(child, reading, name, limits, clean).wait()
+        parent = _Parent(child, reading, name, limits)
+        parent.clean, (parent.unheard, parent.heard_in) = clean, patience
+        parent.wait()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
+    if os.getppid() != above:  # it died before the line above
         os._exit(FAILED)
     os.close(reading)
     _news[:] = [(os.getpid(), writing)]
@@ -151,8 +159,10 @@ def _prctl(option: int, value: int) -> None:
 class _Parent:
     """The process that waits."""
 
-    def __init__(self, child: int, news: int, name: str, limits: Limits, clean: Callable[[str], str]) -> None:
-        self.child, self.news, self.name, self.limits, self.clean = child, news, name, limits, clean
+    def __init__(self, child: int, news: int, name: str, limits: Limits) -> None:
+        self.child, self.news, self.name, self.limits = child, news, name, limits
+        self.clean: Callable[[str], str] = str
+        self.unheard, self.heard_in = TOOLS
         self.status: int | None = None
         self.committed: int | None = None
         self.heard = self.said = False
@@ -199,12 +209,12 @@ class _Parent:
         if number == signal.SIGINT:
             self.interrupts += 1
             if self.interrupts == 1:
-                self.forward_at, self.kill_at = now + _FORWARDED, now + UNHEARD
+                self.forward_at, self.kill_at = now + _FORWARDED, now + self.unheard
             else:
                 self.kill_at = min(self.kill_at, now + _AT_ONCE)
         elif number in _ENDS_BY and not self.ending:
             self.ending = number
-            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + UNHEARD)
+            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + self.unheard)
         elif number == signal.SIGTSTP:
             self._stop()
 
@@ -221,7 +231,7 @@ class _Parent:
             self.said |= kind == _SAID_IT
             if kind == _HEARD_IT and not self.heard and self.interrupts == 1:
                 self.heard = True
-                self.forward_at, self.kill_at = float("inf"), self.kill_at - UNHEARD + HEARD
+                self.forward_at, self.kill_at = float("inf"), self.kill_at - self.unheard + self.heard_in
             if kind == _COMMIT and at + 1 < len(message):
                 self.committed = message[at + 1]
                 self.end_at = time.monotonic() + _ENDING

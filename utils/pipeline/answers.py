@@ -29,6 +29,7 @@ from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
 from utils.pipeline.returned import returned
+from utils.pipeline.supervised import supervise_foreign
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task
 
@@ -54,6 +55,7 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
     """
     opt = options(description, task, script, **defaults)
+    supervise_foreign(opt.target, opt.models.values())
     with opt.open(task) as engines:
         tell_engines(task, opt, engines)
         model, dataset = described(engines), opt.load_data(task)
