@@ -45,8 +45,8 @@ class Hangs(Vendor):
 
 class Deaf(Vendor):
     def act(self):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            ctypes.CDLL(None).signal(int(number), 1)  # ignored, in any thread
         os.write(2, b"computing\\n")
         ctypes.PyDLL(None).sleep(3600)
 """
