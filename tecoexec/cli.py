@@ -19,6 +19,7 @@ from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
 from utils.pipeline.interrupt import ending_soon
 from utils.pipeline.report import write_json
+from utils.pipeline.supervised import supervise_foreign
 from utils.places import check_given, check_outputs
 
 
@@ -124,6 +125,7 @@ def execute(argv: Sequence[str] | None = None) -> int:
         from tecoexec.plot import require_matplotlib
 
         require_matplotlib()  # before the run rather than after it
+    supervise_foreign(request.target, [request.model])
     with ending_soon():
         return _executed(args, request)
 

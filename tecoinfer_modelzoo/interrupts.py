@@ -29,6 +29,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _say: list[Callable[[], str]] = []
 _times: list[int] = []
 """The interruptions so far."""
+_reports: list[Callable[[], None]] = []
+"""In a supervised process: what reports to its parent that Ctrl-C was heard, and that its line is written."""
 _leaving = itertools.count()
 """How often a Ctrl-C has come that ends the process: counted by one call that another one cannot come into."""
 
@@ -64,6 +66,11 @@ def first_raises(say: Callable[[], str] | None = None) -> None:
         sys.unraisablehook = _unraisable
 
 
+def is_command() -> bool:
+    """Say whether this process runs a command or a script of the zoo, rather than a program that imports it."""
+    return _is_ours()
+
+
 def came() -> bool:
     """Say whether Ctrl-C came: what an import makes another error of, as extensions do, is an interruption still."""
     return bool(_times)
@@ -80,6 +87,17 @@ def of_user() -> bool:
         return False
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     return came() or handlers[0] not in (_first, signal.SIG_IGN) or handlers[1] is signal.default_int_handler
+
+
+def report_to(heard: Callable[[], None], written: Callable[[], None]) -> None:
+    """Report Ctrl-C from now on: once when its handler runs, and when the line about it has been written."""
+    _reports[:] = [heard, written]
+
+
+def line_written() -> None:
+    """Report that the line about an interruption is on standard error, so that no other process writes it again."""
+    if _reports:
+        _reports[1]()
 
 
 def ended() -> None:
@@ -108,6 +126,8 @@ def _unraisable(found: Any) -> None:
 
 def _first(number: int, frame: Any) -> None:
     _times.append(number)
+    if _reports:
+        _reports[0]()
     signal.signal(signal.SIGINT, _at_once)
     raise KeyboardInterrupt
 
@@ -118,6 +138,7 @@ def _at_once(number: int, frame: Any) -> None:
     text = _say[0]() if _say else "interrupted\n"
     try:
         os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
+        line_written()
     finally:
         os._exit(INTERRUPTED)
 

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version, did_you_mean
+from tecoinfer_modelzoo.limits import FLAGS, positive_number
+from toolkit.command_table import SUPERVISED
 from utils.places import check_folder, check_given, check_output, check_outputs
+
+_LIMITS = {
+    "--time_limit": ("SECONDS", "none, but an hour for one call of native code"),
+    "--memory_limit": ("GIB", "what the system gives"),
+}
+"""Unit and default of each flag."""
 
 _WRITTEN = ("json", "csv", "html", "trace", "junit")
 """Flags of files that a command writes; their folders are made."""
+
+
+def _limit(flag: str, text: str) -> float:
+    try:
+        return positive_number(flag, text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _read(found: argparse.Namespace) -> list[Path]:
@@ -27,6 +43,16 @@ class Parser(argparse.ArgumentParser):
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
         add_version(self)
+        if prog.split()[1:2] and prog.split()[1] in SUPERVISED:
+            self._add_limits()
+
+    def _add_limits(self) -> None:
+        """Add the limits that the parent process keeps: read there before this process begins."""
+        limits = self.add_argument_group("limits", "a command that exceeds one is ended with all its processes")
+        for flag, variable in FLAGS.items():
+            unit, default = _LIMITS[flag]
+            text = f"default: {variable}, else {default}"
+            limits.add_argument(flag, type=partial(_limit, flag), metavar=unit, help=text)
 
     def parse_args(self, *args: Any, **how: Any) -> argparse.Namespace:  # type: ignore[override]
         """Parse, and refuse files that could not be written at the end: better before the work than after it."""

@@ -39,6 +39,14 @@ COMMANDS = {
 }
 """Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""
 
+SUPERVISED = frozenset(
+    (
+        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest"),
+        *("compare-train", "replay-op", "msaccucmp"),
+    )
+)
+"""Commands that run or read models in native code: below a parent with limits (:mod:`tecoinfer_modelzoo.supervise`)."""
+
 HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
 """Commands for scripts, which the help does not name."""
 

@@ -21,6 +21,7 @@ from engine.host.cores import host_slots
 from engine.onnx.functions import clashing, without_clashes
 from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
 from engine.text import one_line
+from tecoinfer_modelzoo.native_calls import native
 
 if TYPE_CHECKING:
     import onnx
@@ -191,7 +192,8 @@ class HostSession:
 
     def _run(self, feed: dict[str, Array]) -> list[Array]:
         try:
-            results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
+            with native:
+                results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
             raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
         return results
@@ -225,12 +227,13 @@ def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Se
             str(model).encode()
         except UnicodeEncodeError as error:
             raise ModelError("ONNX Runtime opens no file whose name is not UTF-8; rename it") from error
-    return ort.InferenceSession(
-        model if isinstance(model, bytes) else str(model),
-        options,
-        providers=list(providers),
-        disabled_optimizers=list(WRONG_FUSIONS),
-    )
+    with native:
+        return ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=list(providers),
+            disabled_optimizers=list(WRONG_FUSIONS),
+        )
 
 
 def _session_from_proto(

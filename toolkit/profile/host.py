@@ -6,9 +6,9 @@ import json
 import re
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -161,8 +161,13 @@ def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[di
 def _by_run(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return the node events of every run, by when they began."""
     spans = sorted(e["ts"] for e in events if e.get("cat") == "Session" and e.get("name") == "model_run")
-    nodes = [e for e in events if e.get("cat") == "Node" and e.get("name", "").endswith(_SUFFIX)]
-    return [[e for e in nodes if start <= e["ts"] < end] for start, end in pairwise([*spans, float("inf")])]
+    found: list[list[dict[str, Any]]] = [[] for _ in spans]
+    for event in events:
+        if event.get("cat") == "Node" and event.get("name", "").endswith(_SUFFIX):
+            run = bisect_right(spans, event["ts"]) - 1
+            if run >= 0:
+                found[run].append(event)
+    return found
 
 
 def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any], float]]:

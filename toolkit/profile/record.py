@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +115,11 @@ class Profile:
     what_if: tuple[WhatIf, ...] = ()
     notes: tuple[str, ...] = field(default=())
     sizes: str = ""
+    compute: float = field(init=False, repr=False, compare=False)
 
-    @property
-    def compute(self) -> float:
-        """Seconds of all steps in one run."""
-        return sum(step.seconds for step in self.steps)
+    def __post_init__(self) -> None:
+        # Once: the share of each step asks for it.
+        object.__setattr__(self, "compute", sum(step.seconds for step in self.steps))
 
     @property
     def kind(self) -> str:
@@ -161,11 +161,9 @@ class Profile:
 
     def data(self) -> dict[str, Any]:
         """Return all but the steps and the notes as plain data."""
-        plain = asdict(self)
-        return {name: plain[name] for name in plain if name not in ("steps", "notes")} | {
-            "kind": self.kind,
-            "compute": self.compute,
-        }
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("steps", "notes", "compute")}
+        parts = {name: tuple(map(asdict, plain[name])) for name in ("bottlenecks", "what_if")}
+        return plain | parts | {"kind": self.kind, "compute": self.compute}
 
 
 def unique(names: Iterable[str]) -> list[str]:
@@ -213,7 +211,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def _profile(data: Mapping[str, Any]) -> Profile:
-    plain = [name for name in Profile.__dataclass_fields__ if name not in (*_PARTS, "inputs", "notes")]
+    plain = [name for name in Profile.__dataclass_fields__ if name not in (*_PARTS, "inputs", "notes", "compute")]
     added = {"sizes": ""}  # fields that came later: older files lack them
     values: dict[str, Any] = {name: _value(Profile, name, {**added, **data}[name]) for name in plain}
     for name, (key, kind) in _PARTS.items():

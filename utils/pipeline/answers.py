@@ -30,6 +30,7 @@ from utils.pipeline.loops import Answer, predict_work
 from utils.pipeline.options import Options, described, options, pace
 from utils.pipeline.prepare import Failure
 from utils.pipeline.returned import returned
+from utils.pipeline.supervised import supervise_foreign
 from utils.pipeline.work import Work
 from utils.tasks.base import Artifact, Task
 
@@ -55,6 +56,7 @@ def main(description: str | None, task: Task, script: str, **defaults: Any) -> i
         defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
     """
     opt = options(description, task, script, **defaults)
+    supervise_foreign(opt.target, opt.models.values())
     with ending_soon():
         return _answered(task, opt)
 

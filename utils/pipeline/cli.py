@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from engine import TecoInferError
 from tecoinfer_modelzoo.interrupts import came, ended, first_raises
 from tecoinfer_modelzoo.streams import Standing, fill_closed
+from tecoinfer_modelzoo.supervise import commit
 from utils.pipeline.console import in_a_line, warn
 from utils.pipeline.interrupt import INTERRUPTED, tell, untold
 from utils.pipeline.shown import only_shown
@@ -45,6 +46,7 @@ def run(main: Callable[[], int]) -> None:
             ended()
             tell("")
             code = INTERRUPTED
+    commit(code)
     sys.exit(code)
 
 

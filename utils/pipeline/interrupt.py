@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_raises
+from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_raises, line_written
 
 _PATIENCE = 0.8
 """Seconds between Ctrl-C and the end of the process at the latest: whoever waits for a long call gives up then."""
@@ -43,6 +43,7 @@ def tell(text: str) -> None:
     """Say on stderr that the run was interrupted, and how far it got."""
     _told.set()
     sys.stderr.write(f"interrupted {text}".rstrip() + "\n")
+    line_written()
 
 
 def untold() -> str:
@@ -109,5 +110,6 @@ def _end_soon(reading: int) -> None:
             while _finishing.is_set() and time.monotonic() < patience:
                 time.sleep(_PATIENCE / 20)
             os.write(2, untold().encode(errors="backslashreplace"))  # a stuck thread may hold the stream's lock
+            line_written()
             os._exit(INTERRUPTED)
     os.close(reading)

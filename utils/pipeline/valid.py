@@ -17,6 +17,7 @@ from utils.pipeline.loops import evaluate_work
 from utils.pipeline.options import Options, described, limits, options
 from utils.pipeline.returned import measure
 from utils.pipeline.run_files import noting, open_run_files
+from utils.pipeline.supervised import supervise_foreign
 from utils.pipeline.work import Work
 from utils.tasks.base import Task
 
@@ -40,6 +41,8 @@ def main(description: str | None, task: Task, **defaults: Any) -> int:
         The exit code.
     """
     opt = options(description, task, "valid", **defaults)
+    if opt.launcher == "none" and rank_and_size()[1] == 1:  # mpirun and Ray watch their processes themselves
+        supervise_foreign(opt.target, opt.models.values())
     with ending_soon() if opt.launcher == "none" else nullcontext():
         return _run(task, opt)
 

@@ -1,0 +1,58 @@
+"""Whether a call of native code is under way, and since when: in memory that a supervising parent reads.
+
+``with native:`` around a call that may take long; outside a supervised process that costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+
+TYPE_CHECKING = False  # as in typing, which takes some milliseconds
+if TYPE_CHECKING:
+    from mmap import mmap
+    from threading import Lock
+
+_FORM = struct.Struct("dq")
+"""When the last call began or returned (monotonic, so the same in both processes), and how many are under way."""
+
+
+class NativeCalls:
+    """Counts the calls under way, of any number of threads."""
+
+    __slots__ = ("_count", "_shared")
+
+    def __init__(self) -> None:
+        self._shared: tuple[mmap, Lock] | None = None
+        self._count = 0
+
+    def share(self) -> None:
+        """Count from now on, for this process and the one that it forks."""
+        import mmap
+        import threading
+
+        self._shared = mmap.mmap(-1, _FORM.size), threading.Lock()
+
+    def since(self) -> float | None:
+        """Return when the last call began or returned, in seconds of the monotonic clock; ``None`` without any."""
+        if self._shared is None:
+            return None
+        at, count = _FORM.unpack_from(self._shared[0])
+        return float(at) if count > 0 else None
+
+    def __enter__(self) -> None:
+        if self._shared is not None:
+            self._add(1, *self._shared)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shared is not None:
+            self._add(-1, *self._shared)
+
+    def _add(self, change: int, area: mmap, lock: Lock) -> None:
+        with lock:
+            self._count += change
+            _FORM.pack_into(area, 0, time.monotonic(), self._count)
+
+
+native = NativeCalls()
+"""Of this process."""

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from supervised import computing, ended, is_alive, save_dividing, save_endless, teco, wait_for
+
+from toolkit.command_table import COMMANDS, SUPERVISED
+
+TOOLS = ("compare", "overflow", "profile", "dump", "fix")
+
+
+def words_of(tool: str, model: Path) -> tuple[object, ...]:
+    """Return the words of a tool that runs a model on ONNX Runtime."""
+    if tool == "dump":
+        return "dump", "full", model, "--out", model.with_name("values")
+    if tool == "fix":
+        data = model.with_name("data.npz")
+        np.savez(data, x=np.ones((4, 4), np.float32))
+        return "fix", model, "--data", data, "--metric", "close"
+    return (tool, model, "--target", "onnx") if tool == "profile" else (tool, model)
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Path:
+    return save_endless(tmp_path / "endless.onnx")
+
+
+@pytest.fixture
+def dividing(tmp_path: Path) -> Path:
+    return save_dividing(tmp_path / "dividing.onnx")
+
+
+def quick(*tools: str) -> list[object]:
+    """Return all tools, of which those named here run with every test."""
+    return [tool if tool in tools else pytest.param(tool, marks=pytest.mark.slow) for tool in TOOLS]
+
+
+def check_line(said: str, *parts: str) -> None:
+    """Check that the last line names the parts, and that there is no other error and no traceback."""
+    assert said.count("error: ") == 1
+    assert "Traceback" not in said
+    assert all(part in said.splitlines()[-1] for part in parts)
+
+
+@pytest.mark.parametrize("tool", quick("compare"))
+def test_a_limit_of_time_ends_a_tool_in_a_native_call(tool: str, endless: Path) -> None:
+    with teco(*words_of(tool, endless), "--time_limit", 3) as process:
+        code, said = ended(process)
+    assert code == 2
+    check_line(said, "endless.onnx", "--time_limit")
+
+
+@pytest.mark.parametrize("tool", quick("overflow"))
+def test_a_crash_in_native_code_is_a_line(tool: str, dividing: Path) -> None:
+    with teco(*words_of(tool, dividing)) as process:
+        code, said = ended(process)
+    assert code == 2
+    check_line(said, "dividing.onnx", "SIGFPE")
+
+
+SENT: dict[str, Callable[[int, int], None]] = {"group": os.killpg, "parent": os.kill}
+
+
+@pytest.mark.parametrize("to", SENT)
+@pytest.mark.parametrize("tool", quick("compare"))
+def test_ctrl_c_in_a_native_call_is_one_line(tool: str, to: str, endless: Path) -> None:
+    with teco(*words_of(tool, endless)) as process:
+        child = computing(process)
+        SENT[to](process.pid, signal.SIGINT)
+        assert ended(process) == (130, "interrupted\n")
+    assert not is_alive(child)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", SENT)
+def test_a_second_ctrl_c_is_one_line_too(to: str, endless: Path) -> None:
+    with teco("compare", endless) as process:
+        child = computing(process)
+        SENT[to](process.pid, signal.SIGINT)
+        SENT[to](process.pid, signal.SIGINT)
+        assert ended(process) == (130, "interrupted\n")
+    assert not is_alive(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", ["parent", pytest.param("group", marks=pytest.mark.slow)])
+def test_a_tool_that_is_ended_ends_by_the_signal(number: signal.Signals, to: str, endless: Path) -> None:
+    with teco("compare", endless) as process:
+        child = computing(process)
+        SENT[to](process.pid, number)
+        assert ended(process) == (-number, "")
+    assert not is_alive(child)
+
+
+@pytest.mark.slow
+def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
+    with teco("overflow", endless) as process:
+        child = computing(process)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not is_alive(child))
+
+
+@pytest.mark.slow
+def test_a_limit_of_memory_ends_a_tool(endless: Path) -> None:
+    with teco("compare", endless, TECO_MEMORY_LIMIT="0.01") as process:
+        code, said = ended(process)
+    assert code == 2
+    check_line(said, "endless.onnx", "--memory_limit")
+
+
+@pytest.mark.slow
+def test_a_tool_is_stopped_and_continued_as_a_whole(endless: Path) -> None:
+    with teco("overflow", endless) as process:
+        child = computing(process)
+        before = Path(f"/proc/{child}/stat")
+        os.kill(child, signal.SIGSTOP)  # a session without a shell: nothing may wait for ever
+        os.kill(process.pid, signal.SIGINT)
+        assert ended(process) == (130, "interrupted\n")
+    assert not before.exists() or not is_alive(child)
+
+
+def test_a_limit_that_is_no_number_is_refused(dividing: Path) -> None:
+    with teco("info", dividing, "--time_limit=soon") as process:
+        code, said = ended(process)
+    assert code == 2
+    check_line(said, "--time_limit")
+
+
+def test_a_variable_that_is_no_number_is_refused(dividing: Path) -> None:
+    with teco("info", dividing, TECO_MEMORY_LIMIT="much") as process:
+        code, said = ended(process)
+    assert code == 2
+    check_line(said, "TECO_MEMORY_LIMIT")
+
+
+def test_every_supervised_command_is_in_the_table() -> None:
+    assert set(COMMANDS) > SUPERVISED
+    assert "check" not in SUPERVISED  # it has a supervisor of its own for each step
+
+
+@pytest.mark.slow
+def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> None:
+    model = save_dividing(tmp_path / "a\x1b[31m\nb.onnx")
+    with teco("overflow", model) as process:
+        code, said = ended(process)
+    assert code == 2
+    assert "\x1b" not in said
+    check_line(said, "SIGFPE", "b.onnx")
