@@ -17,18 +17,26 @@ FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "si
 
 def known_flags(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     """Return the flags of a script and of the folder's modules it imports; ``None`` where they cannot be told."""
+    if source.name not in folder.flags:
+        folder.flags[source.name] = _known(source, folder)
+    return folder.flags[source.name]
+
+
+def _known(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     flags: set[str] = set()
     modules = with_imports(source, folder)
     own = {function.name for module in modules for function in module.of(ast.FunctionDef)}
     for module in modules:
-        added = _flags_of(module, modules, own)
+        added = _flags_of(module, modules, own, folder)
         if added is None:
             return None
         flags |= added
     return frozenset(flags) or None
 
 
-def _flags_of(module: SourceFile, modules: Sequence[SourceFile], own: Collection[str]) -> set[str] | None:
+def _flags_of(
+    module: SourceFile, modules: Sequence[SourceFile], own: Collection[str], folder: Folder
+) -> set[str] | None:
     """Return the flags that a module adds; ``None`` where only a run can tell. ``own``: functions of the modules."""
     flags: set[str] = set()
     names, parsers = aliases(module), {_parser(node) for node in module.nodes}
@@ -37,7 +45,7 @@ def _flags_of(module: SourceFile, modules: Sequence[SourceFile], own: Collection
     for call in module.of(ast.Call):
         given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
         elsewhere = given and called(call, names).split(".")[-1] not in own  # a parser handed to foreign code
-        added = None if elsewhere else _added(call, names, module, modules)
+        added = None if elsewhere else _added(call, names, module, modules, folder)
         if added is None:
             return None
         flags |= added
@@ -61,10 +69,12 @@ def _parser(node: ast.AST) -> str:
     return ""
 
 
-def _added(call: ast.Call, names: dict[str, str], module: SourceFile, modules: Sequence[SourceFile]) -> set[str] | None:
+def _added(
+    call: ast.Call, names: dict[str, str], module: SourceFile, modules: Sequence[SourceFile], folder: Folder
+) -> set[str] | None:
     """Return the flags that a call adds; ``None`` where only a run can tell."""
     if runs_task(call, names):
-        return task_flags(call, module, modules)
+        return task_flags(call, module, modules, folder)
     if any(keyword.arg == "parents" for keyword in call.keywords):
         return None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""

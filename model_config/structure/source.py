@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from model_config.cases.config import Case, Command
+from model_config.run.foreign import Foreign
+from model_config.structure.contributed import Tasks
 from model_config.syntax import parsed
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
@@ -142,9 +144,16 @@ class Folder:
     Attributes:
         case: the case that runs it. root: the repository.
         files: all files and links below ``case.run_dir``.
+        tasks: those of ``contrib/utils`` that its scripts run.
+        flags: those of its scripts, by the file's name, where they have been looked for.
+
+    Args:
+        foreign: asks for what is contributed; default: with the limits of a step.
     """
 
-    def __init__(self, case: Case, root: Path) -> None:
+    def __init__(self, case: Case, root: Path, foreign: Foreign | None = None) -> None:
+        self.tasks = Tasks(foreign or Foreign(root))
+        self.flags: dict[str, frozenset[str] | None] = {}
         self.case = case
         self.root = root
         self.run_dir = PurePosixPath(case.run_dir).as_posix()

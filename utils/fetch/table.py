@@ -39,6 +39,17 @@ _FORMS: Mapping[str, tuple[str, str]] = {
 }
 
 
+_read_too: list[Path] = []
+
+
+def read_contrib(root: Path | None) -> None:
+    """Read the tables of a clone's ``contrib/`` too, as data: nothing there is put on the path.
+
+    A second call is for another clone, instead of the first; ``None``: for none.
+    """
+    _read_too[:] = [] if root is None else [root / "contrib" / "utils"]
+
+
 def packages() -> dict[str, Package]:
     """Return every row by its name.
 
@@ -87,7 +98,7 @@ def _tables() -> list[Path]:
     own = Path(__file__).parent
     # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
     # another copy of the zoo, as where one is installed and another one runs.
-    others = [Path(one, "fetch") for one in utils.__path__]
+    others = dict.fromkeys(Path(one, "fetch") for one in (*utils.__path__, *_read_too))
     meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
     return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
 
