@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
 from model_config.run.foreign import Foreign
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
-from model_config.structure.source import Broken, Folder, SourceFile
+from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile
 
 __all__ = ["CASE_RULES", "FILE_RULES", "Rule", "check_shared", "check_structure", "rules"]
 
@@ -92,7 +93,7 @@ def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = Non
         KeyboardInterrupt: ``foreign.stop`` was set.
     """
     folder = Folder(case, root, foreign)
-    broken = {name: list(check(folder)) for name, check in CASE_RULES.items()}
+    broken = {name: list(islice(check(folder), MOST_FOUND)) for name, check in CASE_RULES.items()}
     found = [_finding(name, one) for name, places in broken.items() for one in places]
     return sorted(
         {*found, *_of_files(folder.files, FILE_RULES)}, key=_place
@@ -115,7 +116,7 @@ def _of_files(
 ) -> Iterator[Finding]:
     for source in sources:
         for name, check in table.items():
-            yield from (_finding(name, one) for one in check(source))
+            yield from (_finding(name, one) for one in islice(check(source), MOST_FOUND))
 
 
 def _finding(rule: str, broken: Broken) -> Finding:

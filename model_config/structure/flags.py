@@ -15,6 +15,13 @@ FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "si
 """Packages whose flags cannot be read off the source."""
 
 
+_DEEPEST = 20
+"""Parts of a module's name that are looked at."""
+
+_MOST_TASKS = 20
+"""Calls that run a task: a script has one."""
+
+
 def known_flags(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     """Return the flags of a script and of the folder's modules it imports; ``None`` where they cannot be told."""
     if source.name not in folder.flags:
@@ -40,7 +47,7 @@ def _flags_of(
     """Return the flags that a module adds; ``None`` where only a run can tell. ``own``: functions of the modules."""
     flags: set[str] = set()
     names, parsers = aliases(module), {_parser(node) for node in module.nodes}
-    if _hides(module, names):
+    if _hides(module, names) or sum(runs_task(call, names) for call in module.of(ast.Call)) > _MOST_TASKS:
         return None
     for call in module.of(ast.Call):
         given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
@@ -103,7 +110,7 @@ def with_imports(source: SourceFile, folder: Folder) -> Sequence[SourceFile]:
     found = [source]
     for module in found:
         for name in sorted(set(aliases(module).values())):
-            parts = name.split(".")
+            parts = name.split(".")[:_DEEPEST]
             for end in range(len(parts), 0, -1):
                 path = os.path.join(os.path.dirname(module.name), *parts[:end]) + ".py"
                 local = folder.find(os.path.relpath(path, folder.run_dir))
