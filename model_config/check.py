@@ -27,6 +27,7 @@ from typing import Any
 from engine import ConfigError, TecoInferError, add_version, shortened, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
+from model_config.run.environment import check_names
 from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         _check_packages(args)
         files = {f"--{name}": getattr(args, name) for name in ("json", "junit", "markdown", "html")}
+        check_names(args.env)
         check_outputs(files, args.config or (), makes_folders=True)
         check = _checked(args, root)
         _report(check, args)
@@ -78,6 +80,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
     add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
     add("--no-cache", action="store_true", help="also run what has passed and not changed since")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an environment variable that steps get too; repeatable",
+    )
     add("--update", action="store_true", help="write numerics.yaml and perf.yaml beside each model that passes")
     add("--verbose", action="store_true", help="print what the steps print, as they print it")
     return parser.parse_args(argv)
@@ -191,6 +200,7 @@ def _run(
             on_step=step_done,
             imports=Imports(root),
             snapshots=snapshots,
+            handed=tuple(sorted(set(args.env))),
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import threading
 
+MOST = 1_000_000
+"""Characters of a file that is parsed: a tree takes some hundred times the memory of its text."""
+
 _lock = threading.Lock()
 
 
@@ -15,7 +18,13 @@ def parsed(source: str | bytes) -> ast.Module:
     the other one in, it fails with a ``SystemError``.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python, or nested too deep.
+        SyntaxError: it is no Python. ValueError: it has null bytes, is nested too deeply, or longer than
+            :data:`MOST`.
     """
-    with _lock:
-        return ast.parse(source)
+    if len(source) > MOST:
+        raise ValueError(f"it is longer than {MOST // 1_000_000} MB; split it")
+    try:
+        with _lock:
+            return ast.parse(source)
+    except (RecursionError, MemoryError) as error:  # the parser's own limits
+        raise ValueError("it is nested too deeply; write it in several statements") from error

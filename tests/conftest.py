@@ -16,6 +16,7 @@ from support import DIGITS, ROOT, RunPython, SaveOnnx
 
 from engine import cache_folder
 from engine.declared import declare_shapes
+from utils.fetch import read_contrib
 
 VARIABLES = (
     "MAX_ENGINE_NUMS",
@@ -113,6 +114,7 @@ def _clean_path() -> Iterator[None]:
     """Take back what a test put onto the path: a ``contrib/`` of its own, and what was loaded from there."""
     before, known = list(sys.path), set(sys.modules)
     yield
+    read_contrib(None)
     if sys.path == before:
         return
     added = [folder for folder in sys.path if folder not in before]

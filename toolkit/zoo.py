@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from engine import ConfigError, did_you_mean, one_line
 from model_config.cases.config import ROOT, STEPS, Case, Command, read_cases
+from model_config.markdown_text import without_comments
 
 
 class ZooPart(NamedTuple):
@@ -189,7 +189,7 @@ def find_case(model: Model, name: str) -> Case:
 def summary(readme: Path) -> str:
     """Return the first paragraph of a README's first section as one line; empty where there is none."""
     after = _text(readme).partition("\n## 1.")[2].partition("\n")[2]
-    paragraphs = [one_line(part) for part in re.sub(r"<!--.*?-->", "", after, flags=re.DOTALL).split("\n\n")]
+    paragraphs = [one_line(part) for part in without_comments(after).split("\n\n")]
     return next((part for part in paragraphs if part and not part.startswith("#")), "")
 
 

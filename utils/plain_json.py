@@ -11,7 +11,7 @@ DEEPEST = 64
 """Lists and objects inside one another at most: what later goes over the value recursively never goes deeper."""
 
 _LONGEST_NUMBER = 20
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 
 
 def plain_json(text: str, numbers: bool = True) -> Any:

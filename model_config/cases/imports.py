@@ -17,9 +17,9 @@ from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from engine import walk
+from engine import read_regular, walk
 from model_config.cases.config import Case
-from model_config.syntax import parsed
+from model_config.syntax import MOST, parsed
 
 PASSES = "engine/passes"
 """Folder that ``pass_path`` may be relative to."""
@@ -172,8 +172,8 @@ def _read(path: Path, folder: str) -> _Source:
     relative: set[tuple[str, str]] = set()
     files: set[str] = set()
     try:
-        tree = parsed(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # the step that runs it says what is wrong with it
+        tree = parsed(read_regular(path, MOST))
+    except (OSError, SyntaxError, ValueError):  # the step that runs it says what is wrong with it
         return _Source(frozenset(), frozenset(), frozenset())
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -190,7 +190,8 @@ def _read(path: Path, folder: str) -> _Source:
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
     """Return what a statement imports: modules, or names of one."""
     module = node.module if isinstance(node, ast.ImportFrom) else None
-    return [".".join(filter(None, (module, alias.name))) for alias in node.names]
+    found = [".".join(filter(None, (module, alias.name))) for alias in node.names]
+    return [name for name in found if len(name) <= _TEXT]
 
 
 def _module_in(text: str) -> list[str]:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, TecoInferError
+from engine import DataError, TecoInferError, typed_reason
 from model_config.cases.case import Case, Command, Paths
+from model_config.judge.foreign import share_of, valued_of
 from model_config.results import Accuracy, StepResult, Verdict
+from model_config.run.foreign import Foreign
 from model_config.written import STRANGE, read_json
 from utils.fetch import kept_path
-from utils.metrics.base import Metric
 from utils.metrics.change import Change
-from utils.metrics.definition import metric_from_json
 from utils.pipeline.records import SampleRecords, find_records
 
 RunStep = Callable[[Command, str, Sequence[str]], StepResult]
@@ -31,7 +31,7 @@ RANDOM = "random weights: the metric means nothing, so raw outputs are compared 
 
 
 def judge_case(
-    case: Case, step: Command, valid: StepResult, folder: Path, run: RunStep
+    case: Case, step: Command, valid: StepResult, folder: Path, run: RunStep, foreign: Foreign | None = None
 ) -> tuple[list[Accuracy], list[StepResult], list[str]]:
     """Judge the metric of a valid step that passed.
 
@@ -40,26 +40,27 @@ def judge_case(
         valid: what the step did.
         folder: the model's folder in which it ran, with the files its export made.
         run: runs the baseline, and the source framework's evaluation.
+        foreign: asks for a metric that is not the zoo's own; default: with the limits of a step.
 
     Returns:
         The comparisons, the steps that were run for them, and notes.
     """
     if any(_weights(kept_path(folder, ckpt)) == "random" for ckpt in step.ckpts.values()):
         return _random(case, folder, run)
-    root = folder.resolve().parents[case.run_dir.count("/")]
+    foreign = foreign or Foreign(folder.resolve().parents[case.run_dir.count("/")])
     judged: list[Accuracy] = []
     ran: list[StepResult] = []
     baseline = baseline_of(case, step, folder)
     if not _is_baseline(step, baseline):
         words = Command("valid", step.run_file, {"ckpt": baseline}).arguments
         ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
-        judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, root))
+        judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, foreign))
     rule = case.accuracy
     if rule.run_reference is not None:
         ran.append(run(rule.run_reference, "reference", ()))
-        judged.append(_against_run(valid, ran[-1], _source(case), rule.reference_tolerance, root))
+        judged.append(_against_run(valid, ran[-1], _source(case), rule.reference_tolerance, foreign))
     elif rule.reference is not None:
-        judged.append(_against_reference(case, valid, root))
+        judged.append(_against_reference(case, valid, foreign))
     notes = [] if judged else ["the valid step is the baseline itself, and model.yaml has no accuracy.reference"]
     return judged, ran, notes
 
@@ -126,7 +127,7 @@ def _source(case: Case) -> str:
     return case.accuracy.reference_source or "the source framework"
 
 
-def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: float, root: Path) -> Accuracy:
+def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: float, foreign: Foreign) -> Accuracy:
     """Compare with another run over the same data, by the records of both where they wrote them."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
     reference = math.nan if other.eval_metric is None else other.eval_metric
@@ -150,12 +151,14 @@ def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: 
         results = _with_records(valid, other)
         if len(results) < 2:
             return _by_figures(failed, change)
-        return _by_records(results, against, tolerance, root)
+        return _by_records(results, against, tolerance, foreign)
     except DataError as error:
         return replace(failed, reason=f"cannot be compared with {against}: {error}")
     except KeyError as error:
         lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
         return replace(failed, reason=f"cannot be compared with {against}: {lack}")
+    except STRANGE as error:  # records that are none of the metric, and what it makes of them
+        return replace(failed, reason=f"cannot be compared with {against}: {typed_reason(error)}")
 
 
 def _by_figures(failed: Accuracy, change: Change) -> Accuracy:
@@ -175,7 +178,7 @@ def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
     return [(result, records) for result, records in found if records is not None]
 
 
-def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: float, root: Path) -> Accuracy:
+def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: float, foreign: Foreign) -> Accuracy:
     from model_config.judge.gate import judge, read_pairs
 
     (valid, ours), (other, theirs) = results
@@ -183,20 +186,20 @@ def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: f
     known = [definition for definition in definitions if definition is not None]
     if len(known) == 2 and known[0] != known[1]:
         raise DataError(f"one run measured {known[0]} and the other {known[1]}; measure the same in both")
-    metric = metric_from_json(known[0], root) if known else None
     figures = [read_result(path)["metric"] for path in (valid, other)]
     pairs = read_pairs(ours, theirs)
+    metric = valued_of(known[0], (ours, theirs), pairs, foreign) if known else None
     return judge(pairs, *figures, metric_of=metric, tolerance=tolerance, against=against, alone=True)
 
 
-def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:
+def _against_reference(case: Case, valid: StepResult, foreign: Foreign) -> Accuracy:
     from model_config.judge.gate import judge_reference
 
     rule, result = case.accuracy, read_result(valid.result)
     metric = result.get("metric", valid.eval_metric)
     try:
         definition = _read(valid.result).get("metric_definition")
-        known = None if definition is None else metric_from_json(definition, root)
+        share = definition is None or share_of(definition, foreign)
         independent = _independent(valid.result, result.get("samples", 0))
     except DataError as error:
         figures = math.nan if metric is None else float(metric), float(rule.reference or 0.0)
@@ -217,16 +220,9 @@ def _against_reference(case: Case, valid: StepResult, root: Path) -> Accuracy:
         metric_name=result.get("metric_name", "eval_metric"),
         tolerance=rule.reference_tolerance,
         against=_source(case),
-        share=known is None or _is_share(known),
+        share=share,
         higher_is_better=direction(valid.result),
     )
-
-
-def _is_share(metric: Metric) -> bool:
-    """Say whether a metric is a mean of one number from 0 to 1 per sample."""
-    from model_config.judge.resampling import is_mean_of_samples
-
-    return metric.bounds is not None and 0 <= metric.bounds[0] <= metric.bounds[1] <= 1 and is_mean_of_samples(metric)
 
 
 def _independent(result: Path | None, samples: int) -> int:

@@ -32,7 +32,7 @@ from model_config.judge.intervals import (
     wilson,
 )
 from model_config.judge.pairs import Pairs, read_pairs
-from model_config.judge.resampling import is_mean, of_values, risen, values_of
+from model_config.judge.resampling import Valued, is_mean, of_values
 from model_config.results import Accuracy, Verdict
 from utils.metrics.base import Metric
 from utils.metrics.change import Change
@@ -45,7 +45,7 @@ def judge(
     metric: float,
     reference: float,
     *,
-    metric_of: Metric | None = None,
+    metric_of: Metric | Valued | None = None,
     tolerance: float = 0.001,
     against: str = "onnx float32",
     seed: int = 0,
@@ -66,7 +66,8 @@ def judge(
     Args:
         pairs: the records.
         metric, reference: what the two runs printed, to six decimals at least.
-        metric_of: computes the metric of weighted records and knows its direction; ``None``: the mean of the records.
+        metric_of: computes the metric of weighted records and knows its direction, or what it has said of these
+            records (:class:`.resampling.Valued`); ``None``: the mean of the records.
         tolerance: largest relative difference that passes, above 0.
         against: what the reference is, for the reason.
         seed: of the resamples; the same pairs in any order give the same answer where the metric is a mean.
@@ -82,24 +83,27 @@ def judge(
     why = _unusable(pairs, metric, reference)
     start = _failed(why, against, pairs.metric_name, metric, reference, tolerance)
     start = replace(start, samples=pairs.sampled, units=pairs.total, higher_is_better=higher)
-    return start if why else _judged(start, pairs, metric_of, seed, alone)
+    if why:
+        return start
+    valued = Valued(pairs, metric_of) if isinstance(metric_of, Metric) else metric_of
+    return _judged(start, pairs, valued, seed, alone)
 
 
-def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int, alone: bool) -> Accuracy:
+def _judged(start: Accuracy, pairs: Pairs, valued: Valued | None, seed: int, alone: bool) -> Accuracy:
     """Judge figures that are finite by records that can be compared."""
-    mean = is_mean(pairs, metric_of)
-    if not mean and metric_of is None:
+    mean = is_mean(pairs, None) if valued is None else valued.is_mean()
+    if not mean and valued is None:
         raise DataError(
             f"{pairs.metric_name}: its records are not one number per sample, so its value does not follow from them "
             "alone; pass the metric too"
         )
-    _check_metrics(pairs, start.metric, start.reference, metric_of)
+    _check_metrics(pairs, start.metric, start.reference, valued)
     counted = mean or alone
-    better, worse = _risen(pairs, start.higher_is_better, None if mean else metric_of) if counted else (0, 0)
+    better, worse = _risen(pairs, start.higher_is_better, None if mean else valued) if counted else (0, 0)
     result = replace(start, better=better, worse=worse)
     if result.reference == 0:
         return _both_zero(result, pairs)
-    evidence = _evidence(pairs, result.reference, None if mean else metric_of, metric_of, result.tolerance, seed)
+    evidence = _evidence(pairs, result.reference, valued, mean, result.tolerance, seed)
     verdict = verdict_of(evidence.interval, result.tolerance)
     result = replace(
         result,
@@ -109,32 +113,29 @@ def _judged(start: Accuracy, pairs: Pairs, metric_of: Metric | None, seed: int, 
         needed=evidence.needed if verdict is Verdict.INCONCLUSIVE else None,
         bootstrap=evidence.bootstrap,
     )
-    return _with_reason(result, _counts(result, pairs, mean, metric_of is not None), directed=metric_of is not None)
+    return _with_reason(result, _counts(result, pairs, mean, valued is not None), directed=valued is not None)
 
 
 def _evidence(
-    pairs: Pairs, reference: float, metric: Metric | None, known: Metric | None, tolerance: float, seed: int
+    pairs: Pairs, reference: float, valued: Valued | None, mean: bool, tolerance: float, seed: int
 ) -> Evidence:
-    """Weigh the records by the method that fits them: by a metric, or without one as their mean.
-
-    ``known`` is the metric in either case, for what it knows of its records.
-    """
-    if metric is not None:
-        return of_values(pairs, metric, reference, tolerance, seed)
+    """Weigh the records by the method that fits them: by a metric, or as their mean where it is that."""
+    if valued is not None and not mean:
+        return of_values(pairs, valued, reference, tolerance, seed)
     target, baseline = (records.astype(np.float64) for records in (pairs.target, pairs.baseline))
     units = pairs.codes[0] if pairs.grouped else None
     if not _binary(pairs):
-        bounds = None if known is None else known.bounds
+        bounds = None if valued is None else valued.bounds
         return of_means(target, baseline, units, pairs.total, tolerance, bounds, seed)
     if units is None:
         return of_flips(target, baseline, tolerance, seed)
     return of_grouped_flips(target, baseline, units, pairs.total, tolerance, seed)
 
 
-def _risen(pairs: Pairs, higher_is_better: bool, metric: Metric | None) -> tuple[int, int]:
+def _risen(pairs: Pairs, higher_is_better: bool, valued: Valued | None) -> tuple[int, int]:
     """Return how many records are better and worse; by a metric that is no mean of them, how many units."""
-    if metric is not None:
-        rose, fell = risen(pairs, metric)
+    if valued is not None:
+        rose, fell = valued.risen()
     else:
         rose, fell = (
             int(np.count_nonzero(side)) for side in (pairs.target > pairs.baseline, pairs.target < pairs.baseline)
@@ -296,12 +297,9 @@ def _unusable_figures(metric: float, reference: float) -> str:
     return "" if reference else f"the reference is 0 and the metric {metric:.6g}: there is no relative difference"
 
 
-def _check_metrics(pairs: Pairs, metric: float, reference: float, metric_of: Metric | None) -> None:
+def _check_metrics(pairs: Pairs, metric: float, reference: float, valued: Valued | None) -> None:
     """Refuse figures that are not those of the records, up to the six decimals that are printed."""
-    if metric_of is None:
-        figures = float(pairs.target.mean()), float(pairs.baseline.mean())
-    else:
-        figures = values_of(pairs, metric_of)(np.ones(pairs.total))
+    figures = (float(pairs.target.mean()), float(pairs.baseline.mean())) if valued is None else valued.whole()
     for run, found, value in zip(("target", "baseline"), figures, (metric, reference), strict=True):
         if not math.isclose(found, value, rel_tol=1e-6, abs_tol=1e-6) or found == 0 != value:
             raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -25,6 +25,9 @@ ALONE = 5000
 
 LEFT_OUT = 300
 """Units that are left out one at a time, each time for two computations of the metric."""
+
+_NO_VALUES: Floats = np.full((1, 2), math.nan)
+"""Where no unit can be left out."""
 
 Values = Callable[[Floats], tuple[float, float]]
 """From a weight per unit to the metric of both runs."""
@@ -110,27 +113,65 @@ def is_mean_of_samples(metric: Metric) -> bool:
     return metric.per_sample and is_mean(Pairs(records, records, metric.name), metric)
 
 
-def of_values(pairs: Pairs, metric: Metric, reference: float, tolerance: float, seed: int) -> Evidence:
+class Valued:
+    """A metric beside the records of two runs: all that the gate asks of it, computed when it is asked for.
+
+    Attributes:
+        higher_is_better, bounds: the metric's.
+    """
+
+    def __init__(self, pairs: Pairs, metric: Metric) -> None:
+        self._pairs, self._metric = pairs, metric
+        self.higher_is_better = metric.higher_is_better
+        self.bounds = metric.bounds
+
+    @cached_property
+    def _compute(self) -> Values:
+        return values_of(self._pairs, self._metric)
+
+    def is_mean(self) -> bool:
+        """Say whether the metric is the mean of the records (:func:`is_mean`)."""
+        return is_mean(self._pairs, self._metric)
+
+    def whole(self) -> tuple[float, float]:
+        """Return the metric of all records of both runs."""
+        return self._compute(np.ones(self._pairs.total))
+
+    def risen(self) -> tuple[int, int]:
+        """Return in how many units the metric rose and fell (:func:`risen`)."""
+        return risen(self._pairs, self._metric)
+
+    def resampled(self, seed: int) -> tuple[Floats, Floats]:
+        """Return both runs' metric for every resample of the units, and for every one of :func:`chosen` left out."""
+        compute, total = self._compute, self._pairs.total
+        rng = np.random.default_rng(seed)
+        drawn = np.array([compute(_drawn(rng, total)) for _ in range(resamples(self._pairs))])
+        left_out = chosen(self._pairs)
+        without = np.array([compute(_without(unit, total)) for unit in left_out]) if left_out else _NO_VALUES
+        return drawn, without
+
+
+def resamples(pairs: Pairs) -> int:
+    """Return how many resamples a bootstrap of the units draws."""
+    return RESAMPLES if len(pairs.target) + len(pairs.baseline) <= MANY else FEWER
+
+
+def of_values(pairs: Pairs, valued: Valued, reference: float, tolerance: float, seed: int) -> Evidence:
     """Weigh any metric by a bootstrap of units: both runs get the same weights in every resample.
 
     It is made wider by what the units cannot show: a share of 1 - 0.025 ** (1 / units) of other kinds, each of which is
     taken to move one run alone by as much as the most influential unit that was seen does when it is left out, and at
     least by an even share of the value: where all units are alike (all right, say) leaving one out shows nothing.
     """
-    compute, total = values_of(pairs, metric), pairs.total
-    whole = compute(np.ones(total))
-    count = RESAMPLES if len(pairs.target) + len(pairs.baseline) <= MANY else FEWER
-    rng = np.random.default_rng(seed)
-    drawn = np.array([compute(_drawn(rng, total)) for _ in range(count)])
+    whole, total = valued.whole(), pairs.total
+    drawn, without = valued.resampled(seed)
     bootstrap = percentiles(drawn[:, 0], drawn[:, 1], reference)
-    chosen = _chosen(pairs)
-    without = np.array([compute(_without(unit, total)) for unit in chosen]) if total > 1 else np.full((1, 2), math.nan)
     influence = float(np.nan_to_num(np.abs(without - whole), nan=math.inf).max())
     influence = max(influence, abs(reference) / total)
     share = (1 - TAIL ** (1 / total)) * total
     hidden = min(share * influence / abs(reference), WIDEST)
     drift = (whole[0] - whole[1]) / abs(reference)
-    error = _jackknife(without, reference) if len(chosen) == total > 1 else 0.0
+    error = _jackknife(without, reference) if len(chosen(pairs)) == total else 0.0
     return widened(drift, bootstrap, hidden, total, pairs.sampled, tolerance, error)
 
 
@@ -153,14 +194,15 @@ def _jackknife(without: Floats, reference: float) -> float:
     return float(math.sqrt((len(drifts) - 1) * drifts.var()))
 
 
-def _chosen(pairs: Pairs) -> list[int]:
-    """Return the units to leave out: all where they are few, else those that may matter most, and a spread of the rest.
+def chosen(pairs: Pairs) -> list[int]:
+    """Return the units to leave out: all where they are few (none of one), else those that matter most, and others.
 
-    Those with the most records, and those at either end of every column of numbers, by unit totals, in both runs.
+    Those with the most records, and those at either end of every column of numbers, by unit totals, in both runs; and a
+    spread of the rest.
     """
     total = pairs.total
     if total <= LEFT_OUT:
-        return list(range(total))
+        return list(range(total)) if total > 1 else []
     orders = []
     for records, codes in zip((pairs.target, pairs.baseline), pairs.codes, strict=True):
         columns = [np.ones(len(records)), *_numbers(records)]

@@ -52,7 +52,7 @@ def read_described(folder: Path) -> Described | None:
 
 def unlinked(text: str) -> str:
     """Return a text as it is read: without the addresses of links and the marks of code."""
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "")
+    return re.sub(r"\[([^\[\]]*)\]\([^()]*\)", r"\1", text).replace("`", "")
 
 
 def _texts(path: Path, key: str, found: object) -> dict[str, str]:

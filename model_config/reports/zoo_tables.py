@@ -186,7 +186,7 @@ def _texts(model: ScoredModel, page: Page) -> tuple[str, str]:
 
 def _from(text: str, page: Page) -> str:
     """Return a text with its links, which start at the root, as they are from a page's folder."""
-    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", lambda link: f"]({_relative(link[1], page)})", text)
+    return re.sub(r"\]\((?!https?:|#)([^()]+)\)", lambda link: f"]({_relative(link[1], page)})", text)
 
 
 def _link(model: ScoredModel, page: Page) -> str:

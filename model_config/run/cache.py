@@ -24,8 +24,7 @@ from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.workplace import ignored_checkpoints
-from utils.fetch import is_fetched_path, kept_path
-from utils.tasks.find import add_contrib
+from utils.fetch import is_fetched_path, kept_path, read_contrib
 
 KIND = "check"
 """Folder in the cache."""
@@ -150,7 +149,7 @@ def _packages(case: Case, root: Path) -> Iterator[tuple[str, str]]:
     """
     for text in {path for step in case.steps for path in (*step.data_paths.values(), *step.ckpts.values())}:
         if is_fetched_path(text):
-            add_contrib(root)
+            read_contrib(root)
             place = kept_path(Path(), text)  # below a folder named by version, hash and members
             yield text, str(place) if place.exists() else f"not kept at {time.time_ns()}"
 

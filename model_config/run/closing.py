@@ -11,8 +11,10 @@ from engine import shortened
 from model_config.written import STRANGE, read_json
 from utils.pipeline.nan import input_line, output_line
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"
 _METRIC = re.compile(rf"eval_metric ({_NUMBER})", re.IGNORECASE)
+_METRIC_BEGINS = re.compile(r"eval_metric\b", re.IGNORECASE)
+_SUMMARY_BEGINS = re.compile("summary:", re.IGNORECASE)
 _FIELDS = ("avg_sps", "e2e_time", "avg_inference_time", "avg_preprocess_time", "avg_postprocess")
 _SUMMARY = re.compile(f"summary: {', '.join(f'{name}: {_NUMBER}' for name in _FIELDS)}(, .*)?", re.IGNORECASE)
 _TAIL = 65536
@@ -31,8 +33,8 @@ def closing(stdout: Path) -> tuple[float | None, str]:
     """
     text = stdout.read_bytes().decode("utf-8", errors="replace")
     lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
-    metrics = _starting(lines, r"eval_metric\b")
-    summaries = _starting(lines, r"summary:")
+    metrics = _starting(lines, _METRIC_BEGINS)
+    summaries = _starting(lines, _SUMMARY_BEGINS)
     if trouble := _misplaced(lines, metrics, summaries):
         return None, trouble
     line = lines[metrics[0]]
@@ -62,8 +64,7 @@ def said_of_nan(result: Path | None) -> str:
     return input_line(inputs, total) if inputs else ""
 
 
-def _starting(lines: Sequence[str], start: str) -> list[int]:
-    pattern = re.compile(start, re.IGNORECASE)
+def _starting(lines: Sequence[str], pattern: re.Pattern[str]) -> list[int]:
     return [place for place, line in enumerate(lines) if pattern.match(line)]
 
 

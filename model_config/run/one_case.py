@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +17,7 @@ from model_config.judge.speed import figures, judge_speed, kernel_seconds
 from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run import cache
+from model_config.run.foreign import Foreign
 from model_config.run.runner import Limits, OnOutput, Slot, run_step
 from model_config.run.snapshot import Snapshot, Snapshots, names_of
 from model_config.run.workplace import workplace
@@ -44,6 +46,8 @@ class Settings:
         on_output: gets every line a step prints. on_step: called with case and step when a step is done.
         imports: the import graph.
         snapshots: of the repository, for all cases; default: one for each case.
+        handed: further environment variables that steps get (:mod:`.environment`); their values are part of the key
+            of a kept result.
     """
 
     work_dir: Path
@@ -58,6 +62,7 @@ class Settings:
     on_step: Callable[[str, str], None] | None = None
     imports: Imports | None = None
     snapshots: Snapshots | None = None
+    handed: Sequence[str] = ()
 
 
 def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
@@ -75,7 +80,8 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
         return CaseResult(case.name, case.run_dir, findings=tuple(findings))
     key = ""
     if not settings.update:
-        key = cache.case_key(case, settings.root, flags=asdict(settings.limits), imports=settings.imports)
+        flags = asdict(settings.limits) | {"handed": {name: os.environ.get(name) for name in settings.handed}}
+        key = cache.case_key(case, settings.root, flags=flags, imports=settings.imports)
         if settings.cached and (known := cache.load(key)) is not None:
             return known
     run = _CaseRun(case, slot, settings)
@@ -113,8 +119,8 @@ class _CaseRun:
 
     def __call__(self) -> CaseResult:
         start = time.perf_counter()
-        self.findings += check_structure(self.case, self.settings.root)
         try:
+            self.findings += check_structure(self.case, self.settings.root, self._foreign(self.settings.root))
             self._in_a_copy(self.settings.snapshots or Snapshots(self.settings.root, self.settings.work_dir))
         except KeyboardInterrupt:
             self.interrupted = True
@@ -150,6 +156,10 @@ class _CaseRun:
             notes=tuple(self.notes),
         )
 
+    def _foreign(self, root: Path) -> Foreign:
+        """Return what asks contributed code below a root."""
+        return Foreign(root, self.settings.limits, self.slot.stop, self.settings.handed, self.slot.cores)
+
     @property
     def _folder(self) -> Path:
         """The copy of the model's folder."""
@@ -177,6 +187,7 @@ class _CaseRun:
             name=name,
             on_output=settings.on_output,
             slot=self.slot,
+            handed=settings.handed,
         )
         if timed:
             self.kernel = (before + kernel_seconds(self.slot.cores)) / 2
@@ -191,7 +202,7 @@ class _CaseRun:
         if step is None or valid is None or not valid.passed:
             return
         measured = figures(valid, self.kernel)
-        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._run)
+        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._run, self._foreign(self.tree))
         self.accuracy, self.notes = accuracy, self.notes + notes
         self.steps += ran
         found = self._measured(step, valid, measured)

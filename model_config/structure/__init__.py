@@ -1,8 +1,8 @@
 """The structure of a model's folder: one small function per rule, all of them in :data:`RULES`.
 
 ``check_structure`` looks at a case's folder, ``check_shared`` at files outside such folders (``contrib/utils/...``).
-Nothing of a model's folder is run or imported, nothing is fetched; bad content is a finding and never an error. Only a
-script's task is imported, from ``utils`` or ``contrib/utils``, for its flags.
+Nothing of a model's folder is run or imported, nothing is fetched; bad content is a finding and never an error. A
+script's task is imported for its flags: one of ``contrib/utils`` in a limited process (:mod:`.contributed`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
+from model_config.run.foreign import Foreign
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
-from model_config.structure.source import Broken, Folder, SourceFile
+from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile
 
 __all__ = ["CASE_RULES", "FILE_RULES", "Rule", "check_shared", "check_structure", "rules"]
 
@@ -26,6 +28,7 @@ CASE_RULES: dict[str, Callable[[Folder], Iterable[Broken]]] = {
     "sample-data": parameters.check_data,
     "data-size": files.check_data_size,
     "yaml-flags": parameters.check_flags,
+    "task-import": parameters.check_tasks,
     "readme-headings": readme.check_headings,
     "readme-order": readme.check_order,
     "readme-text": readme.check_sections,
@@ -78,15 +81,19 @@ def rules() -> list[Rule]:
     ]
 
 
-def check_structure(case: Case, root: Path = ROOT) -> list[Finding]:
+def check_structure(case: Case, root: Path = ROOT, foreign: Foreign | None = None) -> list[Finding]:
     """Return every rule that a case's folder breaks, sorted by file and line.
 
     Args:
         case: the case; its folder need not exist.
         root: the repository that ``case.run_dir`` starts from; in a git checkout, what git ignores is left out.
+        foreign: asks for what is contributed; default: with the limits of a step.
+
+    Raises:
+        KeyboardInterrupt: ``foreign.stop`` was set.
     """
-    folder = Folder(case, root)
-    broken = {name: list(check(folder)) for name, check in CASE_RULES.items()}
+    folder = Folder(case, root, foreign)
+    broken = {name: list(islice(check(folder), MOST_FOUND)) for name, check in CASE_RULES.items()}
     found = [_finding(name, one) for name, places in broken.items() for one in places]
     return sorted(
         {*found, *_of_files(folder.files, FILE_RULES)}, key=_place
@@ -109,7 +116,7 @@ def _of_files(
 ) -> Iterator[Finding]:
     for source in sources:
         for name, check in table.items():
-            yield from (_finding(name, one) for one in check(source))
+            yield from (_finding(name, one) for one in islice(check(source), MOST_FOUND))
 
 
 def _finding(rule: str, broken: Broken) -> Finding:

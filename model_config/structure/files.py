@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from engine import nearest
 from model_config.cases.config import STEPS
-from model_config.structure.source import MAX_TEXT, TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
+from model_config.structure.source import LONGEST_LINE, TEXT_SUFFIXES, WRITTEN, Broken, Folder, SourceFile, inside
 
 REQUIRED = ("README.md", "requirements.txt")
 """What every model's folder holds besides the scripts of its steps."""
@@ -98,7 +98,7 @@ def _snake(name: str) -> str:
 
 
 def check_text(source: SourceFile) -> Iterator[Broken]:
-    """Texts are UTF-8 without a byte order mark, with plain line ends."""
+    """Texts are UTF-8 without a byte order mark, with plain line ends, and no line has over 20 000 characters."""
     if source.suffix not in TEXT_SUFFIXES or not source.data:
         return
     if source.data.startswith(b"\xef\xbb\xbf"):
@@ -113,6 +113,11 @@ def check_text(source: SourceFile) -> Iterator[Broken]:
         at = source.data.find(what)
         if at >= 0:
             yield source.broken(_line(source, at), f"holds {name}", "save it as a text with plain line ends (LF)")
+    if source.suffix in WRITTEN:
+        for number, line in enumerate(source.text.split("\n"), start=1):
+            if len(line) > LONGEST_LINE:
+                what = f"has {len(line)} characters in a line, more than {LONGEST_LINE}"
+                yield source.broken(number, what, "break the line; what is longer is not looked at")
 
 
 def _line(source: SourceFile, byte: int) -> int:
@@ -152,8 +157,9 @@ def check_readable(source: SourceFile) -> Iterator[Broken]:
         yield source.broken(0, "is not a regular file", "take it out of git, or put a plain file in its place")
     elif source.suffix in TEXT_SUFFIXES and source.unreadable:
         yield source.broken(0, f"cannot be read: {source.unreadable}", "correct its permissions")
-    elif source.suffix in TEXT_SUFFIXES and source.size > MAX_TEXT:
-        yield source.broken(0, "is too large to be looked at", "make it smaller than 10 MB")
+    elif source.suffix in TEXT_SUFFIXES and source.size > source.most:
+        fix = f"make it smaller than {source.most // 1_000_000} MB"
+        yield source.broken(0, "is too large to be looked at", fix)
 
 
 def _check_symlink(source: SourceFile) -> Iterator[Broken]:

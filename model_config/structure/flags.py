@@ -15,29 +15,44 @@ FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "si
 """Packages whose flags cannot be read off the source."""
 
 
+_DEEPEST = 20
+"""Parts of a module's name that are looked at."""
+
+_MOST_TASKS = 20
+"""Calls that run a task: a script has one."""
+
+
 def known_flags(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     """Return the flags of a script and of the folder's modules it imports; ``None`` where they cannot be told."""
+    if source.name not in folder.flags:
+        folder.flags[source.name] = _known(source, folder)
+    return folder.flags[source.name]
+
+
+def _known(source: SourceFile, folder: Folder) -> frozenset[str] | None:
     flags: set[str] = set()
     modules = with_imports(source, folder)
     own = {function.name for module in modules for function in module.of(ast.FunctionDef)}
     for module in modules:
-        added = _flags_of(module, modules, own)
+        added = _flags_of(module, modules, own, folder)
         if added is None:
             return None
         flags |= added
     return frozenset(flags) or None
 
 
-def _flags_of(module: SourceFile, modules: Sequence[SourceFile], own: Collection[str]) -> set[str] | None:
+def _flags_of(
+    module: SourceFile, modules: Sequence[SourceFile], own: Collection[str], folder: Folder
+) -> set[str] | None:
     """Return the flags that a module adds; ``None`` where only a run can tell. ``own``: functions of the modules."""
     flags: set[str] = set()
     names, parsers = aliases(module), {_parser(node) for node in module.nodes}
-    if _hides(module, names):
+    if _hides(module, names) or sum(runs_task(call, names) for call in module.of(ast.Call)) > _MOST_TASKS:
         return None
     for call in module.of(ast.Call):
         given = {arg.id for arg in call.args if isinstance(arg, ast.Name)} & parsers
         elsewhere = given and called(call, names).split(".")[-1] not in own  # a parser handed to foreign code
-        added = None if elsewhere else _added(call, names, module, modules)
+        added = None if elsewhere else _added(call, names, module, modules, folder)
         if added is None:
             return None
         flags |= added
@@ -61,10 +76,12 @@ def _parser(node: ast.AST) -> str:
     return ""
 
 
-def _added(call: ast.Call, names: dict[str, str], module: SourceFile, modules: Sequence[SourceFile]) -> set[str] | None:
+def _added(
+    call: ast.Call, names: dict[str, str], module: SourceFile, modules: Sequence[SourceFile], folder: Folder
+) -> set[str] | None:
     """Return the flags that a call adds; ``None`` where only a run can tell."""
     if runs_task(call, names):
-        return task_flags(call, module, modules)
+        return task_flags(call, module, modules, folder)
     if any(keyword.arg == "parents" for keyword in call.keywords):
         return None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -93,7 +110,7 @@ def with_imports(source: SourceFile, folder: Folder) -> Sequence[SourceFile]:
     found = [source]
     for module in found:
         for name in sorted(set(aliases(module).values())):
-            parts = name.split(".")
+            parts = name.split(".")[:_DEEPEST]
             for end in range(len(parts), 0, -1):
                 path = os.path.join(os.path.dirname(module.name), *parts[:end]) + ".py"
                 local = folder.find(os.path.relpath(path, folder.run_dir))

@@ -14,8 +14,7 @@ from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
-from utils.fetch import is_fetched_path, packages
-from utils.tasks.find import add_contrib
+from utils.fetch import is_fetched_path, packages, read_contrib
 
 
 def check_flags(folder: Folder) -> Iterator[Broken]:
@@ -28,6 +27,14 @@ def check_flags(folder: Folder) -> Iterator[Broken]:
             file, line = place(folder, step.name, name)
             fix = instead(f"--{name}", flags or frozenset())
             yield Broken(file, line, f"{STEPS[step.name]}: {step.run_file} has no flag --{shortened(name, 200)}", fix)
+
+
+def check_tasks(folder: Folder) -> Iterator[Broken]:
+    """A task of ``contrib/utils`` that a script runs can be imported, in a process of its own with a step's limits."""
+    for _, source in folder.scripts:
+        known_flags(source, folder)
+    for file, reason in folder.tasks.troubles.items():
+        yield Broken(file, 0, f"cannot be imported: {reason}", "let the module define, and do no work when imported")
 
 
 def check_data(folder: Folder) -> Iterator[Broken]:
@@ -48,7 +55,7 @@ def check_data(folder: Folder) -> Iterator[Broken]:
 def _is_there(folder: Folder, path: str) -> bool:
     """Say whether a path leads to data, or is none: an empty one is reported where it is read."""
     if is_fetched_path(path):
-        add_contrib(folder.root)
+        read_contrib(folder.root)
         return path.removeprefix("fetch:").partition("/")[0] in packages()
     return not path or os.path.isabs(path) or os.path.exists(folder.path / path)
 

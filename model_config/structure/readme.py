@@ -11,8 +11,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from engine import nearest
+from model_config.markdown_text import without_comments
 from model_config.structure.flags import has_flag, instead, known_flags
-from model_config.structure.source import Broken, Folder, SourceFile, inside
+from model_config.structure.source import LONGEST_LINE, MOST_FOUND, Broken, Folder, SourceFile, inside
 
 HEADINGS = (
     "## 1. 模型概述",
@@ -41,7 +42,10 @@ COMMAND_LANGUAGES = ("", "bash", "console", "sh", "shell")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*(\w*)")
 HEADING = re.compile(r" {0,3}(#{1,6})(?:\s|$)")
 NUMBER = re.compile(r"(?:#+ )?(\d+(?:\.\d+)?)\.?(?!\d)")
-LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+LINK = re.compile(r"\]\(\s*<?([^()\s<>]+)(?:[\s>][^()]*)?\)")
+_LIKE = 200
+"""Characters of a heading that are compared."""
+
 OPERATORS = re.compile(r"[;&|<>]+|\d?>+")
 EXAMPLE_FOLDER = re.compile(r"(?:^|/)((?:contrib/)?example/[^/]+/[^/]+)/?$")
 
@@ -59,13 +63,13 @@ class Section:
     @property
     def empty(self) -> bool:
         """Nothing is said here, comments aside."""
-        return not re.sub(r"<!--.*?-->", "", "\n".join(text for _, text in self.lines), flags=re.DOTALL).strip()
+        return not without_comments("\n".join(text for _, text in self.lines)).strip()
 
 
 def sections(source: SourceFile) -> list[Section]:
     """Split a Markdown file at its headings; the first section is what stands before any."""
     reader = _Reader()
-    for number, text in enumerate(source.text.split("\n"), start=1):
+    for number, text in enumerate(source.lines, start=1):
         reader.read(number, text)
     return reader.found
 
@@ -101,9 +105,11 @@ class _Reader:
         if self.language not in COMMAND_LANGUAGES:
             return
         self.first = self.first if self.command else number
-        self.command += text.removesuffix("\\")
+        if len(self.command) <= LONGEST_LINE:  # a longer one is no command that anybody types
+            self.command += text.removesuffix("\\")
         if not text.endswith("\\"):
-            self.found[-1].commands += [(self.first, command) for command in _commands(self.command)]
+            if len(self.command) <= LONGEST_LINE:
+                self.found[-1].commands += [(self.first, command) for command in _commands(self.command)]
             self.command = ""
 
 
@@ -196,7 +202,7 @@ def _near(wanted: str, found: list[Section]) -> Section | None:
         mine = NUMBER.match(part.heading)
         if number and mine and mine[1] == number[1]:
             return part
-    close = nearest(wanted, [part.heading for part in found])
+    close = nearest(wanted, [part.heading[:_LIKE] for part in found[:MOST_FOUND]])
     return next((part for part in found if part.heading == close), None)
 
 

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_config.structure.source import Broken, Folder, SourceFile
+from model_config.structure.source import SHOWN, Broken, Folder, SourceFile
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 NAME = "requirements.txt"
+_LONGEST = 2000
+"""Characters of a line that is read."""
+
 PADDLE = ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx")
 """Packages that are tested with versions of their own: ``constraints-paddle.txt``."""
 
@@ -22,18 +25,15 @@ SOURCE = re.compile(r"(git|hg|svn|bzr)\+|[a-z]+://|\S+\.(whl|tar\.gz|zip)$|[./~]
 
 def _lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line that asks for something, as pip reads them."""
-    text, first = "", 0
-    for number, line in enumerate(source.text.split("\n"), start=1):
-        first = first or number
-        text += re.sub(r"(^|\s)#.*$", "", line)
+    parts: list[str] = []
+    for number, line in enumerate((*source.text.split("\n"), ""), start=1):
+        text = re.sub(r"(^|\s)#.*", "", line)
+        parts.append(text.removesuffix("\\"))
         if text.endswith("\\"):
-            text = text[:-1]
             continue
-        if text.strip():
-            yield first, text.strip()
-        text, first = "", 0
-    if text.strip():
-        yield first, text.strip()
+        if joined := "".join(parts).strip():
+            yield number - len(parts) + 1, joined
+        parts = []
 
 
 def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
@@ -43,9 +43,9 @@ def _parsed(source: SourceFile) -> Iterator[tuple[int, Requirement]]:
 
     for line, text in _lines(source):
         try:
-            requirement = Requirement(text)
+            requirement = Requirement(text[:_LONGEST])
             here = requirement.marker is None or requirement.marker.evaluate()
-        except (InvalidRequirement, UndefinedComparison):
+        except (InvalidRequirement, UndefinedComparison, RecursionError):
             continue  # check_lines reports what cannot be read
         if here:
             yield line, requirement
@@ -69,14 +69,17 @@ def check_lines(folder: Folder) -> Iterator[Broken]:
     source = _source(folder)
     for line, text in _lines(source):
         what = "an option of pip" if text.startswith("-") else "an address or a path" if SOURCE.match(text) else ""
+        shown = text if len(text) <= _LONGEST else f"{text[:SHOWN]}..."
         try:
+            if len(text) > _LONGEST:
+                raise InvalidRequirement(f"it has more than {_LONGEST} characters")
             if not what and Requirement(text).url:
                 what = "an address or a path"
-        except InvalidRequirement as error:
+        except (InvalidRequirement, RecursionError) as error:
             reason = str(error).splitlines()[0]
-            yield source.broken(line, f"{text!r} cannot be read: {reason}", "write it as 'name>=version'")
+            yield source.broken(line, f"{shown!r} cannot be read: {reason}", "write it as 'name>=version'")
         if what:
-            yield source.broken(line, f"{text!r} is {what}", "name packages of the package index only")
+            yield source.broken(line, f"{shown!r} is {what}", "name packages of the package index only")
 
 
 def check_duplicates(folder: Folder) -> Iterator[Broken]:

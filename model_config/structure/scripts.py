@@ -28,10 +28,14 @@ NO_TLS = {
 }
 NO_TLS_KEYWORDS = ("check_hostname", "verify", "verify_ssl")
 NO_TLS_SHELL = re.compile(
-    r"\bcurl\b[^|;&]*\s(-[a-jl-zA-Z]*k[a-zA-Z]*|--insecure)\b|--no-check-certificate|--trusted-host"
-    r"|sslVerify[= ]+(false|0)|GIT_SSL_NO_VERIFY|PYTHONHTTPSVERIFY=0"
-    r"|\b(curl|wget|git|pip3?|aria2c)\b[^|;&]*\s[\"']?http://(?!localhost|127\.)"
+    r"--no-check-certificate|--trusted-host|sslVerify[= ]+(false|0)|GIT_SSL_NO_VERIFY|PYTHONHTTPSVERIFY=0"
 )
+NO_TLS_COMMANDS = (
+    (re.compile(r"\bcurl\b"), re.compile(r"\s(-[a-jl-zA-Z]*k[a-zA-Z]*|--insecure)\b")),
+    (re.compile(r"\b(curl|wget|git|pip3?|aria2c)\b"), re.compile(r"\s[\"']?http://(?!localhost|127\.)")),
+)
+"""A program, and what must not follow it in one command."""
+
 PLAIN_HTTP = re.compile(r"http://(?!localhost|127\.0\.0\.1|0\.0\.0\.0|www\.w3\.org)[^/\s]+/.")
 
 NO_SHELL = "use subprocess.run with a list of arguments"
@@ -95,7 +99,7 @@ def _texts(source: SourceFile) -> Iterator[tuple[int, str]]:
 
 def _shell_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     if source.suffix == ".sh":
-        for line, text in enumerate(source.text.split("\n"), start=1):
+        for line, text in enumerate(source.lines, start=1):
             yield line, re.sub(r"(^|\s)#.*", "", text)
 
 
@@ -116,11 +120,24 @@ def check_tls(source: SourceFile) -> Iterator[Broken]:
     yield from _check_certificates(source)
     fix = "use https, and no option that leaves certificates unchecked"
     for line, text in _texts(source):
-        if PLAIN_HTTP.match(text) or NO_TLS_SHELL.search(text):
+        if PLAIN_HTTP.match(text) or _is_open(text):
             yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
     for line, text in [*_shell_lines(source), *_code_lines(source)]:
-        if NO_TLS_SHELL.search(text):
+        if _is_open(text):
             yield source.broken(line, f"{text.strip()[:SHOWN]!r} is not protected by TLS", fix)
+
+
+def _is_open(text: str) -> bool:
+    """Say whether a text has a command that downloads without a checked certificate."""
+    if NO_TLS_SHELL.search(text):
+        return True
+    commands = re.split(r"[|;&]", text)
+    return any(_follows(one, *pair) for one in commands for pair in NO_TLS_COMMANDS)
+
+
+def _follows(command: str, program: re.Pattern[str], option: re.Pattern[str]) -> bool:
+    found = program.search(command)
+    return found is not None and option.search(command, found.end()) is not None
 
 
 def _check_certificates(source: SourceFile) -> Iterator[Broken]:

@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from engine import walk
 from model_config.cases.config import Case, Command
+from model_config.run.foreign import Foreign
+from model_config.structure.contributed import Tasks
 from model_config.syntax import parsed
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
@@ -23,6 +25,17 @@ TEXT_SUFFIXES = (".cfg", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml")
 
 MAX_TEXT = 10_000_000
 """Bytes up to which a text is read; a larger one is a finding by itself."""
+
+MAX_WRITTEN = 1_000_000
+"""The same of a text that people write: those of :data:`WRITTEN`."""
+
+WRITTEN = (".cfg", ".md", ".py", ".sh", ".toml")
+
+LONGEST_LINE = 20_000
+"""Characters up to which a line of such a text is looked at; a longer one is a finding by itself."""
+
+MOST_FOUND = 100
+"""Places that one rule lists, of a file or a folder."""
 
 SHOWN = 80
 """Characters of a line that a message repeats."""
@@ -69,9 +82,19 @@ class SourceFile:
             return None
         return info.st_size if stat.S_ISREG(info.st_mode) else None
 
+    @property
+    def most(self) -> int:
+        """Bytes up to which it is read."""
+        return MAX_WRITTEN if self.suffix in WRITTEN else MAX_TEXT
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text's lines, each as far as it is looked at."""
+        return [line[:LONGEST_LINE] for line in self.text.split("\n")]
+
     @cached_property
     def _read(self) -> tuple[bytes, str]:
-        if self.size is None or self.size > MAX_TEXT:
+        if self.size is None or self.size > self.most:
             return b"", ""
         try:
             return self.path.read_bytes(), ""
@@ -105,8 +128,8 @@ class SourceFile:
                 return parsed(self.text), None
         except SyntaxError as error:
             return empty, (error.lineno or 0, error.msg)
-        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, endless nesting
-            return empty, (0, str(error) or type(error).__name__)
+        except ValueError as error:  # null bytes, endless nesting
+            return empty, (0, str(error))
 
     @property
     def tree(self) -> ast.Module:
@@ -143,9 +166,16 @@ class Folder:
     Attributes:
         case: the case that runs it. root: the repository.
         files: all files and links below ``case.run_dir``.
+        tasks: those of ``contrib/utils`` that its scripts run.
+        flags: those of its scripts, by the file's name, where they have been looked for.
+
+    Args:
+        foreign: asks for what is contributed; default: with the limits of a step.
     """
 
-    def __init__(self, case: Case, root: Path) -> None:
+    def __init__(self, case: Case, root: Path, foreign: Foreign | None = None) -> None:
+        self.tasks = Tasks(foreign or Foreign(root))
+        self.flags: dict[str, frozenset[str] | None] = {}
         self.case = case
         self.root = root
         self.run_dir = PurePosixPath(case.run_dir).as_posix()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from model_config.structure.source import SourceFile
+from model_config.run.foreign import is_core
+from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called, dotted, text_of
 from utils.tasks import Task
 from utils.tasks.base import SCRIPTS
-from utils.tasks.find import add_contrib
 
 _CALLS = {f"utils.pipeline.cli.{script}": script for script in SCRIPTS}
 _OPTIONS = "utils.pipeline.options.options"
@@ -25,19 +25,28 @@ def runs_task(call: ast.Call, names: dict[str, str]) -> bool:
     return called(call, names) in (*_CALLS, _OPTIONS)
 
 
-def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]) -> set[str] | None:
+def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile], folder: Folder) -> set[str] | None:
     """Return the flags that a call of :func:`runs_task` gives; ``None`` where task or script cannot be told.
+
+    A task of the zoo itself is imported. One of the clone's ``contrib/utils`` is asked for by ``folder.tasks``.
 
     Args:
         call: the call.
         source: where it stands.
         modules: the script and what it imports of its folder.
+        folder: the model's.
     """
-    task = _Reader(modules, source.root).task(_argument(call, 1, "task"), source)
+    place = _Reader(modules).task(_argument(call, 1, "task"), source)
     script = _CALLS.get(called(call, aliases(source)))
     if script is None:
         script = text_of(_argument(call, 2, "script"))
-    if task is None or script not in SCRIPTS:
+    if place is None or script not in SCRIPTS:
+        return None
+    module, name = place
+    if not is_core(module):
+        return folder.tasks.flags(module, name, script)
+    task = _imported(module, name)
+    if task is None:
         return None
     from utils.pipeline.options import script_flags
 
@@ -53,16 +62,16 @@ def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 
 
 class _Reader:
-    """Finds the task that an expression stands for, over the modules of a model's folder.
+    """Finds the task that an expression stands for, over the modules of a model's folder; nothing is imported."""
 
-    Only tasks of ``utils`` are imported, those of the clone's ``contrib/utils`` among them: nothing of the folder is.
-    """
+    def __init__(self, modules: Sequence[SourceFile]) -> None:
+        self._modules = modules
 
-    def __init__(self, modules: Sequence[SourceFile], root: Path) -> None:
-        self._modules, self._root = modules, root
+    def task(self, node: ast.expr | None, source: SourceFile, depth: int = 0) -> tuple[str, str] | None:
+        """Return module and name of a task of ``utils`` with the flags of the one that an expression stands for.
 
-    def task(self, node: ast.expr | None, source: SourceFile, depth: int = 0) -> Task | None:
-        """Return a task with the flags of the one an expression stands for; ``None`` where only a run can tell."""
+        ``None`` where only a run can tell.
+        """
         if node is None or depth > _DEEPEST:
             return None
         names = aliases(source)
@@ -75,7 +84,7 @@ class _Reader:
         local = self._module(where, source)
         if local is not None:
             return self.task(ast.Name(name), local, depth + 1)
-        return _imported(where, name, self._root)
+        return (where, name) if where.startswith("utils.") else None
 
     def _module(self, name: str, source: SourceFile) -> SourceFile | None:
         """Return the module of this name beside a script."""
@@ -109,17 +118,10 @@ def _names(node: ast.AST) -> tuple[str | None, ...]:
     return () if isinstance(node, ast.alias) else (getattr(node, "name", None),)
 
 
-def _imported(where: str, name: str, root: Path) -> Task | None:
-    """Import a task of ``utils``, of the clone's ``contrib/utils`` too."""
-    if not where.startswith("utils."):
-        return None
+def _imported(module: str, name: str) -> Task | None:
+    """Import a task of the zoo's own ``utils``."""
     try:
-        try:
-            module = importlib.import_module(where)
-        except ModuleNotFoundError:
-            add_contrib(root)
-            module = importlib.import_module(where)
-    except (Exception, SystemExit):  # noqa: BLE001 -- a contributor's module: the step that runs it says what is wrong
+        found = getattr(importlib.import_module(module), name, None)
+    except (Exception, SystemExit):  # noqa: BLE001 -- a package that is not installed: the step that needs it says so
         return None
-    found = getattr(module, name, None)
     return found if isinstance(found, Task) else None

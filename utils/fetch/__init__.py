@@ -12,7 +12,7 @@ from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.located import fetched_path, is_fetched_path, kept_path
 from utils.fetch.package import Package
 from utils.fetch.store import fetched, kept, remove
-from utils.fetch.table import find_package, packages
+from utils.fetch.table import find_package, packages, read_contrib
 
 __all__ = [
     "FetchError",
@@ -25,5 +25,6 @@ __all__ = [
     "kept",
     "kept_path",
     "packages",
+    "read_contrib",
     "remove",
 ]

@@ -30,13 +30,30 @@ KEYS = (*_TEXTS, *_NUMBERS, "members", *_OPTIONAL)
 _MOST_NOTED = 20
 """Mistakes of one kind that are told of a row."""
 
-_FORMS: Mapping[str, tuple[str, str]] = {
-    "name": (r"[a-z0-9][a-z0-9_]*", "use lower-case letters, digits and underscores"),
-    "package": (r"@?[A-Za-z0-9][\w.+~-]*(/[A-Za-z0-9][\w.+~-]*)?", "write it as the registry does"),
-    "version": (r"[A-Za-z0-9][\w.+~:!-]*", "write it as the registry does, in quotes"),
-    "sha256": (r"[0-9a-f]{64}", "write 64 hexadecimal digits, as sha256sum does"),
-    "pool": (r"[a-z]+(/[\w.+~-]+)+", "write the folder below pool/, such as main/a/asterisk-core-sounds"),
+_FORMS: Mapping[str, tuple[re.Pattern[str], str]] = {
+    "name": (re.compile(r"[a-z0-9][a-z0-9_]*", re.ASCII), "use lower-case letters, digits and underscores"),
+    "package": (
+        re.compile(r"@?[A-Za-z0-9][\w.+~-]*(/[A-Za-z0-9][\w.+~-]*)?", re.ASCII),
+        "write it as the registry does",
+    ),
+    "version": (re.compile(r"[A-Za-z0-9][\w.+~:!-]*", re.ASCII), "write it as the registry does, in quotes"),
+    "sha256": (re.compile(r"[0-9a-f]{64}", re.ASCII), "write 64 hexadecimal digits, as sha256sum does"),
+    "pool": (
+        re.compile(r"[a-z]+(/[\w.+~-]+)+", re.ASCII),
+        "write the folder below pool/, such as main/a/asterisk-core-sounds",
+    ),
 }
+
+
+_read_too: list[Path] = []
+
+
+def read_contrib(root: Path | None) -> None:
+    """Read the tables of a clone's ``contrib/`` too, as data: nothing there is put on the path.
+
+    A second call is for another clone, instead of the first; ``None``: for none.
+    """
+    _read_too[:] = [] if root is None else [root / "contrib" / "utils"]
 
 
 def packages() -> dict[str, Package]:
@@ -87,7 +104,7 @@ def _tables() -> list[Path]:
     own = Path(__file__).parent
     # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
     # another copy of the zoo, as where one is installed and another one runs.
-    others = [Path(one, "fetch") for one in utils.__path__]
+    others = dict.fromkeys(Path(one, "fetch") for one in (*utils.__path__, *_read_too))
     meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
     return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
 
@@ -158,8 +175,8 @@ def _check(row: Mapping[Any, Any], note: Callable[[str], None]) -> None:
         if key not in row:
             continue
         check_text(row, key, note)
-        form, fix = _FORMS.get(key, ("", ""))
-        if form and isinstance(row[key], str) and not re.fullmatch(form, row[key], re.ASCII):
+        form, fix = _FORMS.get(key, (None, ""))
+        if form is not None and isinstance(row[key], str) and not form.fullmatch(row[key]):
             note(f"{key} {shown_value(row[key])} cannot be one; {fix}")
     for key in _NUMBERS:
         value = row.get(key, 1)

@@ -43,7 +43,7 @@ def metric_to_json(metric: Metric) -> dict[str, Any]:
     return {"class": f"{_home(cls)}:{cls.__qualname__}", "options": plain_arguments(type(metric), *metric._arguments)}
 
 
-def metric_from_json(data: Any, root: Path) -> Metric:
+def metric_from_json(data: Any, root: Path | None) -> Metric:
     """Make a metric of what :func:`metric_to_json` returned; it has seen nothing.
 
     Its module is imported: one of ``contrib/utils`` below ``root`` is found too, a script is run as a module, not as
@@ -51,7 +51,7 @@ def metric_from_json(data: Any, root: Path) -> Metric:
 
     Args:
         data: the definition.
-        root: the repository; a script must lie below it.
+        root: the repository; a script must lie below it. ``None``: only modules that any process imports by name.
 
     Raises:
         DataError: the definition is none, or names nothing that can be loaded, or no :class:`Metric`.
@@ -96,7 +96,7 @@ def _is_installed(path: Path) -> bool:
     return any(path.is_relative_to(Path(folder).resolve()) for folder in folders if folder)
 
 
-def _module(where: str, root: Path) -> ModuleType:
+def _module(where: str, root: Path | None) -> ModuleType:
     try:
         with _loading:
             return _script(Path(where), root) if Path(where).is_absolute() else _imported(where, root)
@@ -107,8 +107,10 @@ def _module(where: str, root: Path) -> ModuleType:
         raise DataError(f"metric of {where} cannot be loaded: {reason}; check that it can be imported") from error
 
 
-def _imported(name: str, root: Path) -> ModuleType:
+def _imported(name: str, root: Path | None) -> ModuleType:
     """Import a module by name; packages of ``utils`` are looked for below ``root/contrib`` too."""
+    if root is None:
+        return importlib.import_module(name)
     contrib = str(root / "contrib")
     if (root / "contrib").is_dir() and contrib not in sys.path:
         sys.path.append(contrib)
@@ -120,10 +122,10 @@ def _imported(name: str, root: Path) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _script(path: Path, root: Path) -> ModuleType:
+def _script(path: Path, root: Path | None) -> ModuleType:
     """Run a script as a module; what it imports from beside itself is not left to other scripts."""
     path = path.resolve()
-    if not path.is_relative_to(root.resolve()):
+    if root is None or not path.is_relative_to(root.resolve()):
         raise DataError(f"metric of {path} does not lie below {root}, so it is not loaded; keep the script there")
     if not path.is_file():
         raise DataError(f"metric of {path} cannot be loaded: there is no such file; write the result again")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from support import ROOT
 
 from model_config.judge import accuracy
 from model_config.results import Accuracy, StepResult, Verdict
+from model_config.run.foreign import Foreign
 from utils.datasets.base import Batch
-from utils.metrics import MeanMetric, Metric, TopK, metric_to_json
+from utils.metrics import Metric, TopK, metric_from_json, metric_to_json
 from utils.pipeline.records import record_writer, records_path
 
 SCRIPT = """
@@ -36,11 +35,17 @@ class Rate(RecordMetric):
 """
 
 
+SHARE = """
+import numpy as np
+from utils.metrics import MeanMetric
+
+
 class Share(MeanMetric):
     name, bounds = "overlap", (0.0, 1.0)
 
-    def records(self, predictions: Any, targets: Sequence[Any], contexts: Any) -> Any:
+    def records(self, predictions, targets, contexts):
         return np.asarray(predictions)
+"""
 
 
 def wrote(folder: Path, name: str, metric: Metric, record: np.ndarray, definition: Any, **fields: Any) -> StepResult:
@@ -62,13 +67,13 @@ def wrote(folder: Path, name: str, metric: Metric, record: np.ndarray, definitio
 
 
 def against(valid: StepResult, other: StepResult, root: Path, tolerance: float = 0.02) -> Accuracy:
-    return accuracy._against_run(valid, other, "onnx float32", tolerance, root)
+    return accuracy._against_run(valid, other, "onnx float32", tolerance, Foreign(root))
 
 
 def script_metric(tmp_path: Path) -> tuple[Metric, dict[str, Any]]:
     (tmp_path / "eval.py").write_text(SCRIPT)
     definition = {"class": f"{tmp_path.resolve()}/eval.py:Rate", "options": {}}
-    return accuracy.metric_from_json(definition, tmp_path), definition
+    return metric_from_json(definition, tmp_path), definition
 
 
 def test_a_metric_of_a_script_is_judged_by_its_arrays(tmp_path: Path) -> None:
@@ -127,7 +132,7 @@ def test_without_records_the_direction_counts_too(tmp_path: Path) -> None:
 
 def reference(case: Any, valid: StepResult, root: Path) -> Accuracy:
     rule = SimpleNamespace(reference=case, reference_tolerance=0.01, reference_source="the paper")
-    return accuracy._against_reference(SimpleNamespace(accuracy=rule), valid, root)  # type: ignore[arg-type]
+    return accuracy._against_reference(SimpleNamespace(accuracy=rule), valid, Foreign(root))  # type: ignore[arg-type]
 
 
 def test_wilsons_interval_is_for_shares_alone(tmp_path: Path) -> None:
@@ -136,9 +141,11 @@ def test_wilsons_interval_is_for_shares_alone(tmp_path: Path) -> None:
     found = reference(0.11, rate, tmp_path)
     assert (found.verdict, found.interval) == (Verdict.FAIL, None)
     assert ", better; tolerance" in found.reason
-    for share in (TopK(), Share()):
-        right = np.repeat([True, False], [45, 5])
-        judged = reference(0.93, wrote(tmp_path, "share", share, right, metric_to_json(share)), ROOT)
+    (tmp_path / "share.py").write_text(SHARE)
+    contributed = {"class": f"{tmp_path.resolve()}/share.py:Share", "options": {}}
+    for described in (metric_to_json(TopK()), contributed):
+        right, share = np.repeat([True, False], [45, 5]), metric_from_json(described, tmp_path)
+        judged = reference(0.93, wrote(tmp_path, "share", share, right, described), tmp_path)
         assert judged.verdict is Verdict.INCONCLUSIVE
         assert judged.interval is not None
 

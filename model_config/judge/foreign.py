@@ -1,0 +1,188 @@
+"""Metrics that the check does not import: what a limited process says of them, looked at before it is used.
+
+A metric of the zoo itself is made in the check's own process. Any other (of ``contrib/``, of a script, of a package
+that a model asks for) is made by :mod:`model_config.run.foreign_answers`, which computes the numbers that the gate asks
+a metric for. The verdict follows from them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import DataError, shown_value
+from model_config.judge.intervals import Floats
+from model_config.judge.pairs import Pairs, read_pairs
+from model_config.judge.resampling import Valued, chosen, is_mean, is_mean_of_samples, resamples
+from model_config.run.foreign import Foreign, ForeignError, is_core
+from utils.metrics.base import Metric
+from utils.metrics.definition import metric_from_json
+
+_SEED = 0
+
+
+class Answered(Valued):
+    """A metric beside the records of two runs, by the numbers that another process gave.
+
+    Args:
+        pairs: the records. said: the answer of :func:`said_of`.
+
+    Raises:
+        DataError: a number is missing, or cannot be one.
+    """
+
+    def __init__(self, pairs: Pairs, said: Mapping[str, Any]) -> None:
+        self.higher_is_better, self.bounds = direction_of(said), bounds_of(said)
+        plain = is_mean(pairs, None)
+        self._is_mean = plain and _of(said, "mean", bool)
+        shape = (resamples(pairs), 2), (max(1, len(chosen(pairs))), 2)
+        self._whole = _numbers(said, "whole", (2,))
+        self._resampled = (
+            _NONE
+            if self._is_mean
+            else (
+                _numbers(said, "drawn", shape[0]),
+                _numbers(said, "without", shape[1]),
+            )
+        )
+        self._risen = _counts(said, pairs.total)
+
+    def is_mean(self) -> bool:
+        """Say whether the metric is the mean of the records."""
+        return self._is_mean
+
+    def whole(self) -> tuple[float, float]:
+        """Return the metric of all records of both runs."""
+        return float(self._whole[0]), float(self._whole[1])
+
+    def risen(self) -> tuple[int, int]:
+        """Return in how many units the metric rose and fell."""
+        return self._risen
+
+    def resampled(self, seed: int) -> tuple[Floats, Floats]:
+        """Return both runs' metric for every resample of the units, and for every unit left out."""
+        if seed != _SEED:
+            raise DataError(f"the metric was resampled with seed {_SEED}, not {seed}; use that one")
+        return self._resampled
+
+
+_NONE: tuple[Floats, Floats] = (np.empty((0, 2)), np.empty((0, 2)))
+
+
+def said_of(definition: Any, root: Path, records: Sequence[str] | None, alone: bool, seed: int) -> dict[str, Any]:
+    """Return what :class:`Answered` is made of, in JSON's types; for the process that imports the metric.
+
+    Args:
+        definition: of the metric. root: the repository that has it.
+        records: the files of both runs; ``None``: only what the metric itself says.
+        alone, seed: as :func:`model_config.judge.gate.judge` has them.
+
+    Raises:
+        DataError: there is no such metric, or the records are none of it.
+    """
+    metric = metric_from_json(definition, root)
+    bounds = None if metric.bounds is None else [float(end) for end in metric.bounds]
+    said: dict[str, Any] = {"higher_is_better": bool(metric.higher_is_better), "bounds": bounds}
+    if records is None:
+        return {**said, "share": is_share(metric)}
+    pairs = read_pairs(Path(records[0]), Path(records[1]))
+    valued = Valued(pairs, metric)
+    said |= {"mean": valued.is_mean(), "whole": [float(value) for value in valued.whole()], "risen": [0, 0]}
+    if said["mean"]:
+        return said
+    drawn, without = valued.resampled(seed)
+    risen = valued.risen() if alone else (0, 0)
+    return {**said, "drawn": drawn.tolist(), "without": without.tolist(), "risen": list(risen)}
+
+
+def valued_of(definition: Any, records: tuple[Path, Path], pairs: Pairs, foreign: Foreign) -> Metric | Valued:
+    """Return a metric of the zoo itself, or what another process says of any other.
+
+    Args:
+        definition: of the metric. records: the files of both runs. pairs: what they hold.
+        foreign: asks for a metric that is not the zoo's.
+
+    Raises:
+        DataError: there is no such metric, or no answer that can be used.
+    """
+    if _is_core(definition):
+        return metric_from_json(definition, None)
+    files = [str(file.resolve()) for file in records]
+    said = _asked(foreign, definition=definition, records=files, alone=True, seed=_SEED)
+    return Answered(pairs, said)
+
+
+def share_of(definition: Any, foreign: Foreign) -> bool:
+    """Say whether a metric is a mean of one number from 0 to 1 per sample.
+
+    Raises:
+        DataError: as :func:`valued_of`.
+    """
+    if _is_core(definition):
+        return is_share(metric_from_json(definition, None))
+    return bool(_of(_asked(foreign, definition=definition, records=None, alone=False, seed=_SEED), "share", bool))
+
+
+def is_share(metric: Metric) -> bool:
+    """Say whether a metric is a mean of one number from 0 to 1 per sample."""
+    return metric.bounds is not None and 0 <= metric.bounds[0] <= metric.bounds[1] <= 1 and is_mean_of_samples(metric)
+
+
+def _asked(foreign: Foreign, **question: Any) -> dict[str, Any]:
+    try:
+        return foreign.ask("metric", **question)
+    except ForeignError as error:
+        name = question["definition"].get("class") if isinstance(question["definition"], Mapping) else None
+        raise DataError(f"metric {shown_value(name)} has no value: the process that computes it {error}") from error
+
+
+def _is_core(definition: Any) -> bool:
+    """Say whether a definition names a class of the zoo itself, or is none at all, which needs no other process."""
+    if not isinstance(definition, Mapping) or not isinstance(definition.get("class"), str):
+        return True
+    return is_core(definition["class"].rpartition(":")[0])
+
+
+def _of(said: Mapping[str, Any], name: str, kind: type) -> Any:
+    value = said.get(name)
+    if not isinstance(value, kind):
+        raise DataError(f"the metric's process answered {name}: {shown_value(value)}; do not write to its files")
+    return value
+
+
+def direction_of(said: Mapping[str, Any]) -> bool:
+    """Return whether a higher value is better."""
+    return bool(_of(said, "higher_is_better", bool))
+
+
+def bounds_of(said: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the metric's bounds."""
+    if said.get("bounds") is None:
+        return None
+    low, high = _numbers(said, "bounds", (2,))
+    return float(low), float(high)
+
+
+def _counts(said: Mapping[str, Any], total: int) -> tuple[int, int]:
+    rose, fell = _numbers(said, "risen", (2,))
+    if not (0 <= rose <= total and 0 <= fell <= total):
+        raise DataError(f"the metric's process answered risen: {shown_value(said['risen'])} of {total} units")
+    return int(rose), int(fell)
+
+
+def _numbers(said: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:
+    """Return an array of an answer; NaN and infinity are numbers here, as a metric of some units may be either."""
+    value = _of(said, name, list)
+    flat = [one for row in value for one in (row if isinstance(row, list) else [row])]
+    if not all(type(one) in (int, float) for one in flat):
+        raise DataError(f"the metric's process answered {name}: {shown_value(value)}, which are no numbers")
+    try:
+        found = np.array(value, dtype=np.float64)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise DataError(f"the metric's process answered {name} that are no numbers: {error}") from error
+    if found.shape != shape:
+        raise DataError(f"the metric's process answered {name} of shape {found.shape}, not {shape}")
+    return found

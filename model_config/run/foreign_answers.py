@@ -1,0 +1,76 @@
+"""Answers what the check must know of contributed code: ``python -m model_config.run.foreign_answers QUESTION``.
+
+``QUESTION`` is a JSON file: ``kind`` (a key of :data:`KINDS`), ``root`` (the repository whose ``contrib/`` counts), and
+what that kind asks for. The answer is JSON on standard output; what contributed code prints goes to standard error.
+
+This process imports what a pull request brings and is believed by nobody: :mod:`.foreign` limits it and reads what it
+says, and decides by numbers alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine import TecoInferError, typed_reason
+
+
+def flags(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that each script of a task has; ``None`` where the name stands for no task.
+
+    Args:
+        question: ``module`` and ``name`` of the task.
+    """
+    from utils.pipeline.options import script_flags
+    from utils.tasks import Task
+    from utils.tasks.base import SCRIPTS
+    from utils.tasks.find import add_contrib
+
+    add_contrib(Path(question["root"]))
+    found = getattr(importlib.import_module(question["module"]), question["name"], None)
+    if not isinstance(found, Task):
+        return {"flags": None}
+    return {"flags": {script: sorted({flag.name for flag in script_flags(found, script)}) for script in SCRIPTS}}
+
+
+def metric(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a metric says of the records of two runs, as :mod:`model_config.judge.foreign` asks for it.
+
+    Args:
+        question: ``definition`` of the metric; ``records``, the files of both runs, or none; ``alone`` and ``seed`` as
+            :func:`model_config.judge.gate.judge` has them.
+    """
+    from model_config.judge.foreign import said_of
+
+    return said_of(
+        question["definition"], Path(question["root"]), question["records"], question["alone"], question["seed"]
+    )
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"flags": flags, "metric": metric}
+"""What can be asked, and the function that answers."""
+
+
+def main() -> None:
+    """Answer, and end at once: what a contributed module leaves running is nobody's business."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    question = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    try:
+        found = KINDS[question["kind"]](question)
+    except TecoInferError as error:
+        found = {"error": str(error)}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a contributor's module raises
+        found = {"error": typed_reason(error)}
+    with open(answer, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
