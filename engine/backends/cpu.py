@@ -104,6 +104,13 @@ class CpuEngine(Engine):
         said = self._verdict.describe() if self._verdict is not None else self._inner.describe()
         return f"{said}; {self.agreement.text}" if self.agreement is not None else said
 
+    @property
+    def computed_by(self) -> str:
+        """What computes, without the figures of the trial, which are others when it is measured anew."""
+        if self._verdict is None:
+            return self.describe()
+        return self._verdict.chosen if self.agreement is None else f"{self._verdict.chosen}; {self.agreement.recipe}"
+
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch on the chosen engine."""
         if self._inner is None:
@@ -185,7 +192,9 @@ class CpuEngine(Engine):
         made, found = maker.choose()
         # One that could not compute it is a contender still, as the trial keeps the reason.
         able = [name for name in openers if name in passing(found) or name not in found]
-        contenders = [Contender(name, partial(maker.open, partial(_opened, openers[name], spec), made)) for name in able]
+        contenders = [
+            Contender(name, partial(maker.open, partial(_opened, openers[name], spec), made)) for name in able
+        ]
         if openvino_installed():
             exact = Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=False)
             contenders.append(exact)

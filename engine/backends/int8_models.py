@@ -195,7 +195,9 @@ def _model_hash(path: Path) -> str:
     try:
         return model_content(path).sha256
     except OSError as error:
-        raise ModelError(f"model file {path} cannot be read: {error.strerror or error}; check its permissions") from error
+        raise ModelError(
+            f"model file {path} cannot be read: {error.strerror or error}; check its permissions"
+        ) from error
 
 
 def _is_as_made(made: Made) -> bool:

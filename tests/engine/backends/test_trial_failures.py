@@ -1,4 +1,4 @@
-"""Only what was measured is remembered: an engine that failed once is tried again, and other weights are another model."""
+"""Only what was measured is remembered: an engine that failed is tried again, and other weights are another model."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_other_weights_outside_are_measured_anew(cache: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("ruined", "when"), [("deleted", "measured"), ("deleted", "opened"), ("emptied", "measured"), ("replaced", "opened")]
+    ("ruined", "when"),
+    [("deleted", "measured"), ("deleted", "opened"), ("emptied", "measured"), ("replaced", "opened")],
 )
 def test_an_int8_model_that_leaves_the_cache_under_the_run(
     ruined: str, when: str, cache: Path, monkeypatch: pytest.MonkeyPatch
