@@ -100,8 +100,8 @@ class Journal:
                 dropped = _drop_from(path, handle, found.end)
                 if dropped > 1:
                     warnings.warn(
-                        f"{path} line {found.done + 2} is damaged; it and the {dropped - 1} lines behind it are dropped, "
-                        "and their steps are run again",
+                        f"{path} line {found.done + 2} is damaged; it and the {dropped - 1} lines behind it are "
+                        "dropped, and their steps are run again",
                         stacklevel=2,
                     )
             except BaseException:
