@@ -28,8 +28,8 @@ def kept_vectors(
     They are made ``step`` at a time; those that are kept are read, and so are their counts.
 
     Args:
-        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; what is in its files, and
-            its target and dtype, are part of what decides whether a part is the same. what: the rest of that.
+        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; what is in its files,
+            and its target and dtype, are part of what decides whether a part is the same. what: the rest of that.
         count: texts. step: of a part. make: from the first and one behind the last text to a part and its counts.
         options: whose flags may name files, a tokenizer for one; these count by what is in them.
 
