@@ -54,16 +54,14 @@ class Inputs:
 
     def changed(self) -> Path | None:
         """Return a file that is not what it was when these were taken; a new time alone is no change."""
-        for part in self.parts.values():
-            try:
-                if part.stamp is None or stamp_of(part.path) == part.stamp:
-                    continue
-                if content_of(part.path).sha256 == part.content:
-                    continue
-            except OSError:
-                pass
-            return part.path
-        return None
+        return next((part.path for part in self.parts.values() if not _is_same(part)), None)
+
+
+def _is_same(part: Part) -> bool:
+    try:
+        return part.stamp is None or stamp_of(part.path) == part.stamp or content_of(part.path).sha256 == part.content
+    except OSError:
+        return False
 
 
 def part_of(path: Path) -> Part:
