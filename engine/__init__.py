@@ -37,9 +37,16 @@ if TYPE_CHECKING:
         exclusive_file as exclusive_file,
     )
     from engine.host.components import (
+        component_version as component_version,
         components as components,
         variables as variables,
         version_line as version_line,
+    )
+    from engine.host.content import (
+        Content as Content,
+        Stamp as Stamp,
+        content_of as content_of,
+        stamp_of as stamp_of,
     )
     from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
     from engine.host.files import (
@@ -232,9 +239,16 @@ _HOMES = {
         "exclusive_file",
     ),
     "engine.host.components": (
+        "component_version",
         "components",
         "variables",
         "version_line",
+    ),
+    "engine.host.content": (
+        "Content",
+        "Stamp",
+        "content_of",
+        "stamp_of",
     ),
     "engine.host.cores": (
         "host_slots",

@@ -21,7 +21,7 @@ from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
 from engine.host.cores import usable_cores
-from engine.host.files import hash_files
+from engine.onnx.content import model_content
 from engine.shard import split
 from engine.signature import batch_of
 from tecoinfer_modelzoo import install_command
@@ -105,6 +105,13 @@ class CpuEngine(Engine):
         said = self._verdict.describe() if self._verdict is not None else self._inner.describe()
         return f"{said}; {self.agreement.text}" if self.agreement is not None else said
 
+    @property
+    def computed_by(self) -> str:
+        """What computes, without the figures of the trial, which are others when it is measured anew."""
+        if self._verdict is None:
+            return self.describe()
+        return self._verdict.chosen if self.agreement is None else f"{self._verdict.chosen}; {self.agreement.recipe}"
+
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch on the chosen engine."""
         if self._inner is None:
@@ -174,17 +181,21 @@ class CpuEngine(Engine):
         openers: dict[str, _Opener] = {f"{_name('onnxruntime')} int8": _onnx_runtime}
         if openvino_installed():
             openers[f"{_name('openvino')} int8"] = _openvino
-        made, found = Int8Maker(
+        maker = Int8Maker(
             spec,
             [tensor.name for tensor in self.inputs],
             calls,
             {name: partial(_opened, opener, alone) for name, opener in openers.items()},
             lambda: _onnx_runtime(alone, "float32"),
             _processor(),
-        ).choose(self._scratch)
+            self._scratch,
+        )
+        made, found = maker.choose()
         # One that could not compute it is a contender still, as the trial keeps the reason.
         able = [name for name in openers if name in passing(found) or name not in found]
-        contenders = [Contender(name, partial(_opened, openers[name], spec, made.path)) for name in able]
+        contenders = [
+            Contender(name, partial(maker.open, partial(_opened, openers[name], spec), made)) for name in able
+        ]
         if openvino_installed():
             exact = Contender(f"{_name('onnxruntime')} float32", lambda: _onnx_runtime(spec, "float32"), may_win=False)
             contenders.append(exact)
@@ -243,7 +254,7 @@ def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | Non
     other = Contender(f"{_name('openvino')} {dtype}", lambda: _openvino(spec, dtype))
     return choose(
         [baseline, other],
-        _trial_key(spec, dtype, hash_files(spec.ckpt)),
+        _trial_key(spec, dtype, model_content(spec.ckpt).sha256),
         lambda engine: random_input(engine, spec.batch_size),
         agree=dtype == "float32",
     )
@@ -292,7 +303,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "cores": usable_cores(),
         "processor": _processor(),
         "engines": [_name("onnxruntime"), _name("openvino")],
-        "judged": 2,  # trials before that took models that the baseline refuses, or cannot compute
+        "judged": 3,  # 1 took models that the baseline refuses or cannot compute, 2 also kept failures
     }
     if spec.open_sizes:
         facts["open_sizes"] = sorted([str(place), *sizes] for place, sizes in spec.open_sizes.items())

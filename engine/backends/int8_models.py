@@ -8,7 +8,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ from engine.agreement import Agreement
 from engine.backends.quantize import Recipe, content_key, quantize, recipes
 from engine.base import Array, Engine, EngineSpec, ModelError, TecoInferError
 from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
-from engine.host.files import hash_files
+from engine.host.content import Content, Stamp, content_of, stamp_of
 from engine.int8 import agreements
 from engine.json_types import Problems, number, text, whole
-from engine.onnx.load import file_hash
+from engine.onnx.content import model_content
 from engine.spec import GOOD_COSINE
 
 _KIND = "int8"
@@ -34,11 +34,12 @@ Open = Callable[[Path], Engine]
 
 
 class Made(NamedTuple):
-    """A quantised model. ``key`` stands for all that it was made from."""
+    """A quantised model. ``key`` stands for all that it was made from, ``stamp`` for the file as it was written."""
 
     key: str
     path: Path
     recipe: Recipe
+    stamp: Stamp
 
 
 class Choice(NamedTuple):
@@ -73,6 +74,7 @@ class Int8Maker:
         calls: the samples, as engines take them: one array per input, in that order.
         engines: those that may compute an int8 model, by name, versions included.
         baseline: opens the float32 model. processor: what the figures were measured on.
+        scratch: closes, and with it deletes, what could not be kept in the cache.
     """
 
     spec: EngineSpec
@@ -81,12 +83,11 @@ class Int8Maker:
     engines: Mapping[str, Open]
     baseline: Callable[[], Engine]
     processor: str
+    scratch: ExitStack
+    _again: dict[str, Path] = field(default_factory=dict)
 
-    def choose(self, scratch: ExitStack) -> Choice:
+    def choose(self) -> Choice:
         """Return the first recipe's model that is as near to float32 as it should be, else the nearest one.
-
-        Args:
-            scratch: closes, and with it deletes, what could not be kept in the cache.
 
         Raises:
             ModelError: the model cannot be quantised.
@@ -95,7 +96,7 @@ class Int8Maker:
         refused: list[ModelError] = []
         for recipe in recipes(self.spec.ckpt):
             try:
-                choice = self._tried(recipe, scratch)
+                choice = self._tried(recipe)
             except ModelError as error:
                 refused.append(error)
                 continue
@@ -107,50 +108,111 @@ class Int8Maker:
             raise refused[0]
         return best
 
-    def _tried(self, recipe: Recipe, scratch: ExitStack) -> Choice:
+    def open(self, opener: Open, made: Made) -> Engine:
+        """Open a quantised model; one that was changed or deleted in the cache meanwhile is made once more.
+
+        Raises:
+            TecoInferError: the opener's, of the model as it was made.
+        """
+        path = self._again.get(made.key)
+        if path is None:
+            try:
+                engine = opener(made.path)
+            except TecoInferError:
+                if _is_as_made(made):
+                    raise
+            else:
+                if _is_as_made(made):
+                    return engine
+                engine.release()
+            _log.info("%s was changed after it was made; it is made again", made.path)
+            path = self._again[made.key] = self._in_scratch(quantize(self.spec.ckpt, self._samples(), made.recipe))
+        return opener(path)
+
+    def _samples(self) -> list[dict[str, Array]]:
+        return [dict(zip(self.names, call, strict=True)) for call in self.calls]
+
+    def _in_scratch(self, content: bytes) -> Path:
+        folder = self.scratch.enter_context(tempfile.TemporaryDirectory(prefix="tecoinfer-int8-"))
+        path = Path(folder) / "int8.onnx"
+        path.write_bytes(content)
+        return path
+
+    def _tried(self, recipe: Recipe) -> Choice:
         """Make the model of a recipe and measure it."""
-        samples = [dict(zip(self.names, call, strict=True)) for call in self.calls]
-        made = self._made(content_key(file_hash(self.spec.ckpt), samples, recipe), samples, recipe, scratch)
+        made = self._made(recipe)
         choice = Choice(made, self._measured(made))
         _log.info("int8 recipe %s of %s: cosine %.4f", recipe.name, self.spec.ckpt, choice.best)
         return choice
 
-    def _made(self, key: str, samples: Sequence[Mapping[str, Array]], recipe: Recipe, scratch: ExitStack) -> Made:
+    def _made(self, recipe: Recipe) -> Made:
         """Return the quantised model, made now unless an earlier run made it from the same."""
+        samples = self._samples()
         with exclusive(_KIND):
-            if (path := _cached_model(key)) is not None:
-                _log.info("int8 model of %s: %s, made from the same samples", self.spec.ckpt, path)
-                return Made(key, path, recipe)
+            before = _model_hash(self.spec.ckpt)
+            key = content_key(before, samples, recipe)
+            if (found := _cached_model(key)) is not None:
+                _log.info("int8 model of %s: %s, made from the same samples", self.spec.ckpt, found[0])
+                return Made(key, found[0], recipe, found[1].stamp)
             content = quantize(self.spec.ckpt, samples, recipe)
+            if _model_hash(self.spec.ckpt) != before:
+                raise ModelError(f"{self.spec.ckpt} was changed while int8 was made of it; run again")
+            digest = hashlib.sha256(content).hexdigest()
             path = write_cached(_KIND, f"{key}.onnx", content)
-            if path is not None:
-                entry = {"sha256": hashlib.sha256(content).hexdigest(), "model": str(self.spec.ckpt)}
-                write_entry(_KIND, key, {**entry, "recipe": recipe.name})
+            if path is not None and (kept := _content(path)) is not None and kept.sha256 == digest:
+                write_entry(_KIND, key, {"sha256": digest, "model": str(self.spec.ckpt), "recipe": recipe.name})
                 _log.info("int8 model of %s: kept as %s", self.spec.ckpt, path)
-                return Made(key, path, recipe)
-        path = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="tecoinfer-int8-"))) / "int8.onnx"
-        path.write_bytes(content)
-        return Made(key, path, recipe)
+                return Made(key, path, recipe, kept.stamp)
+        path = self._in_scratch(content)
+        return Made(key, path, recipe, stamp_of(path))
 
     def _measured(self, made: Made) -> dict[str, Agreement]:
-        """Return how near each engine is to float32 on the samples, as measured now or before on such a processor."""
+        """Return how near each engine is to float32 on the samples, as measured now or before on such a processor.
+
+        One that could not compute the model is tried again: that was no measurement.
+        """
         facts = json.dumps([made.key, self.processor, sorted(self.engines), str(self.names)])
         key = f"agreement-{hashlib.sha256(facts.encode()).hexdigest()}"
-        kept = _recalled(read_entry(_KIND, key))
-        if kept is None or kept.keys().isdisjoint(self.engines):
-            kept = self._compared(made)
+        kept = _recalled(read_entry(_KIND, key)) or {}
+        missing = {name: opener for name, opener in self.engines.items() if name not in kept}
+        if missing and (found := self._compared(made, missing)):
+            kept |= found
             write_entry(_KIND, key, {name: [one.cosine, one.output, one.samples] for name, one in kept.items()})
         return {name: replace(one, recipe=made.recipe.name) for name, one in kept.items() if name in self.engines}
 
-    def _compared(self, made: Made) -> dict[str, Agreement]:
+    def _compared(self, made: Made, openers: Mapping[str, Open]) -> dict[str, Agreement]:
         with ExitStack() as stack:
             engines = {}
-            for name, open_it in self.engines.items():
+            for name, opener in openers.items():
                 try:
-                    engines[name] = stack.enter_context(open_it(made.path))
+                    engines[name] = stack.enter_context(self.open(opener, made))
                 except TecoInferError as error:
                     _log.info("%s does not compute %s: %s", name, made.path, error)
-            return agreements(stack.enter_context(self.baseline()), engines, self.calls)
+            return agreements(stack.enter_context(self.baseline()), engines, self.calls) if engines else {}
+
+
+def _model_hash(path: Path) -> str:
+    try:
+        return model_content(path).sha256
+    except OSError as error:
+        raise ModelError(
+            f"model file {path} cannot be read: {error.strerror or error}; check its permissions"
+        ) from error
+
+
+def _is_as_made(made: Made) -> bool:
+    try:
+        return stamp_of(made.path) == made.stamp
+    except OSError:
+        return False
+
+
+def _content(path: Path) -> Content | None:
+    try:
+        return content_of(path)
+    except OSError as error:
+        _log.info("%s is ignored: %s", path, error)
+        return None
 
 
 def _recalled(entry: Mapping[str, Any] | None) -> dict[str, Agreement] | None:
@@ -166,14 +228,11 @@ def _recalled(entry: Mapping[str, Any] | None) -> dict[str, Agreement] | None:
         return None
 
 
-def _cached_model(key: str) -> Path | None:
-    """Return a quantised model that was stored before, if it still is as it was stored."""
+def _cached_model(key: str) -> tuple[Path, Content] | None:
+    """Return a quantised model that was stored before, if it still is as it was stored, and its content."""
     folder, entry = cache_folder(_KIND), read_entry(_KIND, key)
     if folder is None or entry is None:
         return None
     path = folder / f"{key}.onnx"
-    try:
-        return path if hash_files(path) == entry.get("sha256") else None
-    except OSError as error:
-        _log.info("%s is ignored: %s", path, error)
-        return None
+    found = _content(path)
+    return (path, found) if found is not None and found.sha256 == entry.get("sha256") else None

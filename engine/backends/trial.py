@@ -61,11 +61,14 @@ class TrialResult:
         chosen: name of the contender.
         seconds: median seconds of one call, by name, in the order they were named; empty if there was no trial.
         refused: reason, by name, for those that could not be used.
+        failed: the names among them that could not be opened or could not compute. That is no measurement: it may be
+            the fault of the process (no memory, a package that cannot be imported), so it is never remembered.
     """
 
     chosen: str
     seconds: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
 
     def describe(self) -> str:
         """Return one line: the chosen engine, and how much faster it is than the others."""
@@ -85,8 +88,8 @@ def choose(
     """Open the fastest of several engines.
 
     Args:
-        contenders: the baseline first. One that fails to open or to compute is left out.
-        key: stands for everything the result depends on; a second call with it runs no trial.
+        contenders: the baseline first. One that fails to open or to compute is left out, and tried again the next time.
+        key: stands for everything the result depends on; a second call with it runs no trial, if all were measured.
         feed: makes a call's arrays for an engine; ``None`` where that cannot be done: the first one is taken then.
         agree: leave out engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
 
@@ -99,11 +102,15 @@ def choose(
         verdict = _recall(key, contenders)
         if verdict is None:
             opened, verdict = _trial(contenders, feed, agree)
-            if verdict.seconds or verdict.refused:
+            if verdict.seconds and not verdict.failed:
                 write_entry(_KIND, key, _to_json(verdict))
             return opened, verdict
     _log.info("trial remembered: %s", verdict.describe())
-    return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
+    try:
+        return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
+    except TecoInferError as error:
+        _log.info("%s cannot be opened this time: %s", verdict.chosen, error)
+    return _trial(contenders, feed, agree)
 
 
 def _to_json(verdict: TrialResult) -> dict[str, Any]:
@@ -122,7 +129,7 @@ def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
     except Problems:
         return None
     known, may_win = {c.name for c in contenders}, {c.name for c in contenders if c.may_win}
-    whole = chosen in may_win and (not seconds or chosen in seconds) and known.issuperset((*seconds, *refused))
+    whole = chosen in may_win and chosen in seconds and known.issuperset((*seconds, *refused))
     return TrialResult(chosen, seconds, refused) if whole else None
 
 
@@ -130,6 +137,7 @@ def _trial(
     contenders: Sequence[Contender], feed: Callable[[Engine], list[Array] | None], agree: bool
 ) -> tuple[Engine, TrialResult]:
     engines, refused = _open_all(contenders)
+    failed = set(refused)
     able = [c.name for c in contenders if c.may_win and c.name in engines]
     chosen, seconds = None, {}
     try:
@@ -138,6 +146,7 @@ def _trial(
         arrays = feed(engines[able[0]]) if len(engines) > 1 else None
         if arrays is not None:
             seconds = _measure(engines, able, arrays, refused, agree)
+            failed |= {name for name, error in refused.items() if not isinstance(error, _OtherOutputsError)}
             judges = [c.name for c in contenders if c.judge and c.name in able and c.name in refused]
             if judges:  # what it cannot compute no other one answers for: a call is told in its own words
                 why = f"{judges[0]} failed in the trial: {refused.pop(judges[0])}"
@@ -151,7 +160,8 @@ def _trial(
         for name, engine in engines.items():
             if name != chosen:
                 engine.release()
-    return engines[chosen], TrialResult(chosen, seconds, {name: str(error) for name, error in refused.items()})
+    reasons = {name: str(error) for name, error in refused.items()}
+    return engines[chosen], TrialResult(chosen, seconds, reasons, frozenset(failed))
 
 
 def _open_all(contenders: Sequence[Contender]) -> tuple[dict[str, Engine], dict[str, TecoInferError]]:
@@ -184,7 +194,7 @@ def _measure(
         for name, taken in times.items():
             if name in able or done < REFERENCE_ROUNDS:
                 taken.append(_round(engines[name], arrays)[1])
-        if time.perf_counter() - start > TRIAL_SECONDS:
+        if len(times) == 1 or time.perf_counter() - start > TRIAL_SECONDS:  # nothing to compare one engine with
             break
     return {name: median(taken) for name, taken in times.items()}
 
@@ -221,17 +231,21 @@ def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
     return outputs if isinstance(outputs, list) else [outputs], seconds
 
 
+class _OtherOutputsError(EngineError):
+    """An engine computes something else than the baseline: a measurement, which is remembered."""
+
+
 def _compare(outputs: list[Array], wanted: list[Array]) -> None:
     for index, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
         if got.shape != want.shape:
-            raise EngineError(f"its output {index} has shape {got.shape}, the baseline's {want.shape}")
+            raise _OtherOutputsError(f"its output {index} has shape {got.shape}, the baseline's {want.shape}")
         finite = np.isfinite(want)
         if not np.array_equal(np.isfinite(got), finite):
-            raise EngineError(f"its output {index} and the baseline's are not finite in different places")
+            raise _OtherOutputsError(f"its output {index} and the baseline's are not finite in different places")
         a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
         difference, largest = np.abs(a - b).max(initial=0), np.abs(b).max(initial=0)
         if difference > TOLERANCE * largest:
-            raise EngineError(
+            raise _OtherOutputsError(
                 f"its output {index} differs from the baseline's by {difference:.2g}, where the largest value is "
                 f"{largest:.2g} and {TOLERANCE:g} of that is allowed"
             )

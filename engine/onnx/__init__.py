@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 from engine.lazy import lazily
 
 if TYPE_CHECKING:
+    from engine.onnx.content import (
+        ModelContent as ModelContent,
+        external_names as external_names,
+        model_content as model_content,
+    )
     from engine.onnx.float16 import to_float16 as to_float16
     from engine.onnx.half_range import (
         Loss as Loss,
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "engine.onnx.content": (
+        "ModelContent",
+        "external_names",
+        "model_content",
+    ),
     "engine.onnx.load": (
         "file_hash",
         "load_model",

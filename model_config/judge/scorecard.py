@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, YamlError, below, hash_files, one_line, read_yaml, write_file
+from engine.onnx import model_content
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
@@ -70,7 +71,9 @@ class Measured:
 
 
 def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a model's file; of several, that of their names and hashes; empty where one is not there.
+    """Return the SHA-256 of a model's content; of several, that of their names and hashes; empty where one is not there.
+
+    That is the hash of its file; of a model with weights in other files, one of all of them.
 
     Args:
         folder: what the paths are relative to.
@@ -79,7 +82,7 @@ def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
     files = {name: kept_path(folder, path) for name, path in ckpts.items()}
     if not all(file.is_file() for file in files.values()):
         return ""
-    return _joined({name: hash_files(file) for name, file in files.items()}) or ""
+    return _joined({name: model_content(file).sha256 for name, file in files.items()}) or ""
 
 
 def hash_data(folder: Path, paths: Mapping[str, str]) -> str | None:

@@ -6,6 +6,7 @@ They lie in the zoo's cache (:mod:`engine.host.cache`), each a folder of its own
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -16,10 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from engine import ConfigError, cache_folder, components, hash_files, read_regular, variables, walk
+from engine.onnx import model_content
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -41,8 +44,9 @@ def case_key(
     """Return the SHA-256 of all that decides the result of a case, in hexadecimal.
 
     That is: what ``model.yaml`` says of it; the files of its folder that a run gets, and of its data set (one outside
-    the repository by names, sizes and times); every file its scripts can come to use; the check's own code; versions of
-    Python and packages, the machine, and the environment variables the zoo reads.
+    the repository by names, sizes and times); models that lie elsewhere, with their weights outside; every file its
+    scripts can come to use; the check's own code; the code of engines that are registered; versions of Python and
+    packages, the machine, and the environment variables the zoo reads.
 
     Args:
         case: the case.
@@ -74,6 +78,8 @@ def _content(case: Case, root: Path, imports: Imports) -> dict[str, Any]:
         "files": {name: hash_files(root / name) for name in sorted({*used, *own})},
         "folder": dict(_folder(case, root)),
         "data": dict(_data(case, root)),
+        "models": dict(_models(case, root)),
+        "engines": dict(_engines()),
         "packages": dict(_packages(case, root)),
         "components": components(),
         "installed": _installed(),
@@ -167,6 +173,29 @@ def _data(case: Case, root: Path) -> Iterator[tuple[str, str]]:
             yield f"{text}: {path}", in_tree(path) if path.is_file() else "gone"
 
 
+def _models(case: Case, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield the models outside the case's folder, with all files that hold weights of them."""
+    own = os.path.realpath(root / case.run_dir)
+    for text in {path for step in case.steps for path in step.ckpts.values()}:
+        place = Path(os.path.realpath(root / case.run_dir / text))
+        if not is_fetched_path(text) and not place.is_relative_to(own) and place.is_file():
+            yield text, model_content(place).sha256
+
+
+def _engines() -> Iterator[tuple[str, str]]:
+    """Yield the code of engines that packages bring; none of it is imported, as it is not the check's own."""
+    for point in entry_points(group="tecoinfer.engines"):
+        try:
+            spec = importlib.util.find_spec(point.module.partition(".")[0])
+        except (ImportError, ValueError):
+            spec = None
+        places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+        files = sorted(file for place in places for file in place.rglob("*.py"))
+        if spec is not None and not places and spec.origin is not None and spec.has_location:
+            files = [Path(spec.origin)]
+        yield f"{point.name} {point.value}", hash_files(*files)
+
+
 def _walk(top: Path) -> Iterator[Path]:
     for folder, folders, files in walk(top):
         folders[:] = [name for name in folders if name != "__pycache__"]
@@ -175,14 +204,14 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def _stamp(path: Path) -> str:
-    """Return size and time of what a path leads to, and for a folder of all in it."""
+    """Return size and times of what a path leads to, and for a folder of all in it."""
     if path.is_dir():
         return hashlib.sha256("".join(f"{one} {_stamp(one)}" for one in sorted(_walk(path))).encode()).hexdigest()
     try:
         found = path.stat()
     except OSError:
         return "gone"
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"  # the last cannot be set back
 
 
 def _logs(step: StepResult) -> list[Path]:

@@ -16,13 +16,13 @@ import re
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from engine import ConfigError, reason_of
+from engine import ConfigError, reason_of, shortened
 from utils.pipeline.journal_steps import decoded, encoded
 from utils.pipeline.locks import open_locked, release
 from utils.pipeline.step import Step
@@ -33,9 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "Step"]
 
 KIND = "evaluation"
-SCHEMA_VERSION = 2
-"""Version of the lines' layout; it rises when a field changes its meaning or goes. Version 1 did not say
-which outputs held NaN, so nobody knows what its steps are worth."""
+SCHEMA_VERSION = 3
+"""Version of the lines' layout; it rises when a field changes its meaning or goes. Version 1 did not say which outputs
+held NaN, and version 2 not what was in the files of a run, so that nobody knows what their steps are worth."""
+
+Facts: TypeAlias = Callable[[], Mapping[str, str]]
+"""What is known by now of what a run reads as it goes, by name."""
+
+_TOLD, _HASH, _DIGITS = 4, 64, 16
+"""Files that differences name, characters of a hash, and how many of them are shown."""
 
 FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
 _OWN = re.compile(r"journal(?:-\d+of\d+)?\.(?:jsonl|new)")
@@ -67,14 +73,15 @@ class Journal:
         path: the file.
         done: how many steps are finished.
         hints: what the runs before this one found odd, where one of them came to its end.
+        facts: what the finished steps say of what they were computed from, by name; the identity did not say it yet.
     """
 
-    def __init__(
-        self, path: Path, handle: int, done: int, end: int, sync_every: float, hints: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, path: Path, handle: int, found: _Found, sync_every: float, facts: Facts) -> None:
         self.path = path
-        self.done = done
-        self.hints = list(hints)
+        self.done = found.done
+        self.hints = list(found.hints)
+        self.facts = dict(found.facts)
+        self._facts, end = facts, found.end
         self._handle = handle
         self._end = self._synced = end
         self._sync_every = sync_every
@@ -83,7 +90,9 @@ class Journal:
         self._syncing: threading.Thread | None = None
 
     @classmethod
-    def open(cls, folder: Path, identity: Mapping[str, Any], *, sync_every: float = 1.0) -> Journal:
+    def open(
+        cls, folder: Path, identity: Mapping[str, Any], *, sync_every: float = 1.0, facts: Facts = dict
+    ) -> Journal:
         """Continue the journal in a folder, or start one; the folder is made where there is none.
 
         Args:
@@ -91,6 +100,8 @@ class Journal:
             identity: what makes a run this one, plain values by their names: model, data set, batch size ... ``rank``
                 and ``size`` (0 and 1 where they are not given) also choose the file.
             sync_every: seconds after which a finished step is on the disk at the latest (fsync); 0 means at once.
+            facts: what is known only later of what the run reads; each step is kept with what came to be known till it
+                ended.
 
         Raises:
             ConfigError: the journal is of another run (the text says which keys differ), is in use by another
@@ -103,18 +114,18 @@ class Journal:
             _refuse_other_sizes(folder, size)
             handle = _open_or_create(path, identity)
             try:
-                done, end, hints = _check(path, identity)
-                dropped = _drop_from(path, handle, end)
+                found = _check(path, identity)
+                dropped = _drop_from(path, handle, found.end)
                 if dropped > 1:
                     warnings.warn(
-                        f"{path} line {done + 2} is damaged; it and the {dropped - 1} lines behind it are dropped, and "
-                        "their steps are run again",
+                        f"{path} line {found.done + 2} is damaged; it and the {dropped - 1} lines behind it are "
+                        "dropped, and their steps are run again",
                         stacklevel=2,
                     )
             except BaseException:
                 release(handle)
                 raise
-        return cls(path, handle, done, end, sync_every, hints)
+        return cls(path, handle, found, sync_every, facts)
 
     def replayed(self) -> Iterator[Step]:
         """Yield the finished steps from the first on; they are read one by one.
@@ -139,14 +150,31 @@ class Journal:
             f"journal {self.path} line {step + 2} is no step of this run: {why}; delete the file and start anew"
         )
 
+    def check_facts(self, now: Mapping[str, str]) -> None:
+        """Refuse facts that are not what they were when the finished steps were computed.
+
+        Raises:
+            ConfigError: it names those that differ.
+        """
+        self._new_facts(now)
+
+    def _new_facts(self, now: Mapping[str, str]) -> dict[str, str]:
+        differ = [name for name, value in now.items() if self.facts.get(name, value) != value]
+        if differ:
+            raise _other_run(self.path, [_difference(name, self.facts[name], now[name]) for name in differ[:_TOLD]])
+        return {name: value for name, value in now.items() if name not in self.facts}
+
     def append(self, step: Step) -> None:
         """Keep the step after the last one; it is in the file when this returns, and on the disk soon after.
 
         Raises:
             InputError: the record is not of plain arrays, or not of the samples that made it.
-            ConfigError: the file cannot be written, as on a full disk; the steps before stay valid.
+            ConfigError: the file cannot be written, as on a full disk; the steps before stay valid. Or a fact is not
+                what it was for them.
         """
-        line = _line({"step": self.done, **encoded(step)})
+        new = self._new_facts(self._facts())
+        line = _line({"step": self.done, **encoded(step), **({"facts": new} if new else {})})
+        self.facts |= new
         with _writable(self.path, self.done):
             if self._failed is not None:
                 raise self._failed
@@ -282,8 +310,17 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """Return how many steps the journal of this run holds, where the last of them ends, and the hints behind it."""
+class _Found(NamedTuple):
+    """How many steps a journal holds, where the last of them ends, the hints behind it, and what steps say of files."""
+
+    done: int
+    end: int
+    hints: Sequence[str]
+    facts: Mapping[str, str]
+
+
+def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
+    """Return what the journal of this run holds."""
     lines = _lines(path)
     end, header = next(lines, (0, {}))
     if header.get("journal") != KIND:
@@ -296,11 +333,9 @@ def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int, list[str]
     theirs, ours = header.get("identity"), json.loads(_json(dict(identity)))
     if not isinstance(theirs, dict):
         raise ConfigError(f"journal {path} does not say of which run it is; use another folder, or delete this file")
-    differ = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    if differ:
-        text = "; ".join(f"{key} is {theirs.get(key)!r} there and {ours.get(key)!r} here" for key in differ)
-        raise ConfigError(f"journal {path} was made by another run: {text}; use another folder, or delete this file")
-    done, hints = 0, list[str]()
+    if differ := _differences(theirs, ours):
+        raise _other_run(path, differ)
+    done, hints, facts = 0, list[str](), dict[str, str]()
     for line_end, content in lines:
         if set(content) == {"hints"} and isinstance(content["hints"], list):
             hints = [hint for hint in content["hints"] if isinstance(hint, str)]
@@ -309,7 +344,43 @@ def _check(path: Path, identity: Mapping[str, Any]) -> tuple[int, int, list[str]
         if isinstance(number, bool) or number != done:  # a line is missing: the steps from there on are run again
             break
         done, end = done + 1, line_end
-    return done, end, hints
+        told = content.get("facts", {})
+        if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
+            raise ConfigError(
+                f"journal {path} line {done + 1} is no step of this run: facts are no texts; delete the file and "
+                "start anew"
+            )
+        facts |= told
+    return _Found(done, end, hints, facts)
+
+
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Return what two identities do not have in common; of files by name, it is told which."""
+    found = []
+    for key in {**ours, **theirs}:
+        one, other = theirs.get(key), ours.get(key)
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            names = [name for name in {**other, **one} if one.get(name) != other.get(name)]
+            found += [_difference(name, one.get(name), other.get(name)) for name in names[:_TOLD]]
+            if len(names) > _TOLD:
+                found.append(f"{len(names) - _TOLD} more files are not the same there and here")
+        else:
+            found.append(f"{key} is {one!r} there and {other!r} here")
+    return found
+
+
+def _difference(name: str, there: str | None, here: str | None) -> str:
+    texts = ("missing" if text is None else text if len(text) != _HASH else text[:_DIGITS] for text in (there, here))
+    one, other = (repr(shortened(text)) for text in texts)
+    return f"{name} is {one} there and {other} here"
+
+
+def _other_run(path: Path, differences: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"journal {path} was made by another run: {'; '.join(differences)}; use another folder, or delete this file"
+    )
 
 
 def _drop_from(path: Path, handle: int, end: int) -> int:

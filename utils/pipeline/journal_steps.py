@@ -14,7 +14,7 @@ from utils.metrics.base import Records
 from utils.pipeline.prepare import Failure
 from utils.pipeline.step import Step
 
-_KEYS = frozenset(("step", "size", "record", "good", "failures", "nan_inputs", "nan_outputs", "counts"))
+_KEYS = frozenset(("step", "size", "record", "good", "failures", "nan_inputs", "nan_outputs", "counts", "facts"))
 
 MOST_SAMPLES = 1 << 31
 """Of a step: a larger number is none that was written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, DataError, Engine, provider
@@ -14,8 +15,11 @@ from utils.metrics.base import Metric
 from utils.tasks.base import Task
 
 if TYPE_CHECKING:
+    from utils.identity import Part
+    from utils.pipeline.journal import Journal
     from utils.pipeline.options import Options
     from utils.pipeline.records import Kept
+    from utils.pipeline.run_inputs import RunInputs
 
 
 @contextmanager
@@ -38,29 +42,29 @@ def open_run_files(
     metric: Metric,
     unwritten: list[str],
     kept: list[Kept] | None = None,
+    inputs: RunInputs | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what ``evaluate_work`` takes to keep its steps (``--resume``) and its records (``--json``), open.
 
     Args:
+        inputs: what the run reads, as it was before the engines were opened; default: as it is now.
         unwritten: gets a line for each file that cannot be completed after a run that ended well.
         kept: gets the records of a run that ended well, which take their place with the JSON; those of a part, and
             without this list, take theirs at once.
 
     Raises:
         ConfigError: the journal is of another run, in use, or cannot be written.
-        DataError: the data set changed while a journalled run was under way.
+        DataError: the data set, or a file that the run reads, changed while a journalled run was under way.
     """
     rank, size = rank_and_size()
     keep: dict[str, Any] = {}
-    identity: dict[str, Any] = {}
-    before: dict[str, int] = {}
+    journaled: _Journaled | None = None
     try:
         if opt.resume is not None:
-            from utils.pipeline.journal import Journal
+            from utils.pipeline.run_inputs import RunInputs
 
-            before = _times(opt, dataset)
-            identity = _identity(opt, engines, dataset, metric)
-            keep["journal"] = Journal.open(opt.resume, identity)
+            journaled = _Journaled(task, opt, engines, inputs or RunInputs(task, opt), dataset, metric)
+            keep["journal"] = journaled.open(opt.resume)
         if opt.json is not None:
             from utils.pipeline.records import record_writer, records_path
             from utils.pipeline.records.merging import part_path
@@ -69,11 +73,8 @@ def open_run_files(
             path = path if _alone(opt) else part_path(path, rank, size)
             keep["records"] = record_writer(path, metric, rank=rank, size=size)
         yield keep
-        if opt.resume is not None and _fingerprint_now(task, opt, dataset, before) != identity["data"]:
-            raise DataError(
-                f"data set {opt.data_text} changed under the run, so its journal in {opt.resume} mixes two states; "
-                "delete that folder and run again"
-            )
+        if journaled is not None:
+            journaled.check()
     except BaseException:
         if "records" in keep:
             keep["records"].discard()
@@ -98,6 +99,75 @@ def _alone(opt: Options) -> bool:
     return opt.launcher == "none" and rank_and_size()[1] == 1
 
 
+class _Journaled:
+    """What makes a journal that of a run: the contents of all that is read, before the run and as it goes."""
+
+    def __init__(
+        self,
+        task: Task,
+        opt: Options,
+        engines: Mapping[str, Engine],
+        inputs: RunInputs,
+        dataset: Dataset,
+        metric: Metric,
+    ) -> None:
+        self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset
+        self._parts: dict[str, Part] = {}
+        self._before = _times(opt, dataset)
+        self._identity = _identity(opt, engines, inputs, dataset, metric)
+        written = [path for path in (opt.json, opt.resume, opt.save_predictions) if path is not None]
+        self._inputs.leave_out([*written, *map(Path, self._before), *opt.paths.values()])
+
+    def open(self, folder: Path) -> Journal:
+        """Return the journal of this run in a folder.
+
+        Raises:
+            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed as it was read.
+        """
+        from utils.identity import part_of
+        from utils.pipeline.journal import Journal
+
+        self._refuse_changed()
+        journal = Journal.open(folder, self._identity, facts=self._facts)
+        self._parts |= {name: part_of(Path(name)) for name in journal.facts if name.startswith(os.sep)}
+        try:
+            journal.check_facts({name: part.content for name, part in self._parts.items()})
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _facts(self) -> dict[str, str]:
+        """Return what is known by now of files that no flag names, and of what computes, where that was chosen late."""
+        from utils.identity import computed_by
+
+        self._parts |= self._inputs.read_since()
+        files = {name: part.content for name, part in self._parts.items()}
+        late = {name: engine for name, engine in self._engines.items() if engine.agreement is not None}
+        return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}
+
+    def check(self) -> None:
+        """Raise where what the run read is not what it was.
+
+        Raises:
+            DataError: it names the file, or the data set.
+        """
+        if _fingerprint_now(self._task, self._opt, self._dataset, self._before) != self._identity["data"]:
+            raise self._mixed(f"data set {self._opt.data_text}")
+        self._refuse_changed()
+
+    def _refuse_changed(self) -> None:
+        changed = self._inputs.changed(self._parts)
+        if changed is not None:
+            raise self._mixed(str(changed))
+
+    def _mixed(self, what: str) -> DataError:
+        return DataError(
+            f"{what} changed under the run, so its journal in {self._opt.resume} mixes two states; "
+            "delete that folder and run again"
+        )
+
+
 def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
     """Return when the data paths, and what the data set watches, were last changed, in nanoseconds.
 
@@ -117,27 +187,28 @@ def _fingerprint_now(task: Task, opt: Options, dataset: Dataset, before: Mapping
         return "cannot be loaded any more"
 
 
-def _identity(opt: Options, engines: Mapping[str, Engine], dataset: Dataset, metric: Metric) -> dict[str, Any]:
+def _identity(
+    opt: Options, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
+) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
-    from engine import hash_files
+    from utils.identity import computed_by, names_files
 
     rank, size = rank_and_size()
-    hashes = {name: hash_files(path) for name, path in opt.models.items()}
-    dtypes = {name: engine.dtype for name, engine in engines.items()}
+    flags = {key: getattr(opt, key) for key in opt.flags}
     return {
         "task": opt.task,
-        "model": _only(hashes),
+        "files": inputs.contents,
         "data": dataset.fingerprint(),
         "samples": len(dataset),
         "batch_size": opt.batch_size,
         "input_shapes": opt.input_shapes,
+        "input_name": list(opt.input_name),
         "dim": opt.dim,
         "target": opt.target,
         "provider": provider(opt.target),
-        "engine": _only({name: engine.describe() for name, engine in engines.items()}),
-        "dtype": _only(dtypes),
-        "pass_path": opt.pass_path,
-        **{key: _plain(getattr(opt, key)) for key in opt.flags},
+        "engine": _only({name: computed_by(engine) for name, engine in engines.items()}),
+        "dtype": _only({name: engine.dtype for name, engine in engines.items()}),
+        **{key: _plain(value) for key, value in flags.items() if not names_files(value)},
         "metric": metric.name,
         "rank": rank,
         "size": size,

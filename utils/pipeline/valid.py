@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from utils.tasks.base import Task
 if TYPE_CHECKING:
     from utils.pipeline.records import Kept
     from utils.pipeline.report import Report
+    from utils.pipeline.run_inputs import RunInputs
 
 DROPPED = 3
 """Exit code of a run whose faster mode costs more of the metric than ``--max_drop`` allows."""
@@ -100,7 +101,7 @@ def evaluate_task(task: Task, opt: Options) -> Report:
 
 
 def _evaluate(task: Task, opt: Options, kept: list[Kept]) -> Report:
-    with opt.open(task, streams=usable_cores()) as engines:
+    with _inputs(task, opt) as inputs, opt.open(task, streams=usable_cores()) as engines:
         tell_engines(task, opt, engines)
         _tell_dependent(engines)
         model = described(engines)
@@ -109,13 +110,25 @@ def _evaluate(task: Task, opt: Options, kept: list[Kept]) -> Report:
         metric = measure(task.metric(opt, dataset, model), task.metric, task.name)
         batches = dataset.batches(opt.batch_size)
         unwritten = list[str]()
-        with open_run_files(task, opt, engines, dataset, metric, unwritten, kept) as keep:
+        with open_run_files(task, opt, engines, dataset, metric, unwritten, kept, inputs) as keep:
             report = evaluate_work(work, batches, metric, **keep, **limits(opt))
         if work.saver is not None:
             with noting(unwritten):
                 work.saver.close()
         records = kept[0] if kept else None
         return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten), records=records)
+
+
+@contextmanager
+def _inputs(task: Task, opt: Options) -> Iterator[RunInputs | None]:
+    """Take what a run reads that keeps a journal, before anything of it is opened."""
+    if opt.resume is None:
+        yield None
+        return
+    from utils.pipeline.run_inputs import RunInputs
+
+    with RunInputs(task, opt) as inputs:
+        yield inputs
 
 
 def _check_saving(opt: Options) -> None:

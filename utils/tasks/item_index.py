@@ -176,4 +176,4 @@ def _vectors(engine: Engine, model: Model, arrays: Sequence[Array], data: str, o
         return np.concatenate(parts), {}
 
     kept = None if options.resume is None else options.resume / "items"
-    return kept_vectors(kept, engine, (data, count), len(arrays[0]), STEP, make)[0]
+    return kept_vectors(kept, engine, (data, count), len(arrays[0]), STEP, make, options)[0]

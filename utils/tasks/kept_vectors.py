@@ -12,28 +12,32 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError, read_regular
+from engine import Array, ConfigError, DataError, Engine, read_regular
+from utils.identity import Inputs, computed_by, inputs_of
+from utils.tasks.base import Options
 
 Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
 """From the first and one behind the last text to their vectors, N x D, and what was counted of them."""
 
 
 def kept_vectors(
-    folder: Path | None, engine: Any, what: Sequence[Any], count: int, step: int, make: Making
+    folder: Path | None, engine: Engine, what: Sequence[Any], count: int, step: int, make: Making, options: Options
 ) -> tuple[Array, dict[str, int]]:
     """Return the vectors of ``count`` texts, N x D float32, and what was counted while they were made.
 
     They are made ``step`` at a time; those that are kept are read, and so are their counts.
 
     Args:
-        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; its file, target and
-            dtype are part of what decides whether a part is the same. what: the rest of that.
+        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; what is in its files,
+            and its target and dtype, are part of what decides whether a part is the same. what: the rest of that.
         count: texts. step: of a part. make: from the first and one behind the last text to a part and its counts.
+        options: whose flags may name files, a tokenizer for one; these count by what is in them.
 
     Raises:
-        ConfigError: a part cannot be written.
+        ConfigError: a part cannot be written. DataError: a file changed while a part was made of it.
     """
-    key = "" if folder is None else _key(engine, what)
+    inputs = None if folder is None else _inputs(engine, make, options)
+    key = "" if inputs is None else _key(engine, inputs, what)
     parts, counts = [], Counter[str]()
     for start in range(0, count, step):
         stop = min(start + step, count)
@@ -42,23 +46,24 @@ def kept_vectors(
         if found is None:
             part, counted = make(start, stop)
             found = np.ascontiguousarray(part, np.float32), counted
-            if file is not None:
+            if file is not None and inputs is not None:
+                if (changed := inputs.changed()) is not None:
+                    raise DataError(f"{changed} changed while vectors were made with it; run again")
                 _write(file, *found)
         parts.append(found[0])
         counts.update(found[1])
     return parts[0] if len(parts) == 1 else np.concatenate(parts), dict(counts)
 
 
-def _key(engine: Any, what: Sequence[Any]) -> str:
+def _inputs(engine: Engine, make: Making, options: Options) -> Inputs:
+    flags = {key: getattr(options, key) for key in options.flags}
+    return inputs_of({"model": engine.spec.ckpt}, flags, [make], pass_path=engine.spec.pass_path)
+
+
+def _key(engine: Engine, inputs: Inputs, what: Sequence[Any]) -> str:
     """Return 24 hex digits that change with whatever the vectors hang on."""
-    spec, digest = engine.spec, sha256()
-    digest.update(repr((engine.describe(), str(spec.pass_path), sorted(spec.dims.items()), *what)).encode())
-    for path in (spec.ckpt, spec.pass_path):
-        if path is not None and Path(path).is_file():
-            with Path(path).open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return digest.hexdigest()[:24]
+    facts = (computed_by(engine), sorted(engine.spec.dims.items()), inputs.digest, *what)
+    return sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:

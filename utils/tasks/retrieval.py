@@ -112,7 +112,7 @@ def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> 
 
     kept = None if options.resume is None else options.resume / "corpus"
     what = (dataset.fingerprint(), prefix, repr(embedder.notes), embedder.rows.longest, options.batch_size)
-    vectors, cut = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make)
+    vectors, cut = kept_vectors(kept, engines[EMBEDDER], what, len(corpus.texts), ENOUGH, make, options)
     said = [say_cut(cut, len(corpus.texts)).replace(" texts ", " passages ", 1)] if cut else []
     if dataset.notes.get(UNJUDGED):
         said.append(f"{dataset.notes[UNJUDGED]} queries have no judgment in this split and were not asked")

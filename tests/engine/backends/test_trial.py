@@ -23,7 +23,7 @@ RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refuse
     ("change", "taken"),
     [
         ({}, "b"),
-        ({"seconds": {}}, "b"),
+        ({"seconds": {}}, "a"),
         ({"seconds": {"b": 1}}, "b"),
         ({"chosen": "c"}, "a"),
         ({"chosen": ["b"]}, "a"),
@@ -66,6 +66,7 @@ class _Verdict:
 
     seconds: Mapping[str, float] = MappingProxyType({})
     refused = seconds
+    failed: frozenset[str] = frozenset()
 
 
 @pytest.mark.parametrize(

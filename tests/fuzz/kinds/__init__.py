@@ -17,6 +17,7 @@ KINDS = {
     "environments": "environments of reinforcement learning, and recorded episodes",
     "flags": "command lines of every command",
     "graphs": "graph sets and molecules",
+    "identity": "runs taken up after a file they read was changed in place",
     "interrupts": "Ctrl-C at any moment, once or twice",
     "journals": "journals and records of interrupted runs",
     "models": "ONNX files, on every target",

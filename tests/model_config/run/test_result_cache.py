@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
+from support import DIGITS
 
 from model_config.cases.config import AccuracyRule, Case, Command
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -260,3 +262,47 @@ def test_a_log_that_is_gone_or_a_folder_that_cannot_be_made_costs_only_the_time(
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "file"))
     store("key", result)
     assert load("key") is None
+
+
+def test_the_key_follows_weights_outside_of_a_model_elsewhere(root: Path) -> None:
+    """The model's own file stays as it is, byte by byte, and so do size and time of its weights."""
+    model = onnx.load(str(DIGITS / "digits_dyn.onnx"))
+    (root / "models").mkdir()
+    path, data = root / "models" / "digits.onnx", root / "models" / "digits.data"
+    onnx.save(model, str(path), save_as_external_data=True, location=data.name, size_threshold=0)
+    one = case(ckpt="../../../models/digits.onnx")
+    before, times = case_key(one, root), data.stat()
+    assert case_key(one, root) == before
+    content = data.read_bytes()
+    data.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    os.utime(data, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert case_key(one, root) != before
+    data.write_bytes(content)
+    assert case_key(one, root) == before
+
+
+def test_the_key_follows_data_outside_that_has_its_old_time(root: Path) -> None:
+    one = case(data_path=str(root.parent / "disk"))
+    file = root.parent / "disk" / "3.png"
+    before, times = case_key(one, root), file.stat()
+    file.write_text("gnp")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert case_key(one, root) != before
+
+
+def test_the_key_follows_the_code_of_engines_that_packages_bring(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is installed from a folder keeps its version; importing it is not the check's business."""
+    info = tmp_path / "brought" / "own_engine-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-engine\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[tecoinfer.engines]\nown = own_engine.deep:Engine\n")
+    (tmp_path / "brought" / "own_engine").mkdir()
+    (tmp_path / "brought" / "own_engine" / "__init__.py").write_text("raise SystemExit('it was imported')\n")
+    before = case_key(case(), root)
+    monkeypatch.syspath_prepend(str(tmp_path / "brought"))
+    brought = case_key(case(), root)
+    assert brought != before
+    (tmp_path / "brought" / "own_engine" / "deep.py").write_text("x = 1\n")
+    assert case_key(case(), root) not in (before, brought)

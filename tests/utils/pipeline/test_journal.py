@@ -203,7 +203,7 @@ def test_another_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
 def test_another_schema_version(tmp_path: Path) -> None:
     text = json.dumps({"journal": "evaluation", "schema_version": 99, "identity": IDENTITY}).encode()
     (tmp_path / "journal.jsonl").write_bytes(b"%08x %s\n" % (zlib.crc32(text), text))
-    with pytest.raises(ConfigError, match="has schema version 99, this zoo writes 2; use another folder"):
+    with pytest.raises(ConfigError, match="has schema version 99, this zoo writes 3; use another folder"):
         Journal.open(tmp_path, IDENTITY)
 
 

@@ -1,0 +1,101 @@
+"""Which files of a project the code of a run opens as it goes: a task may read a table that no flag names.
+
+Python tells every file that is opened to an audit hook (:pep:`578`). Native libraries do not; what they read, models
+and tokenizers, is named by flags. One hook serves all runs of a process, and does nothing between them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from importlib.util import source_from_cache
+from pathlib import Path
+from typing import Any
+
+from engine import cache_folder
+from utils.code_files import is_installed
+from utils.identity import Part, part_of
+
+MOST_FILES = 2000
+"""Files that are looked at; a run that opens more reads data by other ways than the data path."""
+
+_BUILT = (".engine", ".tecoengine", ".engine.json", ".onnx")
+"""Endings of what is made again from a model that the run knows, and of models."""
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+_opened: list[set[str]] = []
+_hooked: list[bool] = []
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _opened:
+        path, flags = args[0], args[2]
+        if isinstance(path, (str, bytes)) and not (isinstance(flags, int) and flags & _WRITING):
+            for one in _opened:
+                if len(one) < 10 * MOST_FILES:
+                    one.add(os.fsdecode(path))
+
+
+class FilesRead:
+    """The files that are opened for reading below some folders, from the first moment on until it is closed.
+
+    Args:
+        below: the folders. known: paths that the run knows already, with all below them, and what it writes.
+    """
+
+    def __init__(self, below: Iterable[Path], known: Iterable[Path]) -> None:
+        self._below = [os.path.realpath(one) for one in below]
+        self._known = [os.path.realpath(one) for one in known]
+        own = cache_folder("")  # what is kept there is none of the run's inputs
+        self._known += [] if own is None else [os.path.realpath(own)]
+        self._since = time.time_ns()
+        self._seen = set[str]()
+        self._now = set[str]()
+        if not _hooked:
+            _hooked.append(True)
+            sys.addaudithook(_hook)
+        _opened.append(self._now)
+
+    def leave_out(self, paths: Iterable[Path]) -> None:
+        """Take files at these places, and all below them, for known."""
+        self._known += [os.path.realpath(one.expanduser()) for one in paths]
+
+    def close(self) -> None:
+        """Stop."""
+        _opened[:] = [one for one in _opened if one is not self._now]
+
+    def new(self) -> dict[str, Part]:
+        """Return the files that were opened since the last call, by their real paths."""
+        found = dict[str, Part]()
+        while self._now and len(self._seen) < MOST_FILES:
+            path = os.path.realpath(_source_of(self._now.pop()))
+            if path not in self._seen and self._counts(path):
+                self._seen.add(path)
+                part = part_of(Path(path))
+                if part.stamp is not None and part.stamp.ctime_ns < self._since:  # else the run made it itself
+                    found[path] = part
+        return found
+
+    def _counts(self, path: str) -> bool:
+        if path.endswith(_BUILT) or not any(_is_below(path, place) for place in self._below):
+            return False
+        if any(_is_below(path, place) for place in self._known) or is_installed(Path(path)):
+            return False
+        return os.path.isfile(path)
+
+
+def _is_below(path: str, place: str) -> bool:
+    return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
+
+
+def _source_of(path: str) -> str:
+    """Return the source of cached code: both are opened, the source not always."""
+    if path.endswith(".pyc"):
+        try:
+            return source_from_cache(path)
+        except (ValueError, NotImplementedError):
+            return path
+    return path

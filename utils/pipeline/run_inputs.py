@@ -1,0 +1,75 @@
+"""What an evaluation reads besides its data: what its flags and its code name, and what its code opens as it goes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import Engine, engine_class, find_pass, provider
+from utils.code_files import ZOO, ZOO_PACKAGES, file_of
+from utils.identity import Inputs, Part, inputs_of, part_of
+from utils.pipeline.files_read import FilesRead
+from utils.tasks.base import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from utils.pipeline.options import Options
+
+
+class RunInputs:
+    """The inputs of a run, taken when it is made; a context manager, as it listens to what is opened from then on.
+
+    Args:
+        task, opt: of the run.
+    """
+
+    def __init__(self, task: Task, opt: Options) -> None:
+        flags = {key: getattr(opt, key) for key in opt.flags}
+        functions = [value for one in fields(task) if callable(value := getattr(task, one.name))]
+        foreign = None if provider(opt.target) == "built-in" else engine_class(opt.target)
+        pass_path = find_pass(opt.pass_path)
+        functions += [] if foreign is None else [foreign]
+        data = opt.paths.values()
+        self._inputs = inputs_of(opt.models, flags, functions, pass_path=pass_path, data=data)
+        if foreign is not None:
+            self._inputs.parts |= _module_of(opt.target, foreign)
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        below = [Path(), *(path.parent for path in opt.models.values()), *([Path(script).parent] if script else [])]
+        known = [*(part.path for part in self._inputs.parts.values()), *(ZOO / name for name in ZOO_PACKAGES)]
+        self._read = FilesRead(below, known)
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """What a journal keeps of those that were known at once."""
+        return self._inputs.contents
+
+    def leave_out(self, paths: Iterable[Path]) -> None:
+        """Look for no files there: it is the data, or what the run writes."""
+        self._read.leave_out(paths)
+
+    def read_since(self) -> dict[str, Part]:
+        """Return further files that were opened since this was asked before, by their paths."""
+        return self._read.new()
+
+    def changed(self, more: Mapping[str, Part]) -> Path | None:
+        """Return a file of the run, or one of ``more``, that is not what it was."""
+        return self._inputs.changed() or Inputs(more, {}).changed()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._read.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _module_of(target: str, engine: type[Engine]) -> dict[str, Part]:
+    file = file_of(engine)
+    return {} if file is None else {f"engine {target}": part_of(file)}
