@@ -30,6 +30,7 @@ from networks import resnet
 from engine import PASS_PATH, EngineSpec, open_engine
 from engine.onnx import bind_shapes, graph_inputs, load_model
 from engine.sdaa import CARD_VARIABLE, CARDS, CardDescription, Layout, ShardWork, load_card, price, shard_work
+from tecoexec.plot import require_matplotlib
 
 T1 = CARDS / "t1.yaml"
 PUBLISHED = ROOT / "tecoexec/data/t1_resnet50.csv"
@@ -233,6 +234,7 @@ def write_document(found: Sequence[Point]) -> None:
 
 def draw(found: Sequence[Point]) -> None:
     """Draw latency and throughput against the batch: published, second run, simulated."""
+    require_matplotlib()
     import matplotlib
 
     matplotlib.use("Agg")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from throughput_figures import Measured
 
+from tecoexec.plot import require_matplotlib
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
@@ -37,6 +39,7 @@ def chart(everything: Sequence[Measured]) -> Figure:
     Models differ a hundredfold in speed, so the axis is the share of what the cores could do on that model with ONNX
     Runtime in float32; the bars carry the pictures per second themselves.
     """
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2.2 + 2.4 * len(everything), 4.8), layout="constrained")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, one_line
+from engine import ConfigError, cache_folder, one_line
 from tecoexec.measure import Measurement
 from tecoinfer_modelzoo import install_command
 
 if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
     from matplotlib.figure import Figure
 
     from tecoexec.point import Point
@@ -20,17 +24,34 @@ _INCHES = (10.0, 4.2)
 _LEAST_MARGIN = 1.05
 """What a logarithmic axis shows at least beyond its values at both ends, as a factor; so its range is never empty."""
 
+_temporary: list[TemporaryDirectory[str]] = []
+"""Where matplotlib writes in a process that has no cache; removed at its end."""
+
 
 def require_matplotlib() -> None:
-    """Refuse to plot where matplotlib is not installed.
+    """Refuse to plot where matplotlib is not installed; where it is, let it keep its list of fonts in the zoo's cache.
 
     Raises:
         ConfigError: it says what to install.
     """
+    _keep_fonts()
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"plots need matplotlib; run: {install_command('plot')}") from error
+
+
+def _keep_fonts() -> None:
+    """Choose where matplotlib writes when it is imported, which is the user's home folder otherwise."""
+    if "matplotlib" in sys.modules or os.environ.get("MPLCONFIGDIR"):
+        return
+    folder = cache_folder("matplotlib")
+    if folder is None or not os.access(folder, os.W_OK):
+        import tempfile
+
+        _temporary.append(tempfile.TemporaryDirectory(prefix="tecoinfer-"))
+        folder = Path(_temporary[-1].name)
+    os.environ["MPLCONFIGDIR"] = str(folder)
 
 
 def plot_run(path: Path, measured: Measurement, title: str) -> None:

@@ -14,6 +14,10 @@ from tecoinfer_modelzoo.interrupts import guard
 
 guard()  # before anything that takes time
 
+from tecoinfer_modelzoo import telemetry  # noqa: E402
+
+telemetry.turn_off()  # before anything that imports another package
+
 from tecoinfer_modelzoo.distribution import (  # noqa: E402
     NAME as NAME,
     clone as clone,
@@ -22,6 +26,7 @@ from tecoinfer_modelzoo.distribution import (  # noqa: E402
     python_path as python_path,
     version as version,
 )
+from tecoinfer_modelzoo.home import expanded as expanded, home_folder as home_folder  # noqa: E402
 from tecoinfer_modelzoo.own_packages import (  # noqa: E402
     ForeignPackageError as ForeignPackageError,
     check as check,

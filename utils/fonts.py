@@ -18,6 +18,7 @@ from typing import NamedTuple
 from PIL import ImageFont
 
 from engine import ConfigError, walk
+from tecoinfer_modelzoo import home_folder
 
 VARIABLE = "TECO_FONT"
 """Environment variable: a font file (TTF, OTF, TTC) for drawing."""
@@ -117,15 +118,21 @@ def _listed(folders: tuple[Path, ...]) -> tuple[Path, ...]:
 
 def _folders() -> Iterator[Path]:
     """Yield where this system keeps fonts, as fontconfig and the systems themselves document."""
-    home = Path.home()
+    home = home_folder()
     if sys.platform == "win32":
-        yield Path(os.environ.get("WINDIR", home), "Fonts")
-        yield Path(os.environ.get("LOCALAPPDATA", home), "Microsoft", "Windows", "Fonts")
+        for variable, below in (("WINDIR", "Fonts"), ("LOCALAPPDATA", "Microsoft/Windows/Fonts")):
+            if variable in os.environ:
+                yield Path(os.environ[variable], below)
     elif sys.platform == "darwin":
-        yield from (Path("/System/Library/Fonts"), Path("/Library/Fonts"), home / "Library/Fonts")
+        yield from (Path("/System/Library/Fonts"), Path("/Library/Fonts"))
+        if home is not None:
+            yield home / "Library/Fonts"
     else:
-        data = os.environ.get("XDG_DATA_HOME") or home / ".local/share"
-        yield from (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"), Path(data, "fonts"), home / ".fonts")
+        yield from (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
+        if data := os.environ.get("XDG_DATA_HOME") or (home and home / ".local/share"):
+            yield Path(data, "fonts")
+        if home is not None:
+            yield home / ".fonts"
 
 
 def _better(best: Chosen, path: Path, text: str, size: int) -> Chosen:

@@ -21,6 +21,7 @@ from engine.host.cores import host_slots
 from engine.onnx.functions import clashing, without_clashes
 from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
 from engine.text import one_line
+from tecoinfer_modelzoo import telemetry
 from tecoinfer_modelzoo.native_calls import native
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ _DTYPES = {
     "tensor(bool)": np.bool_,
     "tensor(string)": np.object_,
 }
+
+# Where it was imported before the zoo, its switch in the environment came too late. Nothing is created by the call.
+if not telemetry.allowed():
+    ort.disable_telemetry_events()
 
 # What is wrong is raised; what its own logger writes to stderr besides, in colour, helps nobody.
 ort.set_default_logger_severity(4)

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from engine.host.files import read_regular, write_file
 from engine.json_types import Problems, parsed
+from tecoinfer_modelzoo import home_folder
 
 _CHECK = "entry_sha256"
 
@@ -28,21 +29,28 @@ _log = logging.getLogger(__name__)
 
 def cache_folder(kind: str) -> Path | None:
     """Return the folder for one kind of thing, made where it was missing; ``None`` where it cannot be made."""
+    root = _root()
+    if root is None:
+        _log.info("nothing is cached: the user has no home folder; set TECO_CACHE_DIR")
+        return None
+    folder = root / kind
     try:
-        folder = _root() / kind
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+    except OSError as error:
         _log.info("nothing is cached: %s", error)
         return None
     return folder
 
 
-def _root() -> Path:
+def _root() -> Path | None:
     if own := os.environ.get("TECO_CACHE_DIR"):
         return Path(own).absolute()
     home = os.environ.get("XDG_CACHE_HOME", "")
     # A relative path there is invalid and to be ignored (XDG Base Directory Specification).
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "tecoinfer"
+    if os.path.isabs(home):
+        return Path(home, "tecoinfer")
+    own_home = home_folder()
+    return None if own_home is None else own_home / ".cache" / "tecoinfer"
 
 
 def read_entry(kind: str, key: str) -> dict[str, Any] | None:

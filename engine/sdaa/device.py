@@ -45,6 +45,7 @@ class Spa:
         health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
         used: bytes of device memory taken. shards: shards run so far.
         busy: simulated seconds in which it had a shard, from the start of its copy in to the end of its copy out.
+        reported: the slowdown that was last reported.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Spa:
     used: int = 0
     shards: int = 0
     busy: float = 0.0
+    reported: float = 1.0
     clock: SpaClock = field(default_factory=SpaClock)
     _until: float = 0.0
 
@@ -177,6 +179,7 @@ class Card:
             DeviceOutOfMemory: a SPA ran out of memory.
         """
         step, self.step = self.step, self.step + (not pinned)
+        self._report_slow(step)
         each = instances or [self.usual] * len(shards)
         results: dict[int, list[Array]] = {}
         times: dict[int, list[ShardTimes]] = {spa.index: [] for spa in self.spas}
@@ -280,6 +283,24 @@ class Card:
             return [np.full_like(array, np.nan) if array.dtype.kind == "f" else array for array in values]
         return values
 
+    def _report_slow(self, step: int) -> None:
+        """Report each SPA that is slower than described from this step on, whether or not it has a shard in it.
+
+        The factor is that of the simulated clock, so that a run reports the same every time, however busy the host is.
+        """
+        for spa in self.spas:
+            if not spa.faults or spa.health != OK or (factor := spa.slowdown(step)) <= spa.reported:
+                continue
+            spa.reported = factor
+            self._report(
+                f"SPA {spa.index} of {self.description.name}: SLOW in step {step}; {factor:g} times slower than "
+                "described from then on (simulated)"
+            )
+
+    def _report(self, event: str) -> None:
+        self.events.append(event)
+        warnings.warn(event, stacklevel=2)
+
     def _fail(self, spa: Spa, health: str, step: int) -> None:
         spa.health, spa.used = health, 0
         left = len(self.healthy)
@@ -287,9 +308,7 @@ class Card:
         gone = (
             f"its shards go to the {left} SPA left" if self._reserved is None else "the rows of tables on it are gone"
         )
-        event = f"{what}; {gone}"
-        self.events.append(event)
-        warnings.warn(event, stacklevel=2)
+        self._report(f"{what}; {gone}")
 
     def statuses(self, busy: float) -> list[DeviceStatus]:
         """Return what ``teco-smi`` is told of every SPA.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import Array, ConfigError, DataError, read_regular
+from tecoinfer_modelzoo import expanded
 from utils.datasets.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
@@ -70,7 +71,7 @@ def create_dataloader(opt: Any) -> Any:
         DataError: the data, or the tokenizer, cannot be read.
     """
     tokens = FolderTokens(_told(opt, "config_path"), _number(opt, "shape", LENGTH))
-    path, joined = Path(_told(opt, "data_path")).expanduser(), is_reranker(_told(opt, "model_name"))
+    path, joined = expanded(_told(opt, "data_path")), is_reranker(_told(opt, "model_name"))
     kind = getattr(opt, "file_type", None)
     if kind is None:
         return _few(path, tokens, joined)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from engine import DataError
+from tecoinfer_modelzoo import expanded
 from utils.datasets.coco import categories_of, entries, is_id, read_json
 
 
@@ -26,7 +26,7 @@ class CocoAnnotations:
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
-        self.file = Path(file).expanduser()
+        self.file = expanded(file)
         self.dataset: Mapping[str, Any] = read_json(self.file)
         categories_of(self.dataset, self.file)
         self.imgs = self._by_id("images")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError, InputError, declared_shapes
+from tecoinfer_modelzoo import expanded
 from utils.datasets.coco import load_coco, pictures_root
 from utils.datasets.coco_api import CocoAnnotations
 from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS
@@ -41,7 +42,7 @@ class CocoDetection:
     """
 
     def __init__(self, img_folder: str | os.PathLike[str], ann_file: str | os.PathLike[str]) -> None:
-        folder, file = Path(img_folder).expanduser(), Path(ann_file).expanduser()
+        folder, file = expanded(img_folder), expanded(ann_file)
         if not folder.is_dir():
             raise DataError(f"img_folder {folder} is no folder; give the one with the pictures")
         self.coco = CocoAnnotations(file)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
+from tecoinfer_modelzoo import expanded
 from utils.datasets.pair_rows import CODE, Pair, read_pairs, read_rows, split_of
 from utils.preprocess.text.tokenizer_folder import FolderTokens
 from utils.torch_array import like
@@ -72,7 +73,7 @@ def create_dataloader(
     """
     if type(batch_size) is not int or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
-    tokens, path = FolderTokens(config_path, max_length), Path(data_path).expanduser()
+    tokens, path = FolderTokens(config_path, max_length), expanded(data_path)
     rows = split_of(path) if path.is_dir() else read_rows(path, _kind(path))
     return CodeLoader(read_pairs(rows, CODE, path), tokens, batch_size)
 

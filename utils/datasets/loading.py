@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import DataError
+from tecoinfer_modelzoo import expanded
 from utils.datasets.folders import class_folders, flat_folder, has_class_folders, single_picture
 from utils.datasets.label_file import load_label_file
 from utils.datasets.npz import load_npz
@@ -34,7 +35,7 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     Raises:
         DataError: nothing usable at the path; the text names it and says what would be.
     """
-    path = Path(path).expanduser()
+    path = expanded(path)
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if labels is not None:
@@ -42,7 +43,7 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
             raise DataError(
                 f"label file {labels} was given for {path}, which is not a folder; give the pictures' folder"
             )
-        return load_label_file(Path(labels).expanduser(), root=path)
+        return load_label_file(expanded(labels), root=path)
     return _load_folder(path) if path.is_dir() else _load_file(path)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo import expanded
 from utils.datasets.objects import BoxedPictures, Objects
 from utils.datasets.voc import NAMES, load_voc, voc_years
 from utils.preprocess.image.images import open_image, upright_size
@@ -62,7 +63,7 @@ class VOCDataset:
     def __init__(
         self, root_dir: str | os.PathLike[str], datashape: str | int = "320", image_set: str = "test", **_: object
     ) -> None:
-        self.root_dir, self.image_set = Path(root_dir).expanduser(), image_set
+        self.root_dir, self.image_set = expanded(root_dir), image_set
         self.side = _side(datashape)
         self.dataset = _load(self.root_dir, image_set)
         self.objects: list[Objects] = list(self.dataset.targets or ())

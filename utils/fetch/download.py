@@ -16,6 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from engine import hash_files, one_line, walk
+from tecoinfer_modelzoo import home_folder
 from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.package import Package
 from utils.fetch.simple_index import from_index
@@ -116,19 +117,20 @@ def _by_apt(package: Package, folder: Path) -> Path:
 
 
 def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
-    """Run a program that writes one archive into a folder, with its temporary files there, too.
+    """Run a program that writes one archive into a folder, with its temporary files and its cache there, too.
 
     Raises:
         UnreachableError: it fails, or leaves none.
     """
     temporary = folder / "tmp"
     temporary.mkdir()
+    places = {"TMPDIR": str(temporary), "PIP_NO_CACHE_DIR": "1", "npm_config_cache": str(temporary / "npm")}
     with (
         (folder / "stderr").open("wb") as log,
         subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "TMPDIR": str(temporary)},
+            env={**os.environ, **places},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
@@ -190,7 +192,9 @@ def _last_words(log: Path) -> str:
 
 def _from_npm_registry(package: Package, folder: Path) -> Path:
     """Take a package's tar file off the registry's description of it."""
-    registry = _npm_registry(package.package, os.environ, Path.home() / ".npmrc")
+    home = home_folder()
+    settings = Path(os.devnull) if home is None else home / ".npmrc"
+    registry = _npm_registry(package.package, os.environ, settings)
     url = f"{registry.rstrip('/')}/{urllib.parse.quote(package.package, safe='@')}"
     text, _ = Access().page(url, "application/json")
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, DataError, Engine, provider
+from tecoinfer_modelzoo import expanded
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.base import Metric
@@ -173,7 +174,7 @@ def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
 
     A file that comes or goes changes its folder's time; one that is rewritten does not, its own time says that.
     """
-    names = {str(path.expanduser()) for path in opt.paths.values()} | dataset.watched()
+    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.watched()
     return {name: os.stat(name).st_mtime_ns for name in names if os.path.exists(name)}
 
 

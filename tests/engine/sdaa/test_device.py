@@ -150,9 +150,30 @@ def test_a_spa_that_hangs_costs_the_heartbeat() -> None:
 
 def test_a_slow_spa() -> None:
     ours = card(Fault("slow", 2, 1, 2.0), Fault("slow", 2, 2, 1.5))
-    latencies = [ours.run(shards(4))[1].latency for _ in range(3)]
-    assert latencies == [8.0, 16.0, 24.0]
+    assert ours.run(shards(4))[1].latency == 8.0
     assert ours.events == []
+    with pytest.warns(UserWarning, match="SPA 2 of TECO_AICARD_01: SLOW in step 1; 2 times") as caught:
+        assert ours.run(shards(4))[1].latency == 16.0
+    with pytest.warns(UserWarning, match="SPA 2 .* SLOW in step 2; 3 times") as again:
+        assert ours.run(shards(4))[1].latency == 24.0
+    assert ours.run(shards(4))[1].latency == 24.0  # reported once
+    assert ours.events == [str(one.message) for one in (*caught, *again)]
+
+
+def test_a_slow_spa_is_reported_without_a_shard() -> None:
+    ours = card(Fault("slow", 3, 1, 2.0), Fault("slow", 1, 0, 1.0))
+    ours.run(shards(1))
+    with pytest.warns(UserWarning, match="SPA 3 .* SLOW in step 1"):
+        assert ours.run(shards(1))[1].latency == 8.0
+    assert len(ours.events) == 1
+
+
+def test_a_lost_spa_is_not_reported_as_slow() -> None:
+    ours = card(Fault("lose", 1, 0), Fault("slow", 1, 1, 2.0))
+    with pytest.warns(UserWarning, match="DEVICE_LOST"):
+        ours.run(shards(4))
+    ours.run(shards(4))
+    assert len(ours.events) == 1
 
 
 def test_out_of_memory_and_nan_strike_once() -> None:
@@ -207,7 +228,13 @@ def test_nothing_is_lost_or_done_twice(injected: list[Fault], calls: list[tuple[
     assert returned == [2.0 * i for i in range(first)]
     assert sum(spa.shards for spa in ours.spas) == first
     failed = [spa for spa in ours.spas if spa.health != OK]
-    assert len(caught) == len(ours.events) == len(failed)
+    assert [str(one.message) for one in caught] == ours.events
+    assert len([event for event in ours.events if "SLOW" not in event]) == len(failed)
     steps = ours.step
+    for spa in ours.spas:
+        slow = [f for f in spa.faults if f.kind == "slow" and f.factor > 1 and f.step < steps]
+        assert spa.health != OK or len({f.step for f in slow}) == sum(
+            event.startswith(f"SPA {spa.index} ") for event in ours.events
+        )
     for spa in failed:
         assert any(f.spa == spa.index and f.kind != "slow" and f.step < steps for f in injected)

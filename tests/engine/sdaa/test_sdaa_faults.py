@@ -83,7 +83,8 @@ def test_any_faults_leave_the_result_as_it_is(
         report = engine.device_report()
         shards = sum(-(-len(part) // engine.shard_size) for part in parts)
         assert sum(spa.shards for spa in engine.card.spas) == shards
-    assert len(caught) == len(report["events"]) == 4 - report["healthy"]
+    assert [str(one.message) for one in caught] == report["events"]
+    assert len([event for event in report["events"] if "SLOW" not in event]) == 4 - report["healthy"]
     assert report["spas"] == 4
     if done < TOTAL:
         assert (report["healthy"], resumes) == (0, [done])
@@ -112,8 +113,10 @@ def test_the_run_goes_on_at_reduced_width(path: Path) -> None:
 def test_a_slow_spa_slows_the_card(path: Path) -> None:
     with opened(path, Fault("slow", 1, 1, 4.0)) as engine:
         engine(X[:8])
-        engine(X[:8])
+        with pytest.warns(UserWarning, match="SPA 1 .* SLOW in step 1; 4 times"):
+            engine(X[:8])
         first, second = engine.calls
+        assert len(engine.device_report()["events"]) == 1
     assert second.latency == pytest.approx(4 * first.latency)
     assert second.compute == pytest.approx(4 * first.compute)
 
@@ -134,6 +137,7 @@ def test_faults_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) 
         opened(path, Fault("lose", 1, 0), divided=False)
 
 
+@pytest.mark.filterwarnings("ignore:SPA 1 .* SLOW")
 def test_simulated_figures_do_not_depend_on_computing(path: Path) -> None:
     calls = []
     for simulate_only in (False, True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
+
+from utils.pipeline.launch.rank_watcher import is_stopped as is_stopped
 
 NATIVE = ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGILL", "SIGBUS")
 """Signals of which a process dies by a mistake in native code: a runtime's, not the script's."""
@@ -20,15 +21,6 @@ def how_ended(code: int) -> str:
     except ValueError:  # a real-time signal
         name = f"signal {-code}"
     return f"{name}, a crash in native code" if name in NATIVE else name
-
-
-def is_stopped(pid: int) -> bool:
-    """Say whether a process of this machine is stopped by a signal; false where it is gone or there is no ``/proc``."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
 
 
 def crashed(code: int | None) -> bool:

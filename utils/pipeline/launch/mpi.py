@@ -1,28 +1,30 @@
 """Several processes under ``mpirun``: every rank evaluates its part, rank 0 gets the merged report.
 
-A rank that fails must not leave the others waiting for it, so it ends the whole job. MPI is called by the main thread
-only, and waits by sleeping: Open MPI's own blocking calls spin, which takes a core from those who still compute.
+A rank that fails must not leave the others waiting for it, so it ends the whole job. One that is stopped by a signal, or
+waits in MPI for a rank that does not come, is ended by a process beside it
+(:mod:`utils.pipeline.launch.rank_watcher`). MPI is called by the main thread only, and waits by sleeping: Open MPI's own
+blocking calls spin, which takes a core from those who still compute.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from engine import ConfigError, DataError, EngineError, TecoInferError
+from engine import ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import SIZE, rank_and_size
-from utils.pipeline.launch.ends import Stopped
+from utils.pipeline.launch import rank_watcher
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
 
@@ -36,8 +38,11 @@ LAUNCHED = "OMPI_COMM_WORLD_LOCAL_RANK"
 
 _PART, _SAID = 1, 2
 """Message tags: a finished part; "I have said what is wrong"."""
-_START = 120.0
-"""Seconds in which all ranks must have come to where they begin together."""
+_LOOKS, _START = "_TECO_STOPPED_LOOKS", "_TECO_START_LOOKS"
+"""Environment variables of the tests: after how many seconds a stopped rank is ended (20), and in how many all ranks
+must have come to where they begin together (120)."""
+_JOB = "PMIX_NAMESPACE"
+"""Set by ``mpirun``: what all ranks of a job have in common."""
 _POLL = 0.01
 """Seconds between two looks for a message."""
 _RANK_0_FIRST = 0.5
@@ -45,6 +50,11 @@ _RANK_0_FIRST = 0.5
 _PATIENCE = 3.0
 """Seconds the others wait for word of rank 0, which may be late on a busy machine, before they speak themselves."""
 _TERMINATED = 128 + signal.SIGTERM
+
+_watcher: list[int] = []
+"""The pipe that this process's watcher reads, which stays open until the process ends."""
+
+_log = logging.getLogger(__name__)
 
 
 def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
@@ -69,15 +79,20 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
     rank, size = rank_and_size()
     if size == 1:
         return work()
-    with _together(rank, size):
-        comm = _world(rank, size) if LAUNCHED in os.environ else None
+    comm = None
+    if LAUNCHED in os.environ:
+        _watch(rank, size)  # before MPI, which may never come back
+        try:
+            comm = _world(rank, size)
+        finally:
+            if comm is None:
+                os.close(_watcher.pop())
     if comm is None:
         return _alone(work, say, rank, size)
     with _quiet(rank), _fate_shared(comm, resume):
-        with _together(rank, size):
-            _share_cores(comm)
-            others = _on_this_machine(comm)
-        parts = _collect(comm, part_of(work()), others)
+        _share_cores(comm)
+        _all_have_come(comm)
+        parts = _collect(comm, part_of(work()))
     if rank:
         return None
     say(f"merged from {hosts(parts)}")
@@ -122,55 +137,58 @@ def _share_cores(comm: Any) -> None:
     local.Free()
 
 
-@contextmanager
-def _together(rank: int, size: int) -> Iterator[None]:
-    """Do what all ranks do at once: where one never comes, end this one, as MPI's own calls wait for ever."""
-
-    def give_up() -> None:
-        line = f"rank {rank}: not all {size} ranks have come in {_START:g} s; see which process hangs or is stopped"
-        os.write(2, f"{line}\n".encode())
-        os._exit(2)  # the main thread is inside MPI and hears nothing
-
-    timer = threading.Timer(_START, give_up)
-    timer.daemon = True
-    timer.start()
+def _watch(rank: int, size: int) -> None:
+    """Start the process that watches this one to its end, or tell it that all ranks are to come together again."""
+    if _watcher:
+        _tell_watcher("")
+        return
+    reading, writing = os.pipe()
+    _watcher.append(writing)
+    numbers = (os.getpid(), rank, size, os.environ.get(_LOOKS, "20"), os.environ.get(_START, "120"))
+    job = f"{_JOB}={os.environ[_JOB]}" if _JOB in os.environ else ""
+    # Nothing of the job is in its environment, so that nobody takes it for a rank.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PYTHON"))}
     try:
-        yield
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", rank_watcher.__file__, *map(str, numbers), job],
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+        )
+    except OSError as error:  # the run goes on unwatched
+        _log.warning("ranks that are stopped are not noticed: %s", error)
     finally:
-        timer.cancel()
+        os.close(reading)
 
 
-def _on_this_machine(comm: Any) -> dict[int, int]:
-    """Return process number -> rank of the other ranks on this machine."""
+def _tell_watcher(line: str) -> None:
+    with suppress(BrokenPipeError):  # it could not be started, or has been ended
+        os.write(_watcher[0], f"{line}\n".encode())
+
+
+def _all_have_come(comm: Any) -> None:
+    """Tell the watcher that all ranks have come, and the processes of those on this machine."""
     host = socket.gethostname()
     known = enumerate(comm.allgather((host, os.getpid())))
-    return {pid: rank for rank, (where, pid) in known if where == host and rank != comm.rank}
+    _tell_watcher(" ".join(f"{pid}:{rank}" for rank, (where, pid) in known if where == host))
 
 
-def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
+def _collect(comm: Any, part: Part) -> list[Part]:
     """Send the part to rank 0; there, return all of them."""
-    stopped = Stopped(lambda: others)
     if comm.rank:
         request = comm.isend(part, dest=0, tag=_PART)
-        _wait(request.Test, stopped, others)
+        _wait(request.Test)
         return [part]
     parts = [part]
     for rank in range(1, comm.size):
-        _wait(partial(comm.iprobe, source=rank, tag=_PART), stopped, others)
+        _wait(partial(comm.iprobe, source=rank, tag=_PART))
         parts.append(comm.recv(source=rank, tag=_PART))
     return parts
 
 
-def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -> None:
-    """Wait for a message.
-
-    Raises:
-        EngineError: a rank of this machine is stopped, and stays so.
-    """
+def _wait(ready: Callable[[], bool]) -> None:
     while not ready():
         time.sleep(_POLL)
-        if (pid := stopped()) is not None:
-            raise EngineError(f"rank {others[pid]} (process {pid}) is stopped; let all ranks run, or start fewer")
 
 
 @contextmanager

@@ -210,7 +210,6 @@ def _worker_class() -> type:
 @contextmanager
 def _cluster() -> Iterator[Any]:
     """Join the cluster of ``RAY_ADDRESS``, or start one on this machine and end it afterwards, whatever happens."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; else a warning
     try:
         import ray

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import Array, DataError, InputError, reason_of
+from tecoinfer_modelzoo import expanded
 from utils.extra import extra
 from utils.preprocess.text.tokenizer_folder import FILES, of_library, read_tokenizer
 from utils.torch_array import of_the_script
@@ -99,7 +99,7 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
     """
     with extra("a tokenizer", "text"):
         import tokenizers
-    path = Path(source).expanduser()
+    path = expanded(source)
     file = next((path / name for name in FILES if os.path.isfile(path / name)), path)
     kind = "cannot be read" if os.path.isfile(file) else "is no folder here, and cannot be fetched from the hub"
     fix = f"give a folder with {' or '.join(FILES)}"

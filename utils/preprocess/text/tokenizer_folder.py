@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, TecoInferError, read_regular, reason_of
+from tecoinfer_modelzoo import expanded
 from utils.extra import extra
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class FolderTokens:
             raise ConfigError(f"length {length!r} must be a whole number of tokens of at least 4, such as 512")
         with extra("a tokenizer", "text"):
             import tokenizers  # noqa: F401
-        self.file = _file(Path(folder).expanduser())
+        self.file = _file(expanded(folder))
         try:
             with of_library(lambda reason: DataError(f"{self.file}: no tokenizer ({reason}); get the file again")):
                 self._tokenizer = read_tokenizer(self.file)
