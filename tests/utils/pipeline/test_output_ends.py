@@ -1,4 +1,4 @@
-"""Exit code 0 comes after the whole work: whatever becomes of the standard streams, and whatever foreign code raises."""
+"""Exit code 0 comes after the whole work, whatever becomes of the standard streams and whatever foreign code raises."""
 
 from __future__ import annotations
 
