@@ -11,12 +11,13 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine import ConfigError, TecoInferError, add_version
+from engine import ConfigError, TecoInferError, add_version, write_file
 from tecoexec import beside, report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
@@ -105,14 +106,24 @@ def _overall(points: Sequence[Point]) -> list[str]:
 def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] = ()) -> list[str]:
     """Write CSV, JSON and a plot per model; return a line per file, or why there is no plot.
 
+    An older JSON goes first and the new one comes last: wherever this is killed, a JSON has its own CSV and plots.
+
     Raises:
         ConfigError: a file cannot be written.
     """
-    from tecoexec.plot import plot_sweep, require_matplotlib
-
     data: dict[str, Any] = {"schema_version": report.SCHEMA_VERSION, "kind": "tecoexec_sweep"}
     data |= {"points": [_plain(point) for point in points], "skipped": list(skipped)}
-    write_json({**data, **environment()}, folder / "sweep.json")
+    with suppress(OSError):  # what is wrong with the folder, writing into it says
+        (folder / "sweep.json").unlink(missing_ok=True)
+    try:
+        return _write_beside(points, folder)
+    finally:  # the figures are not lost to a picture
+        write_json({**data, **environment()}, folder / "sweep.json")
+
+
+def _write_beside(points: Sequence[Point], folder: Path) -> list[str]:
+    from tecoexec.plot import plot_sweep, require_matplotlib
+
     _write_csv(points, folder / "sweep.csv")
     written = [f"results: {folder / 'sweep.csv'}", f"results: {folder / 'sweep.json'}"]
     try:
@@ -140,7 +151,7 @@ def _write_csv(points: Sequence[Point], path: Path) -> None:
     heads = [f"{name}_{field}" for name in ("published", *others) for field in Reference._fields]
     rows = [[*(getattr(p, c) for c in columns), *_others(p, others)] for p in points]
     try:
-        path.write_text(as_csv([[*columns, *heads], *rows]), encoding="utf-8")
+        write_file(path, as_csv([[*columns, *heads], *rows]).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise ConfigError(f"result file {path} cannot be written: {error.strerror}; choose another folder") from error
 

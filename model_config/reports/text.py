@@ -6,7 +6,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from engine import ConfigError
+from engine import ConfigError, write_file
 from model_config.reports.looks import count_looks
 from model_config.results import CheckResult
 from utils.text import clean, number, plural, seconds
@@ -58,7 +58,7 @@ def write_text(text: str, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        write_file(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(f"report {path} cannot be written: {error.strerror}; choose another place") from error
 

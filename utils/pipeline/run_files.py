@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from utils.identity import Part
     from utils.pipeline.journal import Journal
     from utils.pipeline.options import Options
-    from utils.pipeline.records import Kept
+    from utils.pipeline.records import Kept, RecordsFile
     from utils.pipeline.run_inputs import RunInputs
 
 
@@ -85,14 +85,19 @@ def open_run_files(
         raise
     if "records" in keep:
         with noting(unwritten):
-            found = keep["records"].complete()
-            if kept is None or not _alone(opt):
-                found.place()
-            if kept is not None:
-                kept.append(found)
+            _complete(keep["records"], kept, waits=_alone(opt))
     if "journal" in keep:
         with noting(unwritten):
             keep["journal"].close()
+
+
+def _complete(records: RecordsFile, kept: list[Kept] | None, *, waits: bool) -> None:
+    """Complete the records; they take their place where nobody is to do that later."""
+    found = records.complete()
+    if kept is None or not waits:
+        found.place()
+    if kept is not None:
+        kept.append(found)
 
 
 def _alone(opt: Options) -> bool:

@@ -45,15 +45,17 @@ def show_calls(error: BaseException) -> None:
 
 
 def asked_for(leaving: SystemExit) -> bool:
-    """Say whether a parser of the zoo or of the script ends the process: --help, or arguments that it cannot use."""
+    """Say whether a parser of the zoo or of the script ends the process: --help, or arguments that it cannot use.
+
+    A parser that code of a task calls in the middle of the work is neither.
+    """
     frames = list(_frames(leaving.__traceback__))
     parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)
     if not parsing or not all(map(_is_parser, frames[parsing:])):
         return False
-    caller = Path(frames[parsing - 1].f_code.co_filename).resolve()
-    return frames[parsing - 1].f_globals.get("__name__") == "__main__" or any(
-        (HOME / name) in caller.parents for name in _OWN
-    )
+    before = [(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).resolve()) for frame in frames[:parsing]]
+    of_script = all(name in ("__main__", "utils.pipeline.cli") for name, _ in before)
+    return of_script or any((HOME / name) in before[-1][1].parents for name in _OWN)
 
 
 def _is_parser(frame: FrameType) -> bool:

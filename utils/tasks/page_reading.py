@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, Engine
+from engine import Array, ConfigError, Engine, write_file
 from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.postprocess.text.reading_order import reading_order
@@ -187,7 +187,7 @@ class LabelFile:
     def close(self) -> None:
         """Write the file."""
         try:
-            self._path.write_text("".join(self._rows), encoding="utf-8")
+            write_file(self._path, "".join(self._rows).encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ConfigError(
                 f"--save_predictions: {self._path} cannot be written ({error.strerror or error})"

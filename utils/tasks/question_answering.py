@@ -308,7 +308,8 @@ class AnswerFile:
     def close(self) -> None:
         """Write the file."""
         try:
-            self._path.write_text(json.dumps(self._answers, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(self._answers, ensure_ascii=False, indent=1) + "\n"
+            write_file(self._path, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ConfigError(f"--save_predictions: {self._path} cannot be written ({error.strerror})") from error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError
+from engine import Array, ConfigError, DataError, ModelError, write_file
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text_table import read_lines
 from utils.tasks.base import Artifact, Options
@@ -110,7 +110,7 @@ class Run:
     def close(self) -> None:
         """Write the file."""
         try:
-            self._path.write_text("".join(self._lines), encoding="utf-8")
+            write_file(self._path, "".join(self._lines).encode("utf-8", "backslashreplace"))
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(f"--save_predictions: {self._path} cannot be written ({why})") from error

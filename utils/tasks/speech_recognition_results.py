@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import ConfigError, TecoInferError
+from engine import ConfigError, TecoInferError, write_file
 from utils.datasets.base import Batch
 from utils.metrics.transcripts import normalised
 from utils.tasks.base import Options
@@ -99,6 +99,6 @@ class Manifest:
     def close(self) -> None:
         """Write the file."""
         try:
-            self.path.write_text("".join(self.rows), encoding="utf-8", newline="\n")
+            write_file(self.path, "".join(self.rows).encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ConfigError(f"--save_predictions: {self.path} cannot be written ({error.strerror})") from error

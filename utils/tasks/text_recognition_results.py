@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, TecoInferError, write_file
 from utils.datasets.base import Batch, Dataset
 from utils.postprocess.text.ctc import Text
 from utils.tasks.base import Options
@@ -90,7 +90,7 @@ class TextFile:
     def close(self) -> None:
         """Write the file."""
         try:
-            self.path.write_text("".join(self.rows), encoding="utf-8", newline="\n")
+            write_file(self.path, "".join(self.rows).encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ConfigError(f"--save_predictions: {self.path} cannot be written ({error.strerror})") from error
 

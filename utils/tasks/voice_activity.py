@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine
+from engine import Array, ConfigError, DataError, Engine, write_file
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.speech_spans import Spans, Spoken, load_spoken
 from utils.metrics.base import Metric
@@ -231,7 +231,7 @@ class Rttm:
     def close(self) -> None:
         """Write the file."""
         try:
-            self._path.write_text("".join(self._rows), encoding="utf-8")
+            write_file(self._path, "".join(self._rows).encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ConfigError(
                 f"--save_predictions: {self._path} cannot be written ({error.strerror or error})"

@@ -210,9 +210,7 @@ def test_files_have_the_permissions_that_the_umask_leaves(
 ) -> None:
     code = f"import os, runpy, sys\nos.umask(0o{umask})\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"
     words = ["--target", "onnx", "--json", tmp_path / "r.json", "--resume", tmp_path / "kept"]
-    done = run_python(
-        "-c", code, DIGITS / "example_valid.py", *words, cwd=tmp_path, TECO_INFER_PIPELINES_MAX_STEPS="1"
-    )
+    done = run_python("-c", code, DIGITS / "example_valid.py", *words, cwd=tmp_path, TECO_INFER_PIPELINES_MAX_STEPS="1")
     assert done.returncode == 0, done.stderr
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
     assert files == dict.fromkeys(["r.json", "r.samples.csv", "journal.jsonl"], mode)

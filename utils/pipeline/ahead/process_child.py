@@ -57,7 +57,7 @@ class Alone(NamedTuple):
 class Raised(NamedTuple):
     """An error that is no sample's fault, and where in the child it came from."""
 
-    error: Exception
+    error: BaseException
     origin: str
 
 
@@ -146,7 +146,9 @@ def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
         return _raised(error)
     except SAMPLE_ERRORS as error:
         return Failure("", str(error))
-    except Exception as error:  # noqa: BLE001 -- the parent raises it
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- the parent raises it, SystemExit of foreign code too
         return _raised(error)
 
 
@@ -155,7 +157,9 @@ def _done(batch: Batch, front: Front, timeline: Timeline, room: _Room) -> Done |
         ready = prepare(batch, front, timeline, room if front.takes_out else None)
         shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
         places = None if ready.arrays is None else room.placed(flat(ready.arrays))
-    except Exception as error:  # noqa: BLE001 -- the parent raises it
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- the parent raises it, SystemExit of foreign code too
         return _raised(error)
     spans = [tuple(span) for span in timeline.spans]
     return Done(places, ready.good, ready.failures, ready.nan_inputs, spans, ready.contexts, shards)
@@ -166,7 +170,7 @@ def flat(arrays: list[Array] | Shards) -> list[Array]:
     return [array for shard in arrays for array in shard] if isinstance(arrays, Shards) else arrays
 
 
-def _raised(error: Exception) -> Raised:
+def _raised(error: BaseException) -> Raised:
     origin = traceback.format_exc()
     try:
         reduction.ForkingPickler.loads(reduction.ForkingPickler.dumps(error))
