@@ -90,13 +90,12 @@ class Engine(ABC):
     """Precisions this target takes."""
     simulated: ClassVar[bool] = False
     outputs_owned: ClassVar[bool] = False
-    """Promise of ``infer``: what it returned is never written to again. Without it all outputs are copied."""
+    """Promise of ``infer``: what it returned is not written to again. Without it outputs are copied."""
     inputs_untouched: ClassVar[bool] = False
     """Promise: ``infer`` neither writes to its inputs nor reads them once it has returned. Else it gets copies."""
     concurrent_calls: ClassVar[bool] = False
     """Promise: any number of threads may be in ``infer`` at once; else at most ``streams`` are."""
-    _foreign: ClassVar[bool]
-    _alone: ClassVar[bool] = False
+    _foreign, _alone = True, False  # set by engine.border for each class
     session: Any = None
     """The ONNX Runtime session of target ``onnx``, for scripts that ask it for names and shapes."""
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
@@ -370,8 +369,7 @@ class Engine(ABC):
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
         """Queue a call and return at once; calls start in the order they were queued, each as in :meth:`__call__`.
 
-        With more than one stream they may end in another order. Do not mix with plain calls from other threads while
-        queued ones are under way.
+        With more than one stream they may end in another order. Do not mix them with plain calls of other threads.
         """
         return self.queue.submit(self, inputs)
 

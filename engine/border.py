@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
@@ -17,14 +17,23 @@ import numpy as np
 from engine.errors import EngineError, TecoInferError
 from engine.shard import Run
 from engine.signature import Array, TensorSpec, batch_of
-from engine.text import reason_of, shape_text, typed_reason
+from engine.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
 from tecoinfer_modelzoo.interrupts import of_user
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
 """What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""
 
-_REPORTS = ("describe", "device_report", "device_seconds", "calibrate", "cancel", "close")
-"""Methods beside these two whose errors become an :class:`EngineError` as well."""
+_REPORTS: dict[str, type] = {
+    "describe": str,
+    "device_report": Mapping,
+    "device_seconds": list,
+    "calibration_samples": int,
+    "calibrate": object,
+    "cancel": object,
+    "close": object,
+}
+"""What is asked of an engine beside these two: its errors become an :class:`EngineError` as well, and so does anything
+else than the type that is due."""
 
 _MOST = 300
 """Characters of a foreign error's text in ours."""
@@ -48,17 +57,26 @@ def settle(kind: Any) -> None:
             kind._alone = any(not getattr(base, "_foreign", True) for base in kind.__mro__[1:])
     if kind._foreign:
         for name in _REPORTS:
-            if callable(method := own.get(name)):
-                setattr(kind, name, _guarded(method))
+            found = own.get(name)
+            if isinstance(found, property) and found.fget is not None:
+                setattr(kind, name, property(_guarded(found.fget), doc=found.__doc__))
+            elif callable(found):
+                setattr(kind, name, _guarded(found))
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    due = _REPORTS[method.__name__]
+
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
-            return method(self, *args, **named)
+            found = method(self, *args, **named)
         except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
             _raise(self, f"failed in {method.__name__}()", error)
+        if not isinstance(found, due):
+            where = f"{self.spec.ckpt}: {name_of(self)} returned {_shown(found)}"
+            raise EngineError(f"{where} from {method.__name__}, which gives a {due.__name__}")
+        return printable(one_line(found), keep="") if due is str else found
 
     return call
 
@@ -181,9 +199,19 @@ def _named(error: BaseException, who: str, what: str, where: str, foreign: bool)
     return error
 
 
-def is_set_up(engine: Any) -> bool:
-    """Say whether the constructor of an engine did what every engine's must do: it can be called, and is bound."""
-    return hasattr(engine, "_running") and hasattr(engine, "timeline") and bool(engine.outputs)
+def unusable(engine: Any) -> str:
+    """Say why an engine of somebody else's cannot be called; empty where its constructor did what it must."""
+    if not hasattr(engine, "_running") or not hasattr(engine, "timeline") or not engine.outputs:
+        return "does not call Engine.__init__() and bind() in its constructor"
+    tensors = (*engine.inputs, *engine.outputs)
+    if not all(isinstance(tensor, TensorSpec) for tensor in tensors):
+        return "has inputs or outputs that are not TensorSpecs"
+    if isinstance(engine.streams, bool) or not isinstance(engine.streams, int) or engine.streams < 1:
+        return f"has {shown_value(engine.streams)} streams; set a whole number of at least 1"
+    pairs = engine.metadata.items() if isinstance(engine.metadata, Mapping) else [(0, 0)]
+    if not all(isinstance(text, str) for pair in pairs for text in pair):
+        return "has metadata that is not a mapping from texts to texts"
+    return ""
 
 
 def _is_readable(error: TecoInferError) -> bool:

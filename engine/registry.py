@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
-from engine.border import is_set_up, opening_failure, reason
+from engine.border import opening_failure, reason, unusable
 from engine.text import did_you_mean, typed_reason
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.interrupts import of_user
@@ -223,10 +223,9 @@ def _foreign(target: str, spec: EngineSpec) -> Engine:
         if found is error:
             raise
         raise found from error
-    if not isinstance(engine, Engine) or not is_set_up(engine):
-        lacks = "does not call Engine.__init__() and bind() in its constructor"
-        what = lacks if isinstance(engine, Engine) else f"opens a {type(engine).__name__}, not an engine.Engine"
-        raise TargetError(f"{spec.ckpt}: {who} {what}; report it to whoever wrote it")
+    opens = "" if isinstance(engine, Engine) else f"opens a {type(engine).__name__}, not an engine.Engine"
+    if why := opens or unusable(engine):
+        raise TargetError(f"{spec.ckpt}: {who} {why}; report it to whoever wrote it")
     return engine
 
 

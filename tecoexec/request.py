@@ -22,6 +22,7 @@ from engine import (
     shape_text,
 )
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
+from utils.stuck import watching_opening
 
 SEED = 20261121
 """Of the random inputs: two runs of one request see the same numbers."""
@@ -146,7 +147,8 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
         simulate_only=request.simulate_only,
     )
     if request.save_to is None:
-        return open_engine(request.target, spec), shapes
+        with watching_opening(request.target, request.model):
+            return open_engine(request.target, spec), shapes
     from engine.sdaa import SdaaEngine
 
     return SdaaEngine(spec, save_to=request.save_to), shapes

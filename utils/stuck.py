@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine import one_line
+from engine import one_line, provider
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -75,4 +76,17 @@ def watching(engines: Mapping[str, Engine], where: Callable[[], str]) -> Iterato
                 yield call[1], f"warning: {late}; Ctrl-C ends the run"
 
     with Overdue(calls):
+        yield
+
+
+@contextmanager
+def watching_opening(target: str, ckpt: Path) -> Iterator[None]:
+    """Report that an engine of somebody else's does not open a model, while the ``with`` block runs."""
+    if provider(target) == "built-in":  # whose trials and builds take long, and end
+        yield
+        return
+    since = time.perf_counter()
+    with Overdue(
+        lambda: [(since, f"warning: target {target!r} has not opened {ckpt} for {PATIENCE:g} s; Ctrl-C ends the run")]
+    ):
         yield

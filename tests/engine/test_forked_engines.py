@@ -77,8 +77,10 @@ def forked(*words: object) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("way", ["queued", "direct"])
-@pytest.mark.parametrize(("target", "streams"), [("onnx", 1), ("onnx", 2), ("sdaa", 1), ("null", 1)])
+@pytest.mark.parametrize(
+    ("target", "streams", "way"),
+    [("onnx", 1, "queued"), ("onnx", 2, "direct"), ("sdaa", 1, "queued"), ("null", 1, "direct")],
+)
 def test_a_child_computes(target: str, streams: int, way: str) -> None:
     assert forked(target, streams, way, DIGITS / "digits_dyn.onnx") == ["computed", "parent computed"]
 

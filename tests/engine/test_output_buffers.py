@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support import SaveOnnx
 
-from engine import Engine, EngineError, EngineSpec, open_engine, run_sharded
+from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine, run_sharded
 from engine.registry import _registered
-from engine.signature import Array, Dim, TensorSpec
+from engine.signature import Dim
 from engine.tecoinfer_pytorch import TecoInferEngine
 
 PATIENCE = 60.0

@@ -202,6 +202,59 @@ class ReportRaises(Foreign):
         raise LookupError("no counters")
 
 
+class DescribesNothing(Foreign):
+    """Does not say in words what it is."""
+
+    def describe(self) -> Any:
+        return None
+
+
+class ReportsNothing(Foreign):
+    """Gives something else than a report."""
+
+    def device_report(self) -> Any:
+        return [1]
+
+
+class NoStreams(Foreign):
+    """Computes no call at a time."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.streams = 0
+
+
+class OddMetadata(Foreign):
+    """Has a model file that stores no texts."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.metadata = {"a": 1}  # type: ignore[dict-item]
+
+
+class OddInputs(Foreign):
+    """Lists its inputs by name only."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.inputs = ["x"]  # type: ignore[list-item]
+
+
+class OddCalibration(Foreign):
+    """Cannot say how many samples it needs."""
+
+    @property
+    def calibration_samples(self) -> int:
+        raise KeyError("samples")
+
+
+class Forges(Foreign):
+    """Describes itself in lines that look like a result."""
+
+    def describe(self) -> str:
+        return "mine\neval_metric 0.9999\x1b[2J"
+
+
 class ThirdCall(Foreign):
     """Fails at its third call."""
 
@@ -234,6 +287,13 @@ class AsyncRaises(Foreign):
         raise ConnectionAbortedError(103, "gone")
 
 
+class OpensNever(Foreign):
+    """Never comes back from opening a model."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        Endless.infer(self, [])  # type: ignore[arg-type]
+
+
 class Endless(Foreign):
     """Never returns, and takes no exception for an answer."""
 
@@ -249,9 +309,27 @@ class Endless(Foreign):
 
 CLASSES = {
     kind.__name__: kind
-    for kind in (NoInit, NoBind, OpenRaises, OpenExits, OpensNothing, CloseRaises, CloseExits, DescribeExits,
-                 ReportRaises, ThirdCall, OtherKind, AsyncRaises)
-}  # fmt: skip
+    for kind in (
+        NoInit,
+        NoBind,
+        OpenRaises,
+        OpenExits,
+        OpensNothing,
+        CloseRaises,
+        CloseExits,
+        DescribeExits,
+        ReportRaises,
+        DescribesNothing,
+        ReportsNothing,
+        NoStreams,
+        OddMetadata,
+        OddInputs,
+        OddCalibration,
+        ThirdCall,
+        OtherKind,
+        AsyncRaises,
+    )
+}
 
 REFUSED = (
     {name: _changing(name, _raiser(make)) for name, make in ERRORS.items()}

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import Array, Engine, EngineSpec
-from engine.signature import TensorSpec
+from engine import Array, Engine, EngineSpec, TensorSpec
 from tecoexec.measure import measure
 from utils import stuck
 from utils.datasets.samples import Batch

@@ -29,6 +29,7 @@ from utils.pipeline.named import dims_of, models_of, named_paths
 from utils.pipeline.returned import returned
 from utils.places import check_apart, check_folder, check_given, check_outputs
 from utils.shapes import parse_dims, parse_shapes
+from utils.stuck import watching_opening
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool
 from utils.tasks.model import Model
 
@@ -245,10 +246,11 @@ class Options(argparse.Namespace):
         for path in self.models.values():
             self._check_made(path)
         with ExitStack() as stack:
-            yield {
-                name: stack.enter_context(open_engine(self.target, self.spec(task, name, streams)))
-                for name in self.models
-            }
+            engines = {}
+            for name, path in self.models.items():
+                with watching_opening(self.target, path):
+                    engines[name] = stack.enter_context(open_engine(self.target, self.spec(task, name, streams)))
+            yield engines
 
     def _check_made(self, path: Path) -> None:
         """Name the command that makes a model which the script expects beside itself."""

@@ -14,6 +14,7 @@ KINDS = {
     "caches": "what the zoo keeps for itself: trial cache, kernels, status files of cards",
     "clicks": "ratings, clicks, histories and feature tables of recommendation",
     "configs": "model.yaml, pass files, test cases of tecoexec, cards",
+    "engines": "engines of a third party that fail, return something else, or use their buffers again",
     "environments": "environments of reinforcement learning, and recorded episodes",
     "flags": "command lines of every command",
     "graphs": "graph sets and molecules",
