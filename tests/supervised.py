@@ -98,9 +98,9 @@ def computing(process: subprocess.Popen[str]) -> int:
 
 
 @contextmanager
-def teco(*words: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def teco(*words: object, stdout: int = subprocess.PIPE, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Start a ``teco`` command in a session of its own; nothing of it is left afterwards."""
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "toolkit.cli", *map(str, words)]
     settings = {**os.environ, **environment}
     with subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, env=settings, **pipes) as process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -25,11 +26,21 @@ def open_console(file: TextIO | None = None) -> Console:
     """
     with extra("the table"):
         from rich.console import Console
+
+    class Lasting(Console):
+        """Goes on where the reader leaves, as ``head`` does: rich itself ends the process then, with exit code 1."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())  # what is left in buffers goes there too
+            os.close(nowhere)
+
     file = file or getattr(sys.stdout, "bare", None)  # colours are escapes too; what is printed goes by `encodable`
-    console = Console(file=file, highlight=False, emoji=False, markup=False)
+    console = Lasting(file=file, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
         return console
-    return Console(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+    return Lasting(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
 
 
 def new_table(console: Console) -> Table:

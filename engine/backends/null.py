@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
-from engine.base import Array, Engine, EngineSpec, ModelError
+from engine.base import Array, Engine, EngineError, EngineSpec, ModelError
 from engine.onnx.load import load_model
 from engine.onnx.shapes import bind_shapes
 from engine.onnx.view import graph_inputs, metadata, signature
 from engine.signature import TensorSpec, batch_of, with_batch
+from engine.text import shape_text
 
 
 class NullEngine(Engine):
@@ -32,7 +35,16 @@ class NullEngine(Engine):
         key = tuple(array.shape for array in inputs)
         if key not in self._shapes:
             self._shapes[key] = self._output_shapes(inputs)
-        return [np.zeros(shape, spec.dtype) for shape, spec in zip(self._shapes[key], self.outputs, strict=True)]
+        return [self._zeros(spec, shape) for shape, spec in zip(self._shapes[key], self.outputs, strict=True)]
+
+    def _zeros(self, output: TensorSpec, shape: tuple[int, ...]) -> Array:
+        try:
+            return np.zeros(shape, output.dtype)
+        except (MemoryError, ValueError) as error:  # numpy's words for what has more bytes than an address has bits
+            raise EngineError(
+                f"{self.spec.ckpt}: output {output.name!r} of shape {shape_text(shape)} has {prod(shape)} numbers, for "
+                "which the host has no memory; use a smaller batch, or export the model for smaller inputs"
+            ) from error
 
     def _output_shapes(self, inputs: list[Array]) -> list[tuple[int, ...]]:
         """Infer on the model's own batch where that is fixed, then set the batch of the call."""

@@ -201,6 +201,11 @@ class HostSession:
                 results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
             raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
+        except UnicodeDecodeError as error:
+            raise EngineError(
+                f"{self._source}an output has texts that are not UTF-8 ({one_line(error)}); export the model again, "
+                "with its strings in UTF-8"
+            ) from error
         return results
 
 

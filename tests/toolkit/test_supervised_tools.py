@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from supervised import computing, ended, is_alive, save_dividing, save_endless, teco, wait_for
+from support import DIGITS
 
 from toolkit.command_table import COMMANDS, SUPERVISED
 
@@ -104,6 +106,16 @@ def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
         process.kill()
         process.wait()
         wait_for(lambda: not is_alive(child))
+
+
+def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    out = tmp_path / "found.json"
+    with teco("profile", DIGITS / "digits_dyn.onnx", "--json", out, stdout=writing) as process:
+        os.close(writing)
+        assert ended(process) == (0, "")
+    assert json.loads(out.read_text())["rows"]
 
 
 @pytest.mark.slow

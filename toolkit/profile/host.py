@@ -97,7 +97,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     model = to_float16(original) if spec.dtype == "float16" else original
     specs = checked_inputs(model, shapes or {})
     feed = draw(model, batch=spec.batch_size, shapes=shapes)
-    events, calls = timed(model, feed, runs)
+    events, calls = timed(model, feed, runs, spec.ckpt)
     roof, steps = _below_the_roof(per_node(events), sources(original))
     cores = usable_cores()
     notes = [f"measured: median of {runs} runs after {WARMUP}, {cores} cores; the roof is numpy's, or the fastest step"]
@@ -138,8 +138,14 @@ def _below_the_roof(
     return roof, under(roof)
 
 
-def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[dict[str, Any]]], list[float]]:
+def timed(
+    model: ModelProto, feed: list[Array], runs: int, source: Path | None = None
+) -> tuple[list[list[dict[str, Any]]], list[float]]:
     """Run a model with ONNX Runtime's profiler on; return the node events and the seconds of every run but the first.
+
+    Args:
+        model, feed, runs: what is run, on what, and how often after the warm-up.
+        source: the file that the model is from, which messages name.
 
     Raises:
         ModelError: ONNX Runtime cannot load the model.
@@ -148,7 +154,7 @@ def timed(model: ModelProto, feed: list[Array], runs: int) -> tuple[list[list[di
     from engine import HostSession
 
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
-        session = HostSession(model, profile_prefix=Path(folder) / "run")
+        session = HostSession(model, profile_prefix=Path(folder) / "run", source=source)
         calls = []
         for _ in range(WARMUP + runs):
             start = time.perf_counter()

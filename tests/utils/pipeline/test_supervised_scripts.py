@@ -61,7 +61,9 @@ def site(tmp_path: Path) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: teco-vendor\nVersion: 1.2\n", encoding="utf-8")
     names = ("Vendor", "Leaves", "Fails", "Crashes", "Hangs", "Deaf")
     rows = "".join(f"{name.lower()} = vendor_engines:{name}\n" for name in names)
+    rows += "leaving = vendor_leaving:Engine\n"
     (info / "entry_points.txt").write_text(f"[tecoinfer.engines]\n{rows}", encoding="utf-8")
+    (tmp_path / "vendor_leaving.py").write_text("import os\nos._exit(0)\n", encoding="utf-8")
     (tmp_path / "vendor_engines.py").write_text(VENDOR, encoding="utf-8")
     return tmp_path
 
@@ -77,7 +79,10 @@ def check_line(said: str, *parts: str) -> None:
     assert all(part in lines[0] for part in parts)
 
 
-@pytest.mark.parametrize("target", ["leaves", "crashes", pytest.param("fails", marks=pytest.mark.slow)])
+SLOW = [pytest.param(target, marks=pytest.mark.slow) for target in ("fails", "leaving")]
+
+
+@pytest.mark.parametrize("target", ["leaves", "crashes", *SLOW])
 def test_an_engine_that_ends_the_process_is_a_line(target: str, site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", target, path=(ROOT, site))
     assert done.returncode == 2
