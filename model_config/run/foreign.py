@@ -7,7 +7,9 @@ JSON that whoever asks looks at before use.
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -102,6 +104,21 @@ def _failed(code: int | None, stderr: Path) -> str:
         return ""
     native = " (`python -X faulthandler` shows where)" if crashed(code) else ""
     return f"{ending(code)}{native}: {last_line(stderr) or 'no output'}"
+
+
+def leave_contributed(root: Path) -> None:
+    """Take a repository's ``contrib/`` and ``example/`` off this process's path, where ``PYTHONPATH`` had put them."""
+    inside = [os.path.realpath(root / name) for name in ("contrib", "example")]
+
+    def is_own(place: str) -> bool:
+        real = os.path.realpath(place)
+        return not any(real == folder or real.startswith(folder + os.sep) for folder in inside)
+
+    sys.path[:] = filter(is_own, sys.path)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "utils" and hasattr(module, "__path__"):
+            module.__path__ = list(filter(is_own, module.__path__))
+    importlib.invalidate_caches()
 
 
 def is_core(module: str) -> bool:

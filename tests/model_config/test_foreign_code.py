@@ -183,10 +183,12 @@ def checked(root: Path, *argv: str) -> tuple[int, dict[str, Any]]:
     return running.returncode, {case["case"]: case for case in cases}
 
 
-def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path) -> None:
+def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(root, "exits", HOSTILE["exits"])
     module(root, "patches", PATCHES + METRIC, "metrics")
     write_zoo(root, {"exits": runs("exits", wrong=600), "patches": measures("patches", wrong=600)})
+    # A contributor's own setting; nothing of it comes before the zoo.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(root / "contrib")]))
     code, cases = checked(root)
     assert code == 1
     assert [one["rule"] for one in cases["exits"]["findings"]] == ["task-import"]
