@@ -87,8 +87,8 @@ class Foreign:
             raise ForeignError("ended with exit code 0 and without an answer; do not end the process") from error
         if not isinstance(found, Mapping):
             raise ForeignError("gave an answer that is none; do not write to the process's files")
-        if isinstance(error := found.get("error"), str):
-            raise DataError(shortened(one_line(error), _SHOWN))
+        if isinstance(said := found.get("error"), str):
+            raise DataError(shortened(one_line(said), _SHOWN))
         return dict(found)
 
     def _start(self, asked: Path, report: int) -> tuple[Process, str]:

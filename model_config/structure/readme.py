@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 from engine import nearest
 from model_config.markdown_text import without_comments
 from model_config.structure.flags import has_flag, instead, known_flags
-from model_config.structure.source import LONGEST_LINE, MOST_FOUND, Broken, Folder, SourceFile, inside
+from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile, inside
+from model_config.syntax import LONGEST_LINE
 
 HEADINGS = (
     "## 1. 模型概述",
