@@ -28,6 +28,7 @@ from engine import ConfigError, TecoInferError, add_version, shortened, usable_c
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.environment import check_names
+from model_config.run.foreign import leave_contributed
 from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
@@ -299,6 +300,7 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
 def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run :func:`main` as a process of its own: SIGTERM is like Ctrl-C, so that a check CI gives up leaves nothing."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leave_contributed(root)
     with adopting():
         return main(argv, root)
 

@@ -8,6 +8,9 @@ import threading
 MOST = 1_000_000
 """Characters of a file that is parsed: a tree takes some hundred times the memory of its text."""
 
+LONGEST_LINE = 20_000
+"""Characters of a line: the parser takes quadratic time over the parts of a name that is imported."""
+
 _lock = threading.Lock()
 
 
@@ -19,12 +22,26 @@ def parsed(source: str | bytes) -> ast.Module:
 
     Raises:
         SyntaxError: it is no Python. ValueError: it has null bytes, is nested too deeply, or longer than
-            :data:`MOST`.
+            :data:`MOST`, or a line of it than :data:`LONGEST_LINE`.
     """
     if len(source) > MOST:
         raise ValueError(f"it is longer than {MOST // 1_000_000} MB; split it")
+    if _has_long_line(source):
+        raise ValueError(f"a line of it, with those that continue it, is longer than {LONGEST_LINE} characters")
     try:
         with _lock:
             return ast.parse(source)
     except (RecursionError, MemoryError) as error:  # the parser's own limits
         raise ValueError("it is nested too deeply; write it in several statements") from error
+
+
+def _has_long_line(source: str | bytes) -> bool:
+    text = source.decode("latin-1") if isinstance(source, bytes) else source
+    length = 0
+    for line in text.split("\n"):
+        length += len(line)
+        if length > LONGEST_LINE:
+            return True
+        if not line.rstrip("\r").endswith("\\"):
+            length = 0
+    return False

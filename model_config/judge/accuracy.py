@@ -201,12 +201,13 @@ def _against_reference(case: Case, valid: StepResult, foreign: Foreign) -> Accur
         definition = _read(valid.result).get("metric_definition")
         share = definition is None or share_of(definition, foreign)
         independent = _independent(valid.result, result.get("samples", 0))
-    except DataError as error:
+    except (DataError, *STRANGE) as error:
+        reason = error if isinstance(error, DataError) else typed_reason(error)
         figures = math.nan if metric is None else float(metric), float(rule.reference or 0.0)
         drift = Change.of(*figures).relative
         return Accuracy(
             Verdict.FAIL,
-            f"cannot be compared with {_source(case)}: {error}",
+            f"cannot be compared with {_source(case)}: {reason}",
             _source(case),
             result.get("metric_name", "eval_metric"),
             *figures,

@@ -7,7 +7,9 @@ JSON that whoever asks looks at before use.
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -85,8 +87,8 @@ class Foreign:
             raise ForeignError("ended with exit code 0 and without an answer; do not end the process") from error
         if not isinstance(found, Mapping):
             raise ForeignError("gave an answer that is none; do not write to the process's files")
-        if isinstance(error := found.get("error"), str):
-            raise DataError(shortened(one_line(error), _SHOWN))
+        if isinstance(said := found.get("error"), str):
+            raise DataError(shortened(one_line(said), _SHOWN))
         return dict(found)
 
     def _start(self, asked: Path, report: int) -> tuple[Process, str]:
@@ -102,6 +104,21 @@ def _failed(code: int | None, stderr: Path) -> str:
         return ""
     native = " (`python -X faulthandler` shows where)" if crashed(code) else ""
     return f"{ending(code)}{native}: {last_line(stderr) or 'no output'}"
+
+
+def leave_contributed(root: Path) -> None:
+    """Take a repository's ``contrib/`` and ``example/`` off this process's path, where ``PYTHONPATH`` had put them."""
+    inside = [os.path.realpath(root / name) for name in ("contrib", "example")]
+
+    def is_own(place: str) -> bool:
+        real = os.path.realpath(place)
+        return not any(real == folder or real.startswith(folder + os.sep) for folder in inside)
+
+    sys.path[:] = filter(is_own, sys.path)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "utils" and hasattr(module, "__path__"):
+            module.__path__ = list(filter(is_own, module.__path__))
+    importlib.invalidate_caches()
 
 
 def is_core(module: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from engine import shortened
 from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
 from model_config.run.foreign import Foreign
@@ -60,6 +61,10 @@ FILE_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {
 
 SHARED_RULES: dict[str, Callable[[SourceFile], Iterable[Broken]]] = {"package": files.check_package}
 """Rules of shared files only."""
+
+
+_LONGEST = 1000
+"""Characters of a message; of a longer one the middle is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,8 @@ def _of_files(
 
 
 def _finding(rule: str, broken: Broken) -> Finding:
-    return Finding(_plain(broken.file), broken.line, rule, _plain(broken.message), _plain(broken.fix))
+    message, fix = (shortened(_plain(text), _LONGEST) for text in (broken.message, broken.fix))
+    return Finding(_plain(broken.file), broken.line, rule, message, fix)
 
 
 def _plain(text: str) -> str:

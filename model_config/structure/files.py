@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 
 from engine import nearest
 from model_config.cases.config import STEPS
-from model_config.structure.source import LONGEST_LINE, TEXT_SUFFIXES, WRITTEN, Broken, Folder, SourceFile, inside
+from model_config.structure.source import TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
+from model_config.syntax import LONGEST_LINE
 
 REQUIRED = ("README.md", "requirements.txt")
 """What every model's folder holds besides the scripts of its steps."""
@@ -113,11 +114,11 @@ def check_text(source: SourceFile) -> Iterator[Broken]:
         at = source.data.find(what)
         if at >= 0:
             yield source.broken(_line(source, at), f"holds {name}", "save it as a text with plain line ends (LF)")
-    if source.suffix in WRITTEN:
+    if source.is_written:
         for number, line in enumerate(source.text.split("\n"), start=1):
             if len(line) > LONGEST_LINE:
-                what = f"has {len(line)} characters in a line, more than {LONGEST_LINE}"
-                yield source.broken(number, what, "break the line; what is longer is not looked at")
+                long = f"has {len(line)} characters in a line, more than {LONGEST_LINE}"
+                yield source.broken(number, long, "break the line; what is longer is not looked at")
 
 
 def _line(source: SourceFile, byte: int) -> int:

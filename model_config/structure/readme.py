@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from engine import nearest
 from model_config.markdown_text import without_comments
 from model_config.structure.flags import has_flag, instead, known_flags
-from model_config.structure.source import LONGEST_LINE, MOST_FOUND, Broken, Folder, SourceFile, inside
+from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile, inside
+from model_config.syntax import LONGEST_LINE
 
 HEADINGS = (
     "## 1. 模型概述",
@@ -46,6 +48,9 @@ LINK = re.compile(r"\]\(\s*<?([^()\s<>]+)(?:[\s>][^()]*)?\)")
 _LIKE = 200
 """Characters of a heading that are compared."""
 
+_MOST_COMMANDS = 1000
+"""Commands of a file that are looked at."""
+
 OPERATORS = re.compile(r"[;&|<>]+|\d?>+")
 EXAMPLE_FOLDER = re.compile(r"(?:^|/)((?:contrib/)?example/[^/]+/[^/]+)/?$")
 
@@ -66,8 +71,17 @@ class Section:
         return not without_comments("\n".join(text for _, text in self.lines)).strip()
 
 
+_read: WeakKeyDictionary[SourceFile, list[Section]] = WeakKeyDictionary()
+
+
 def sections(source: SourceFile) -> list[Section]:
-    """Split a Markdown file at its headings; the first section is what stands before any."""
+    """Split a Markdown file at its headings, once; the first section is what stands before any."""
+    if source not in _read:
+        _read[source] = _split(source)
+    return _read[source]
+
+
+def _split(source: SourceFile) -> list[Section]:
     reader = _Reader()
     for number, text in enumerate(source.lines, start=1):
         reader.read(number, text)
@@ -81,6 +95,7 @@ class _Reader:
         self.found = [Section(0, "")]
         self.fence, self.language = "", ""
         self.command, self.first = "", 0
+        self.count = 0
 
     def read(self, number: int, text: str) -> None:
         """Take the next line, from 1."""
@@ -108,8 +123,10 @@ class _Reader:
         if len(self.command) <= LONGEST_LINE:  # a longer one is no command that anybody types
             self.command += text.removesuffix("\\")
         if not text.endswith("\\"):
-            if len(self.command) <= LONGEST_LINE:
-                self.found[-1].commands += [(self.first, command) for command in _commands(self.command)]
+            if self.command and len(self.command) <= LONGEST_LINE and self.count < _MOST_COMMANDS:
+                commands = [(self.first, command) for command in _commands(self.command)]
+                self.count += len(commands)
+                self.found[-1].commands += commands
             self.command = ""
 
 

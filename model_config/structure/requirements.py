@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 NAME = "requirements.txt"
+_MOST = 1000
+"""Lines that are read."""
+
 _LONGEST = 2000
 """Characters of a line that is read."""
 
@@ -24,7 +28,11 @@ SOURCE = re.compile(r"(git|hg|svn|bzr)\+|[a-z]+://|\S+\.(whl|tar\.gz|zip)$|[./~]
 
 
 def _lines(source: SourceFile) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line that asks for something, as pip reads them."""
+    """Yield number and text of the first :data:`_MOST` lines that ask for something, as pip reads them."""
+    return islice(_all_lines(source), _MOST)
+
+
+def _all_lines(source: SourceFile) -> Iterator[tuple[int, str]]:
     parts: list[str] = []
     for number, line in enumerate((*source.text.split("\n"), ""), start=1):
         text = re.sub(r"(^|\s)#.*", "", line)
@@ -67,6 +75,8 @@ def check_lines(folder: Folder) -> Iterator[Broken]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     source = _source(folder)
+    if more := next(islice(_all_lines(source), _MOST, None), None):
+        yield source.broken(more[0], f"asks for more than {_MOST} packages", "name those that the scripts import")
     for line, text in _lines(source):
         what = "an option of pip" if text.startswith("-") else "an address or a path" if SOURCE.match(text) else ""
         shown = text if len(text) <= _LONGEST else f"{text[:SHOWN]}..."

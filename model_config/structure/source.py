@@ -16,7 +16,7 @@ from engine import walk
 from model_config.cases.config import Case, Command
 from model_config.run.foreign import Foreign
 from model_config.structure.contributed import Tasks
-from model_config.syntax import parsed
+from model_config.syntax import LONGEST_LINE, parsed
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
@@ -30,9 +30,6 @@ MAX_WRITTEN = 1_000_000
 """The same of a text that people write: those of :data:`WRITTEN`."""
 
 WRITTEN = (".cfg", ".md", ".py", ".sh", ".toml")
-
-LONGEST_LINE = 20_000
-"""Characters up to which a line of such a text is looked at; a longer one is a finding by itself."""
 
 MOST_FOUND = 100
 """Places that one rule lists, of a file or a folder."""
@@ -85,7 +82,12 @@ class SourceFile:
     @property
     def most(self) -> int:
         """Bytes up to which it is read."""
-        return MAX_WRITTEN if self.suffix in WRITTEN else MAX_TEXT
+        return MAX_WRITTEN if self.is_written else MAX_TEXT
+
+    @property
+    def is_written(self) -> bool:
+        """Whether people write it: it is short, and so are its lines."""
+        return self.suffix in WRITTEN or PurePosixPath(self.name).name == "requirements.txt"
 
     @cached_property
     def lines(self) -> list[str]:

@@ -45,7 +45,7 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
     module, name = place
     if not is_core(module):
         return folder.tasks.flags(module, name, script)
-    task = _imported(module, name)
+    task = _imported(module, name) if module.startswith("utils.tasks.") else None
     if task is None:
         return None
     from utils.pipeline.options import script_flags

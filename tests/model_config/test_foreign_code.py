@@ -21,14 +21,14 @@ pytest.importorskip("rich")
 
 from model_config import results
 from model_config.cases.config import ROOT, read_cases
-from model_config.judge.foreign import Answered, said_of
+from model_config.judge.foreign import Answered, _is_core as is_core_metric, said_of, share_of
 from model_config.judge.gate import judge, read_pairs
 from model_config.results import Finding
 from model_config.run import foreign
 from model_config.run.foreign import Foreign, ForeignError, contributed, is_core
 from model_config.run.limits import Limits
 from model_config.structure import check_structure
-from utils.metrics import metric_from_json
+from utils.metrics import TopK, metric_from_json, metric_to_json
 
 EXTENDS = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
 
@@ -183,10 +183,12 @@ def checked(root: Path, *argv: str) -> tuple[int, dict[str, Any]]:
     return running.returncode, {case["case"]: case for case in cases}
 
 
-def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path) -> None:
+def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(root, "exits", HOSTILE["exits"])
     module(root, "patches", PATCHES + METRIC, "metrics")
     write_zoo(root, {"exits": runs("exits", wrong=600), "patches": measures("patches", wrong=600)})
+    # A contributor's own setting; nothing of it comes before the zoo.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(root / "contrib")]))
     code, cases = checked(root)
     assert code == 1
     assert [one["rule"] for one in cases["exits"]["findings"]] == ["task-import"]
@@ -318,3 +320,13 @@ def test_numbers_from_another_process_decide_like_those_of_this_one(tmp_path: Pa
     answered = judge(pairs, *figures, metric_of=Answered(pairs, said), tolerance=0.01, alone=True)
     assert answered == judge(pairs, *figures, metric_of=metric, tolerance=0.01, alone=True)
     assert said == said_of(definition, tmp_path, files, True, 0)
+
+
+def test_only_metrics_of_the_zoo_itself_are_made_by_the_check(root: Path) -> None:
+    module(root, "mine", METRIC, "metrics")
+    assert is_core_metric(metric_to_json(TopK()))
+    for where in ("utils.metrics.mine", "utils.export.torch_export", "os", "json", str(root / "x.py"), "utils.metrics"):
+        assert not is_core_metric({"class": f"{where}:Share", "options": {}})
+    assert share_of({"class": "utils.metrics.mine:Share", "options": {}}, Foreign(root))
+    assert "utils.metrics.mine" not in sys.modules
+    assert str(root / "contrib") not in sys.path

@@ -104,7 +104,7 @@ def _tables() -> list[Path]:
     own = Path(__file__).parent
     # Any folder utils on the path joins the package; contrib's says that it means to. One with a file of this name is
     # another copy of the zoo, as where one is installed and another one runs.
-    others = dict.fromkeys(Path(one, "fetch") for one in (*utils.__path__, *_read_too))
+    others = dict.fromkeys(Path(one) / "fetch" for one in [*map(Path, utils.__path__), *_read_too])
     meant = [one for one in others if (one / "__init__.py").is_file() and not (one / Path(__file__).name).exists()]
     return [path for place in (own, *meant) for path in sorted(place.glob("*.yaml"))]
 
