@@ -71,7 +71,7 @@ class Measured:
 
 
 def hash_models(folder: Path, ckpts: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a model's content; of several, that of their names and hashes; empty where one is not there.
+    """Return the SHA-256 of a model's content; of several, that of their names and hashes; empty where one is missing.
 
     That is the hash of its file; of a model with weights in other files, one of all of them.
 

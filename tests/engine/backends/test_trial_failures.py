@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from onnx import numpy_helper
 from support import DIGITS, RunPython
 
-from engine import Engine, EngineSpec, open_engine
+from engine import Engine, EngineError, EngineSpec, open_engine
 from engine.backends import trial
 
 pytestmark = pytest.mark.skipif(
@@ -186,3 +187,15 @@ def test_an_int8_model_that_leaves_the_cache_under_the_run(
             np.testing.assert_array_equal(engine(x), expected)
         assert engine.agreement is not None
         assert engine.agreement.cosine > 0.99
+
+
+def test_int8_with_room_neither_in_the_cache_nor_elsewhere(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says what to do."""
+    cache.write_text("in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    x = np.random.default_rng(0).random((16, 3, 32, 32), np.float32)
+    spec = EngineSpec(ckpt=DIGITS / "digits_dyn.onnx", dtype="int8")
+    with open_engine("cpu", spec) as engine, pytest.raises(EngineError, match="TMPDIR"):
+        engine.calibrate([[x]])
