@@ -100,7 +100,7 @@ class _Kept:
         self._before = _times(opt, dataset)
         self._identity = _identity(opt, engines, inputs, dataset, metric)
         written = [path for path in (opt.json, opt.resume, opt.save_predictions) if path is not None]
-        self._inputs.leave_out([*written, *map(Path, self._before), *opt.paths.values()])
+        self._inputs.leave_out(written, [*map(Path, self._before), *opt.paths.values()])
 
     def open(self, folder: Path) -> Journal:
         """Return the journal of this run in a folder.
@@ -175,10 +175,9 @@ def _identity(
     opt: Options, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
 ) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
-    from utils.identity import computed_by, names_files
+    from utils.identity import computed_by
 
     rank, size = rank_and_size()
-    flags = {key: getattr(opt, key) for key in opt.flags}
     return {
         "task": opt.task,
         "files": inputs.contents,
@@ -192,7 +191,7 @@ def _identity(
         "provider": provider(opt.target),
         "engine": _only({name: computed_by(engine) for name, engine in engines.items()}),
         "dtype": _only({name: engine.dtype for name, engine in engines.items()}),
-        **{key: _plain(value) for key, value in flags.items() if not names_files(value)},
+        **{key: _plain(getattr(opt, key)) for key in opt.flags if not inputs.by_content(key)},
         "metric": metric.name,
         "rank": rank,
         "size": size,
