@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +55,12 @@ def open_run_files(
     rank, size = rank_and_size()
     keep: dict[str, Any] = {}
     kept: _Kept | None = None
+    own = ExitStack()
     try:
         if opt.resume is not None:
             from utils.pipeline.run_inputs import RunInputs
 
-            kept = _Kept(task, opt, engines, inputs or RunInputs(task, opt), dataset, metric)
+            kept = _Kept(task, opt, engines, inputs or own.enter_context(RunInputs(task, opt)), dataset, metric)
             keep["journal"] = kept.open(opt.resume)
         if opt.json is not None:
             from utils.pipeline.records import record_writer, records_path
@@ -78,6 +79,8 @@ def open_run_files(
             with suppress(ConfigError):  # what ended the run says more
                 keep["journal"].close()
         raise
+    finally:
+        own.close()
     for file in reversed(list(keep.values())):
         with noting(unwritten):
             file.close()

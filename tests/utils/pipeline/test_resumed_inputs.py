@@ -116,7 +116,7 @@ def test_another_charset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run(steps=3) == whole  # the content counts, not the name
 
 
-@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("folder", [pytest.param(False, marks=pytest.mark.slow), True], ids=["file", "folder"])
 def test_another_tokenizer(folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.load(str(LANGUAGE / "language_id_dyn.onnx"))
     kept = [entry for entry in model.metadata_props if entry.key != "tokenizer"]
@@ -203,7 +203,7 @@ REPAIRS = {
 }
 
 
-@pytest.mark.parametrize("repaired", REPAIRS)
+@pytest.mark.parametrize("repaired", [pytest.param("script", marks=pytest.mark.slow), "package", "table"])
 def test_a_repaired_script(repaired: str, project: Path, tmp_path: Path, run_python: RunPython) -> None:
     name, old, new = REPAIRS[repaired]
     words = [project / "valid.py", "--resume", tmp_path / "kept"]
