@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,11 @@ from engine import Content, Engine, Stamp, content_of, stamp_of
 from engine.onnx import model_content
 from utils.code_files import code_files, zoo_code
 
-MOST_FILES = 1000
-"""Files of a folder that count by their content; where there are more, each counts by name, size and time."""
+MOST_FILES, MOST_BYTES = 1000, 1 << 30
+"""Files of a folder, and bytes of all of them, that count by their content; of more, name, size and time count."""
+
+MOST_SEEN = 100_000
+"""Files of a folder that are looked at: a text that no path was meant by may be the name of any folder."""
 
 GONE = "cannot be read"
 """Stands for the content of a file that cannot be read."""
@@ -143,10 +147,10 @@ def _path_parts(text: str) -> Iterator[tuple[str, Part]]:
             _, named, behind = text.partition("=")
             yield from _path_parts(behind) if named and behind else ()
             return
-        files = sorted(file for file in path.rglob("*") if file.is_file())
+        files = sorted(islice((file for file in path.rglob("*") if file.is_file()), MOST_SEEN))
     except (OSError, ValueError):  # ValueError: a NUL in it
         return
-    if len(files) <= MOST_FILES:
+    if len(files) <= MOST_FILES and sum(max(0, _size_and_time(file)[0]) for file in files) <= MOST_BYTES:
         for file in files:
             yield f"/{file.relative_to(path).as_posix()}", part_of(file)
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.agreement import Agreement
-from engine.backends.quantize import Recipe, content_key, quantize, recipes
+from engine.backends.quantize import Recipe, content_key, quantize, recipes, room_for
 from engine.base import Array, Engine, EngineSpec, ModelError, TecoInferError
 from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
 from engine.host.content import Content, Stamp, content_of, stamp_of
@@ -133,9 +133,11 @@ class Int8Maker:
         return [dict(zip(self.names, call, strict=True)) for call in self.calls]
 
     def _in_scratch(self, content: bytes) -> Path:
-        folder = self.scratch.enter_context(tempfile.TemporaryDirectory(prefix="tecoinfer-int8-"))
-        path = Path(folder) / "int8.onnx"
-        path.write_bytes(content)
+        """Write a quantised model where nothing but this engine has its files."""
+        with room_for(self.spec.ckpt):
+            folder = self.scratch.enter_context(tempfile.TemporaryDirectory(prefix="tecoinfer-int8-"))
+            path = Path(folder) / "int8.onnx"
+            path.write_bytes(content)
         return path
 
     def _tried(self, recipe: Recipe) -> Choice:

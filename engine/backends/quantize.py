@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.backends import smooth as smoothing
-from engine.base import Array, ModelError
+from engine.base import Array, EngineError, ModelError
 from engine.measures import HALF_MAX
 from engine.text import one_line
 
@@ -128,6 +128,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
     Raises:
         ModelError: the model has nothing to quantise, or ONNX Runtime's tools cannot do it.
+        EngineError: there is no room for temporary files.
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -136,7 +137,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
     model = _loaded(ckpt)
     failures: tuple[type[Exception], ...] = (*ORT_ERRORS, ValueError, TypeError, RuntimeError, KeyError, IndexError)
-    with tempfile.TemporaryDirectory(prefix="tecoinfer-int8-") as name, _quiet():
+    with room_for(ckpt), tempfile.TemporaryDirectory(prefix="tecoinfer-int8-") as name, _quiet():
         folder = Path(name)
         (folder / "source.onnx").write_bytes(model.SerializeToString())
         del model
@@ -154,6 +155,22 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
         except failures as error:
             reason = one_line(error)
             raise ModelError(f"{ckpt} cannot be quantised to int8: {reason}; use --dtype float32") from error
+
+
+@contextmanager
+def room_for(ckpt: Path) -> Iterator[None]:
+    """Make one line of what the system has against files that int8 needs beside the model.
+
+    Raises:
+        EngineError: there is no temporary folder, or no room in it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"{ckpt}: int8 cannot be made of it, as nothing can be written to the temporary folder "
+            f"({error.strerror or error}); free some space, or set TMPDIR"
+        ) from error
 
 
 def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: Recipe, folder: Path) -> bytes:

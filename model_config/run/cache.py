@@ -118,8 +118,9 @@ def store(key: str, result: CaseResult) -> None:
     if result.verdict is Verdict.FAIL:
         shutil.rmtree(folder / key, ignore_errors=True)
         return
-    made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+    made = None
     try:
+        made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
         kept = replace(result, steps=tuple(_copied(step, made) for step in result.steps))
         (made / "result.json").write_text(json.dumps(asdict(kept), default=_plain), encoding="utf-8")
         shutil.rmtree(folder / key, ignore_errors=True)
@@ -128,7 +129,8 @@ def store(key: str, result: CaseResult) -> None:
     except OSError as error:
         _log.info("%s is not cached: %s", result.case, error)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def _installed() -> list[str]:

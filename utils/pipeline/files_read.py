@@ -21,8 +21,11 @@ from utils.identity import Part, part_of
 MOST_FILES = 2000
 """Files that are looked at; a run that opens more reads data by other ways than the data path."""
 
-_BUILT = (".engine", ".tecoengine", ".engine.json", ".onnx")
-"""Endings of what is made again from a model that the run knows, and of models."""
+_LEFT_OUT = (
+    *(".engine", ".tecoengine", ".engine.json", ".onnx"),
+    *(".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".wav", ".flac", ".ogg", ".mp3"),
+)
+"""Endings of models and of what is made of them, which the run knows, and of samples, which the data set knows."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -80,7 +83,7 @@ class FilesRead:
         return found
 
     def _counts(self, path: str) -> bool:
-        if path.endswith(_BUILT) or not any(_is_below(path, place) for place in self._below):
+        if path.endswith(_LEFT_OUT) or not any(_is_below(path, place) for place in self._below):
             return False
         if any(_is_below(path, place) for place in self._known) or is_installed(Path(path)):
             return False

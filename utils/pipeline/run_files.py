@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +60,13 @@ def open_run_files(
     rank, size = rank_and_size()
     keep: dict[str, Any] = {}
     journaled: _Journaled | None = None
+    own = ExitStack()
     try:
         if opt.resume is not None:
             from utils.pipeline.run_inputs import RunInputs
 
-            journaled = _Journaled(task, opt, engines, inputs or RunInputs(task, opt), dataset, metric)
+            inputs = inputs or own.enter_context(RunInputs(task, opt))
+            journaled = _Journaled(task, opt, engines, inputs, dataset, metric)
             keep["journal"] = journaled.open(opt.resume)
         if opt.json is not None:
             from utils.pipeline.records import record_writer, records_path
@@ -83,6 +85,8 @@ def open_run_files(
             with suppress(ConfigError):  # what ended the run says more
                 keep["journal"].close()
         raise
+    finally:
+        own.close()
     if "records" in keep:
         with noting(unwritten):
             _complete(keep["records"], kept, waits=_alone(opt))
@@ -122,7 +126,7 @@ class _Journaled:
         self._before = _times(opt, dataset)
         self._identity = _identity(opt, engines, inputs, dataset, metric)
         written = [path for path in (opt.json, opt.resume, opt.save_predictions) if path is not None]
-        self._inputs.leave_out([*written, *map(Path, self._before), *opt.paths.values()])
+        self._inputs.leave_out(written, [*map(Path, self._before), *opt.paths.values()])
 
     def open(self, folder: Path) -> Journal:
         """Return the journal of this run in a folder.
@@ -197,10 +201,9 @@ def _identity(
     opt: Options, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
 ) -> dict[str, Any]:
     """Return all that must be the same for a run to go on from another's journal."""
-    from utils.identity import computed_by, names_files
+    from utils.identity import computed_by
 
     rank, size = rank_and_size()
-    flags = {key: getattr(opt, key) for key in opt.flags}
     return {
         "task": opt.task,
         "files": inputs.contents,
@@ -214,7 +217,7 @@ def _identity(
         "provider": provider(opt.target),
         "engine": _only({name: computed_by(engine) for name, engine in engines.items()}),
         "dtype": _only({name: engine.dtype for name, engine in engines.items()}),
-        **{key: _plain(value) for key, value in flags.items() if not names_files(value)},
+        **{key: _plain(getattr(opt, key)) for key in opt.flags if not inputs.by_content(key)},
         "metric": metric.name,
         "rank": rank,
         "size": size,

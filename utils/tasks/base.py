@@ -54,6 +54,8 @@ class Flag:
         scripts: which scripts have it.
         exact: the value at which it trades no exactness for speed; ``valid`` compares a run at any other with one at
             this. ``None``: it is no such flag.
+        writes: its value names a file or a folder that a run writes; any other file that a flag names is one that the
+            run reads, and its content is part of what ``--resume`` goes by.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Flag:
     metavar: str | None = None
     scripts: tuple[str, ...] = SCRIPTS
     exact: Any = None
+    writes: bool = False
 
     @property
     def key(self) -> str:

@@ -35,6 +35,7 @@ from utils.tasks.classification import CLASSIFICATION
 if __name__ == "__main__":
     task = replace(CLASSIFICATION, decode=own_decoding.decode)
     cli.valid(__doc__, task, ckpt=Path("model.onnx"), data_path=Path("val"), batch_size=8, input_size=32, topk=1)
+# 1000
 """
 DECODING = """
 from pathlib import Path
@@ -48,13 +49,14 @@ def decode(outputs, contexts, model, options):
     name = "table"
     table = int((Path(__file__).resolve().parent / f"{name}.txt").read_text())
     return CLASSIFICATION.decode(turned(outputs, table), contexts, model, options)
+# 1000
 """
 TURNING = """
 import numpy as np
 
 
 def turned(outputs, by):
-    return np.roll(outputs, by + 00, axis=1)
+    return np.roll(outputs, by + 10, axis=1)
 """
 
 
@@ -158,6 +160,11 @@ def _digits(rng: random.Random, content: bytes) -> bytes:
     )
 
 
+def _repaired(rng: random.Random, content: bytes) -> bytes:
+    """Other code that runs as well: how Python tells of code that does not is not the zoo's."""
+    return content.replace(b"10", b"%d" % rng.randint(11, 19))
+
+
 def _swap(rng: random.Random, content: bytes) -> bytes:
     lines = content.splitlines(keepends=True)
     one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
@@ -165,7 +172,13 @@ def _swap(rng: random.Random, content: bytes) -> bytes:
     return b"".join(lines)
 
 
-_WAYS: dict[str, Callable[[random.Random, bytes], bytes]] = {"bits": _flip, "a digit": _digits, "lines": _swap}
+_WAYS: dict[str, Callable[[random.Random, bytes], bytes]] = {
+    "bits": _flip,
+    "a digit": _digits,
+    "lines": _swap,
+    "repaired": _repaired,
+}
+_TEXTS = ("a digit", "lines")
 
 
 def _changed(rng: random.Random, folder: Path, name: str) -> tuple[str, bool]:
@@ -182,7 +195,8 @@ def _changed(rng: random.Random, folder: Path, name: str) -> tuple[str, bool]:
     if chance < 0.25:
         shutil.rmtree(folder / "cache", ignore_errors=True)
         return "the cache deleted", True
-    how = rng.choice(list(_WAYS) if path.suffix in (".txt", ".json", ".py") else ["bits"])
+    ways = ["repaired"] if path.suffix == ".py" else [*_TEXTS, "bits"] if path.suffix in (".txt", ".json") else ["bits"]
+    how = rng.choice(ways)
     new = _WAYS[how](rng, content)
     if rng.random() < 0.2:
         path.unlink()  # another inode

@@ -306,3 +306,10 @@ def test_the_key_follows_the_code_of_engines_that_packages_bring(
     assert brought != before
     (tmp_path / "brought" / "own_engine" / "deep.py").write_text("x = 1\n")
     assert case_key(case(), root) not in (before, brought)
+
+
+def test_a_cache_that_goes_while_a_result_is_stored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept then, and nothing fails."""
+    monkeypatch.setattr("model_config.run.cache.cache_folder", lambda kind: folder / "gone")
+    store("key", CaseResult("m", "example/x/m"))
+    assert load("key") is None

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from engine import ConfigError, DataError, EngineSpec, open_engine
 from utils.pipeline.options import options
 from utils.pipeline.run_inputs import RunInputs
 from utils.pipeline.valid import main
-from utils.tasks.base import Task
+from utils.tasks.base import Flag, Task
 from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.kept_vectors import kept_vectors
 from utils.tasks.text_classification import TEXT_CLASSIFICATION
@@ -115,7 +116,7 @@ def test_another_charset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run(steps=3) == whole  # the content counts, not the name
 
 
-@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("folder", [pytest.param(False, marks=pytest.mark.slow), True], ids=["file", "folder"])
 def test_another_tokenizer(folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.load(str(LANGUAGE / "language_id_dyn.onnx"))
     kept = [entry for entry in model.metadata_props if entry.key != "tokenizer"]
@@ -202,7 +203,7 @@ REPAIRS = {
 }
 
 
-@pytest.mark.parametrize("repaired", REPAIRS)
+@pytest.mark.parametrize("repaired", [pytest.param("script", marks=pytest.mark.slow), "package", "table"])
 def test_a_repaired_script(repaired: str, project: Path, tmp_path: Path, run_python: RunPython) -> None:
     name, old, new = REPAIRS[repaired]
     words = [project / "valid.py", "--resume", tmp_path / "kept"]
@@ -294,3 +295,19 @@ def test_a_flag_that_names_no_file_stays_its_text(tmp_path: Path) -> None:
     opt = options(None, TEXT_RECOGNITION, "valid", words, ckpt=CRNN / "digit_crnn_dyn.onnx", data_path=tmp_path)
     with RunInputs(TEXT_RECOGNITION, opt) as inputs:
         assert not [name for name in inputs.contents if name.startswith("--lexicon")]
+
+
+def test_a_flag_that_names_a_file_which_the_run_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "seen.txt"
+
+    def decode(outputs: Any, contexts: Any, model: Any, opt: Any) -> Any:
+        out.write_text((out.read_text() if out.exists() else "") + "batch\n")
+        return CLASSIFICATION.decode(outputs, contexts, model, opt)
+
+    flag = Flag("--seen", "where to note batches", None, writes=True)
+    task = replace(CLASSIFICATION, decode=decode, flags=(*CLASSIFICATION.flags, flag))
+    where = {"ckpt": DIGITS / "digits_dyn.onnx", "data_path": DIGITS / "data" / "val", "batch_size": 64}
+    run = Run(tmp_path, monkeypatch, task, "--seen", out, **where, input_size=32)
+    run(steps=2)
+    assert run(steps=3) == run(steps=3, resume=False)
+    assert out.read_text().count("batch") == 6
