@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import signal
@@ -37,6 +38,17 @@ class Kept(TopK):
         flags = super().update(predictions, targets)
         self.flags += flags.tolist()
         return flags
+
+
+def signal_at(opt: argparse.Namespace, place: str) -> None:
+    """Send this process a signal, leave it at once (0) or wait in it (-1), where that was asked for at this place."""
+    if opt.at == place and rank_and_size()[0] == opt.rank:
+        (opt.folder / f"at-{place}").touch()
+        if not opt.signal:
+            os._exit(0)
+        if opt.signal < 0:
+            time.sleep(600)
+        os.kill(os.getpid(), opt.signal)
 
 
 def misbehave(opt: argparse.Namespace, step: list[int], outputs: Any) -> Array:
@@ -89,7 +101,16 @@ def distribute(opt: argparse.Namespace) -> Report | None:
         return launch(crowd.in_script, arguments, opt.num_workers, say, samples=opt.samples)
     from utils.pipeline.launch.mpi import gather
 
-    return gather(lambda: evaluate_part(opt), say, resume=opt.resume)
+    def work() -> Report:
+        signal_at(opt, "work")
+        report = evaluate_part(opt)
+        signal_at(opt, "worked")
+        return report
+
+    report = gather(work, say, resume=opt.resume)
+    signal_at(opt, "gathered")
+    atexit.register(signal_at, opt, "end")  # before MPI's own end, as that was registered earlier
+    return report
 
 
 def main() -> int:
@@ -102,8 +123,11 @@ def main() -> int:
     parser.add_argument("--wrong", choices=("error", "bug", "once", "always"))
     parser.add_argument("--rank", type=int, default=1)
     parser.add_argument("--resume", type=Path)
+    parser.add_argument("--at", choices=("start", "work", "worked", "gathered", "end"))
+    parser.add_argument("--signal", type=int, default=signal.SIGSTOP)
     opt = parser.parse_args()
     opt.mark = opt.folder / "died"
+    signal_at(opt, "start")
     try:
         report = distribute(opt)
     except TecoInferError as error:

@@ -17,7 +17,9 @@ def reported(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if "SLOW" in line]
 
 
-@pytest.mark.parametrize("words", [VALID, TECOEXEC, (*TECOEXEC, "--simulateOnly", "--warmUp", 0)])
+@pytest.mark.parametrize(
+    "words", [VALID, TECOEXEC, pytest.param((*TECOEXEC, "--simulateOnly"), marks=pytest.mark.slow)]
+)
 def test_in_the_warnings_and_in_the_json(words: tuple[object, ...], run_python: RunPython, tmp_path: Path) -> None:
     done = run_python(*words, "--json", tmp_path / "result.json", TECO_SIM_FAULTS=FAULTS)
     assert done.returncode == 0
@@ -28,7 +30,7 @@ def test_in_the_warnings_and_in_the_json(words: tuple[object, ...], run_python: 
     assert device["healthy"] == 4
 
 
-@pytest.mark.parametrize("script", ["single", "multi"])
+@pytest.mark.parametrize("script", ["single", pytest.param("multi", marks=pytest.mark.slow)])
 def test_where_answers_are_shown(script: str, run_python: RunPython) -> None:
     """A single sample is one shard: the slow SPA has none."""
     faults = "slow:spa=3,step=0,factor=2"

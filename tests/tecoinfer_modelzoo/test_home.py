@@ -47,7 +47,7 @@ def run(kind: str, folder: Path, *words: object, user: tuple[str, ...] = NAMELES
 
 
 @needs_nameless
-@pytest.mark.parametrize("kind", HOMES)
+@pytest.mark.parametrize("kind", ["unset", *(pytest.param(k, marks=pytest.mark.slow) for k in HOMES if k != "unset")])
 def test_a_script_runs(kind: str, tmp_path: Path) -> None:
     done = run(kind, tmp_path, DIGITS / "example_valid.py", "--target", "onnx")
     assert (done.returncode, done.stderr) == (0, "")

@@ -24,10 +24,11 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "int8": (*VALID, "cpu", "--dtype", "int8"),
     "tool": ("-m", "toolkit.cli", "overflow", MODEL),
     "plot": ("-m", "tecoexec", "--onnx", MODEL, "--input_shapes", "8*3*32*32", "--plot", "OUT/plot.png"),
+    "ray": (*VALID, "onnx", "--launcher", "ray", "--num_workers", 1),
     "export": (DIGITS / "export_onnx.py", "--out", "OUT/model.onnx"),
 }
-NEEDS = {"plot": "matplotlib", "export": "torch"}
-SLOW = ("int8", "plot", "export")
+NEEDS = {"plot": "matplotlib", "ray": "ray", "export": "torch"}
+QUICK = ("onnx", "cpu")
 NO_NETWORK = ("unshare", "--net")
 """A network namespace of its own has no interface that is up; not every user may make one."""
 
@@ -62,7 +63,7 @@ def may(*command: str) -> bool:
     return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [PACKAGES[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PACKAGES[1:])])
 def test_every_package_turns_it_off_before_it_is_there(package: str, run_python: RunPython, home: Path) -> None:
     code = f"import {package}, os, sys, onnxruntime\nsys.stdout.write(os.environ['ORT_DISABLE_TELEMETRY'])"
     done = run_python("-c", code)
@@ -70,7 +71,7 @@ def test_every_package_turns_it_off_before_it_is_there(package: str, run_python:
     assert below(home) == []
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in COMMANDS])
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in COMMANDS])
 def test_an_empty_home_stays_empty(name: str, run_python: RunPython, home: Path, tmp_path: Path) -> None:
     done = run_python(*words(name, tmp_path))
     assert done.returncode == 0, done.stderr
@@ -87,8 +88,9 @@ def test_without_a_network(name: str, home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not may("strace", "-f"), reason="strace is not installed, or may not trace")
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "ray"])  # its processes talk by TCP
 def test_no_host_is_looked_up_or_called(name: str, home: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-e", "trace=connect,sendto,sendmmsg", "-o", str(trace), sys.executable]
@@ -110,7 +112,7 @@ def test_children_inherit_it(run_python: RunPython, home: Path) -> None:
     assert below(home) == []
 
 
-@pytest.mark.parametrize("value", ["", "0"])
+@pytest.mark.parametrize("value", ["0", pytest.param("", marks=pytest.mark.slow)])
 def test_only_one_turns_it_on(value: str, run_python: RunPython, home: Path) -> None:
     assert run_python(*VALID, "onnx", TECO_TELEMETRY=value, ORT_DISABLE_TELEMETRY="").returncode == 0
     assert below(home) == []

@@ -125,6 +125,9 @@ def _run(command: Sequence[str], package: Package, folder: Path) -> Path:
     temporary = folder / "tmp"
     temporary.mkdir()
     places = {"TMPDIR": str(temporary), "PIP_NO_CACHE_DIR": "1", "npm_config_cache": str(temporary / "npm")}
+    places["RUSTUP_HOME"] = str(
+        temporary / "rustup"
+    )  # pip asks rustc for its version, and rustup writes where it starts
     with (
         (folder / "stderr").open("wb") as log,
         subprocess.Popen(

@@ -1,9 +1,9 @@
 """Several processes under ``mpirun``: every rank evaluates its part, rank 0 gets the merged report.
 
-A rank that fails must not leave the others waiting for it, so it ends the whole job. One that is stopped by a signal, or
-waits in MPI for a rank that does not come, is ended by a process beside it
-(:mod:`utils.pipeline.launch.rank_watcher`). MPI is called by the main thread only, and waits by sleeping: Open MPI's own
-blocking calls spin, which takes a core from those who still compute.
+A rank that fails must not leave the others waiting for it, so it ends the whole job. One that is stopped by a signal,
+or waits in MPI for a rank that does not come, is ended by a process beside it (``rank_watcher.py``). MPI is called by
+the main thread only, and waits by sleeping: Open MPI's own blocking calls spin, which takes a core from those who still
+compute.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ together, ``PID:RANK`` of those on its machine, and an empty one when they are t
 rank.
 
 A process is left alone while what started it is stopped too: then the job was stopped as a whole, and goes on as one.
-Ranks on other machines are watched there, by their own watchers; nothing can be done where ``mpirun`` itself is stopped.
+Ranks on other machines are watched there, by their own watchers; nothing is done where ``mpirun`` itself is stopped.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from contextlib import suppress
 
 LOOK = 1.0
 """Seconds between two looks."""
+_MOST_APART = 10
+"""Looks by which the watchers of different ranks are apart at most where all of them see the same."""
 
 
 def is_stopped(pid: int) -> bool:
@@ -55,7 +57,8 @@ class Watcher:
 
     def __init__(self, pid: int, rank: int, size: int, looks: int, start: int, job: str) -> None:
         self._pid, self._rank, self._size, self._looks = pid, rank, size, looks
-        self._left, self._limit = start, start
+        self._limit = start + min(rank, _MOST_APART)  # rank 0 first, so that the line is written once
+        self._left = self._limit
         self._job = b"\0" + job.encode(errors="surrogateescape") + b"\0" if job else b""
         self._ranks = {pid: rank}
         self._seen: dict[int, int] = {}
@@ -79,7 +82,7 @@ class Watcher:
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in stopped if is_stopped(pid)}
         for pid, count in list(self._seen.items()):
             # That of the rank itself comes first, then one after the other: the line is written once.
-            if count >= self._looks + (0 if pid == self._pid else 2 + self._rank):
+            if count >= self._looks + (0 if pid == self._pid else 2 + min(self._rank, _MOST_APART)):
                 self._end(
                     pid,
                     f"rank {stopped[pid]}: process {pid} is stopped and so ended; let all ranks run, or start fewer",
@@ -93,7 +96,7 @@ class Watcher:
                 )
 
     def _of_job(self) -> dict[int, int]:
-        """Return stopped processes of the job, with their ranks, by their environment: some may not have come this far."""
+        """Return stopped processes of the job by their environment, with their ranks; they may have no watcher yet."""
         if not self._job:
             return {}
         found = {}

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import engine
 from engine import ConfigError, EngineError, TecoInferError, one_line, usable_cores
-from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo import home_folder, install_command
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
 from utils.pipeline.launch.ends import Stopped
 from utils.pipeline.launch.mpi import LAUNCHED
@@ -217,6 +218,8 @@ def _cluster() -> Iterator[Any]:
         raise ConfigError(f"--launcher ray needs Ray ({error}); run: {install_command('ray')}") from error
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _STORE}
+    if own:
+        _keep_token()
     try:
         try:
             with _uninterrupted():
@@ -230,6 +233,14 @@ def _cluster() -> Iterator[Any]:
     finally:
         with _uninterrupted():
             ray.shutdown()
+
+
+def _keep_token() -> None:
+    """Give a cluster of our own a token by the environment; Ray would write one into the user's home folder."""
+    home = home_folder()
+    given = any(os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if not given and (home is None or not (home / ".ray" / "auth_token").exists()):
+        os.environ["RAY_AUTH_TOKEN"] = uuid.uuid4().hex
 
 
 @contextmanager
