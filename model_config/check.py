@@ -31,7 +31,6 @@ from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
-from utils.pipeline.shown import only_shown
 from utils.places import check_outputs
 
 SHARED = ("utils", "contrib/utils")
@@ -78,7 +77,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     memory = default_memory() / _GIB
     add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
     add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
-    add("--no-cache", action="store_true", help="run also what has not changed since it was checked")
+    add("--no-cache", action="store_true", help="also run what has passed and not changed since")
     add("--update", action="store_true", help="write numerics.yaml and perf.yaml beside each model that passes")
     add("--verbose", action="store_true", help="print what the steps print, as they print it")
     return parser.parse_args(argv)
@@ -290,7 +289,7 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
 def command(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Run :func:`main` as a process of its own: SIGTERM is like Ctrl-C, so that a check CI gives up leaves nothing."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with adopting(), only_shown():
+    with adopting():
         return main(argv, root)
 
 

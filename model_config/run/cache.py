@@ -102,12 +102,16 @@ def load(key: str) -> CaseResult | None:
 
 
 def store(key: str, result: CaseResult) -> None:
-    """Keep a result and copies of its logs, all or nothing.
+    """Keep a result and copies of its logs, all or nothing, in the place of an older one.
 
-    What was not run to its end, or was killed, is not kept: the machine may have been at fault.
+    A result that failed is not kept, and one that is there already is removed: the machine, or the check itself, may
+    have been at fault, so a failed case is run again each time.
     """
     folder = cache_folder(KIND)
-    if folder is None or not all(step.exit_code is not None and step.exit_code >= 0 for step in result.steps):
+    if folder is None:
+        return
+    if result.verdict is Verdict.FAIL:
+        shutil.rmtree(folder / key, ignore_errors=True)
         return
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
     try:

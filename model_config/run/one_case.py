@@ -37,7 +37,7 @@ class Settings:
     Attributes:
         work_dir: folder of logs and copies. root: the repository.
         limits: of every step.
-        cached: take results from, and keep them in, the cache.
+        cached: take results from the cache; they are kept there in any case.
         update: write the scorecards instead of comparing with them.
         commit, date: for the scorecards.
         problems: by case, what is wrong with its entry in ``model.yaml``.
@@ -74,9 +74,9 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     if findings := settings.problems.get(case.name):
         return CaseResult(case.name, case.run_dir, findings=tuple(findings))
     key = ""
-    if settings.cached and not settings.update:
+    if not settings.update:
         key = cache.case_key(case, settings.root, flags=asdict(settings.limits), imports=settings.imports)
-        if (known := cache.load(key)) is not None:
+        if settings.cached and (known := cache.load(key)) is not None:
             return known
     run = _CaseRun(case, slot, settings)
     result = run()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -124,6 +125,7 @@ def script(settings: dict[str, Any]) -> None:
     os.chdir(settings["cwd"])
     os.environ.clear()
     os.environ.update(settings["environment"])
+    _open_streams()
     path = os.path.realpath(words[0])
     ours = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     sys.path[:] = [os.path.dirname(path), *ours, *(one for one in sys.path if one not in ours)]
@@ -137,6 +139,22 @@ def script(settings: dict[str, Any]) -> None:
         trace = _of_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
+
+
+def _open_streams() -> None:
+    """Open Python's standard streams anew on the step's own files.
+
+    Those of the server were opened on other files, and remember of these whether they can seek and are terminals.
+    """
+    for place, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        unbuffered = old.write_through  # as PYTHONUNBUFFERED has it
+        size = 0 if unbuffered and place else -1
+        new = open(place, "wb" if place else "rb", size, closefd=False)  # noqa: SIM115 - until the end
+        lines = (place == 2 or new.isatty()) and not unbuffered
+        text = io.TextIOWrapper(new, old.encoding, old.errors, line_buffering=lines, write_through=unbuffered)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
 
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:

@@ -56,6 +56,15 @@ told = {
     "session": os.getsid(0) == os.getpid(), "stdin": sys.stdin.read(), "bytecode": sys.dont_write_bytecode,
     "main": sys.modules["__main__"].__dict__ is globals(), "fds": sorted(map(int, os.listdir("/proc/self/fd"))),
 }
+for name in ("stdin", "stdout", "stderr"):
+    stream = getattr(sys, name)
+    assert stream is getattr(sys, "__" + name + "__")
+    told[name + " stream"] = [
+        stream.fileno(), stream.encoding, stream.errors, stream.newlines, stream.seekable(),
+        stream.isatty(), stream.line_buffering, stream.write_through, type(stream.buffer).__name__,
+    ]
+sys.stdout.reconfigure(errors="backslashreplace")
+print("half", chr(0xD800))
 print(json.dumps(told))
 print("to stderr", file=sys.stderr)
 import atexit

@@ -129,7 +129,7 @@ def test_the_key_follows_packages(root: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def complete(logs: Path) -> CaseResult:
-    """Return a result with something in every field, and its logs."""
+    """Return a result that may be stored, with something in every field but the findings, and its logs."""
     logs.mkdir()
     for name in ("valid.stdout", "valid.stderr", "valid.json", "valid.samples.csv", "single.stdout", "single.stderr"):
         (logs / name).write_text(f"content of {name}")
@@ -140,11 +140,11 @@ def complete(logs: Path) -> CaseResult:
         logs / "valid.json",
     )  # fmt: skip
     single = StepResult(
-        "m", "single", ("python",), False, 0.5, 1, "exit code 1: x", logs / "single.stdout", logs / "single.stderr",
+        "m", "single", ("python",), True, 0.5, 0, "", logs / "single.stdout", logs / "single.stderr",
         pictures=(logs / "single.pictures/a.png",),
     )  # fmt: skip
     return CaseResult(
-        "m", "example/x/m", "onnx", (Finding("a.md", 3, "rule", "is wrong", "correct it"),), (valid, single),
+        "m", "example/x/m", "onnx", (), (valid, single),
         (Accuracy(Verdict.INCONCLUSIVE, "too few", "onnx", "top-1", 0.75, 0.76, -0.01, 0.001, 360, (-0.1, 0.1), 1, 2,
                   0.5, 9000, (-0.2, 0.2)), Accuracy(Verdict.PASS, "", "source", "top-1", 1.0, 1.0, 0.0, 0.01)),
         (Speed(Verdict.PASS, "", "simulated latency", 1.0, "ms", 1.1, 0.9, "same"),),
@@ -216,12 +216,36 @@ def change_json(entry: Path, key: str, value: object) -> None:
     (entry / "result.json").write_text(json.dumps(data | {key: value}))
 
 
-@pytest.mark.parametrize("code", [None, -9])
-def test_what_did_not_end_by_itself_is_not_kept(tmp_path: Path, folder: Path, code: int | None) -> None:
+def failed_step(result: CaseResult, code: int | None) -> CaseResult:
+    step = replace(result.steps[1], passed=False, exit_code=code, reason="failed")
+    return replace(result, steps=(result.steps[0], step))
+
+
+def failed_accuracy(result: CaseResult) -> CaseResult:
+    return replace(result, accuracy=(replace(result.accuracy[0], verdict=Verdict.FAIL),))
+
+
+FAILURES: list[Callable[[CaseResult], CaseResult]] = [
+    lambda result: failed_step(result, None),
+    lambda result: failed_step(result, -9),
+    lambda result: failed_step(result, 1),
+    failed_accuracy,
+    lambda result: replace(result, findings=(Finding("a.md", 3, "rule", "is wrong", "correct it"),)),
+]
+
+
+@pytest.mark.parametrize("fail", FAILURES)
+def test_a_failed_result_is_not_stored_and_removes_an_older_one(
+    tmp_path: Path, folder: Path, fail: Callable[[CaseResult], CaseResult]
+) -> None:
     result = complete(tmp_path / "logs")
-    store("key", replace(result, steps=(result.steps[0], replace(result.steps[1], exit_code=code))))
+    store("key", fail(result))
     assert load("key") is None
-    assert not folder.exists() or list(folder.iterdir()) == []
+    store("key", result)
+    assert load("key") is not None
+    store("key", fail(result))
+    assert load("key") is None
+    assert list(folder.iterdir()) == []
 
 
 def test_a_log_that_is_gone_or_a_folder_that_cannot_be_made_costs_only_the_time(

@@ -1,0 +1,87 @@
+"""The commands of the pages that no other test follows: each ends with exit code 0 in a copy of the zoo."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import ROOT
+from zoo_copy import copy_zoo, with_teco
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.torch]
+
+START: dict[str, str] = {
+    "README.md": ".",
+    "contrib/README.md": ".",
+    "docs/classification_models.md": ".",
+    "docs/data.md": ".",
+    "docs/engines.md": ".",
+    "docs/evaluation.md": ".",
+    "docs/models.md": ".",
+    "docs/nlp.md": "example/nlp/bert_qa",
+    "docs/ocr.md": "example/ocr/ppocr_v4",
+    "docs/performance.md": ".",
+    "docs/reinforcement.md": ".",
+    "docs/speech.md": ".",
+    "docs/tecoexec.md": ".",
+    "docs/training_options.md": ".",
+    "docs/training_shufflenet.md": ".",
+    "model_config/README.md": ".",
+}
+"""Each page, and the folder in which its first command is given."""
+
+LEFT_OUT = {
+    r"^(python -m )?pip install": "installs what the tests have",
+    r"^teco check( +#|$)| --changed-since| --config ": "the whole zoo, which suite `check` runs, or a branch",
+    r"^teco check my_case": "a case of the reader's",
+    r"^teco-smi --watch": "runs until it is stopped; tests/engine/sdaa has tests of it",
+    r" --from gt_all": "an archive that was downloaded elsewhere",
+    r"resnet50_dyn|--case resnet50|--arch resnet50": "minutes and 100 MB; tests/tecoexec runs the same on small models",
+    r"^mpirun|mpirun ": "tests/test_mpirun.py runs it where Open MPI is",
+    r"--launcher ray": "tests/test_ray.py",
+    r"dev-v2.0.json|talk.wav|--data_path texts.jsonl|model\.onnx": "files of the reader's",
+    r"benchmarks/(throughput|end_to_end|fix_runs|model_sweep|compare_cost|scaling)": "minutes; suites of .ci/long",
+    r"--batch 512": "needs the memory of a large machine",
+    r"--arch vgg16": "half a gigabyte of random weights",
+}
+"""Commands that are not run here, and why."""
+
+
+def commands(page: str) -> list[str]:
+    """Return the command lines of a page's ``bash`` blocks, continued lines put together."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("page", START)
+def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    zoo = copy_zoo(tmp_path / "zoo")
+    for name in ("benchmarks", "tecoexec"):
+        os.symlink(ROOT / name, zoo / name)
+    environment = with_teco(zoo, tmp_path / "bin")
+    folder = zoo / START[page]
+    ran = 0
+    for line in commands(page):
+        if any(re.search(pattern, line) for pattern in LEFT_OUT):
+            continue
+        if line.startswith("cd "):
+            folder = zoo / line.split()[1]
+            continue
+        words = ["bash", "-euo", "pipefail", "-c", line]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{page}: {line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        ran += 1
+    assert ran
+
+
+def test_every_page_with_commands_is_followed_somewhere() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    pages = [path for path in (ROOT / "docs").glob("*.md") if commands(path.relative_to(ROOT).as_posix())]
+    assert len(pages) > 20
+    assert [path.name for path in pages if path.name not in sources] == []
