@@ -53,23 +53,20 @@ def fill_closed() -> None:
 class Output:
     """A stream that takes everything: what cannot be written is lost, which is noted.
 
-    Its ``bare``, where the wrapped stream has one, is such a stream too, and notes what is lost here.
-
     Attributes:
         left: the reader has closed its end, as ``head`` does when it has seen enough.
         lost: the error of the system where something else was wrong, such as a full disk.
     """
 
-    def __init__(self, stream: TextIO, notes: Output | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._notes = notes or self
         self.left = False
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
         """Write a text."""
-        if text and getattr(self._stream, "closed_at_start", False) and self._notes.lost is None:
-            self._notes.lost = OSError(9, "it is closed")
+        if text and getattr(self._stream, "closed_at_start", False) and self.lost is None:
+            self.lost = OSError(9, "it is closed")
         try:
             self._stream.write(text)
         except OSError as error:
@@ -113,9 +110,9 @@ class Output:
     def _gave_up(self, error: OSError) -> None:
         """Note the first error, and have the null device take what comes from now on."""
         if isinstance(error, _GONE):
-            self._notes.left = True
-        elif self._notes.lost is None:
-            self._notes.lost = error
+            self.left = True
+        elif self.lost is None:
+            self.lost = error
         try:
             number = self._stream.fileno()
             handle = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -126,8 +123,7 @@ class Output:
             return
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._stream, name)
-        return Output(found, self._notes) if name == "bare" else found
+        return getattr(self._stream, name)
 
 
 class Standing:
