@@ -63,7 +63,9 @@ def test_exit_codes_0_and_1_without_the_result_are_failures(tmp_path: Path) -> N
 
 def test_records_of_another_run_are_a_failure(tmp_path: Path) -> None:
     result = "{'records': 'valid.samples.csv', 'records_sha256': SHA}"
-    write = WRITES + LINES + "import hashlib\nrecords = result.with_name('valid.samples.csv')\nrecords.write_text('x')\n"
+    write = (
+        WRITES + LINES + "import hashlib\nrecords = result.with_name('valid.samples.csv')\nrecords.write_text('x')\n"
+    )
     wrong, right = "'0' * 64", "hashlib.sha256(b'x').hexdigest()"
     for number, (sha, passed) in enumerate(((wrong, False), (right, True))):
         script = write + f"result.write_text(json.dumps({result.replace('SHA', sha)}))\n"
