@@ -37,7 +37,7 @@ def run(main: Callable[[], int]) -> None:
     """
     warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
     fill_closed()
-    with only_shown(), Standing() as output:
+    with Standing() as output, only_shown():
         try:
             code = _ended(main)
             ended()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -83,7 +84,6 @@ def save(network: torch.nn.Module, folder: Path) -> None:
     weights = {name: value.half().contiguous() for name, value in network.state_dict().items()}
     made = folder / "model.safetensors"
     save_file(weights, made, metadata={"format": "pt"})
-    made.chmod(0o644)  # the library lets nobody else read it
     config = {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -98,6 +98,7 @@ def save(network: torch.nn.Module, folder: Path) -> None:
         "eos_token_id": FORM.end,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    shutil.copymode(folder / "config.json", made)  # the library lets nobody else read it
 
 
 def main() -> int:
