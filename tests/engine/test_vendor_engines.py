@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import DIGITS, ROOT
-from vendor_engines import HARMLESS, REFUSED, alike
 from vendor_runs import Ran, environment, installed, run_all
 
 from engine import EngineSpec, TecoInferError, open_engine
 from engine.registry import _registered
+from tests.fuzz.odd_engines import HARMLESS, REFUSED, alike
 
 VALID = "example_valid.py"
 SOME = (

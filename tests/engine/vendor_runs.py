@@ -62,14 +62,14 @@ def installed(folder: Path, targets: Iterable[str]) -> Path:
     info = folder / "teco_vendor-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: teco-vendor\nVersion: 1.2\n")
-    rows = "".join(f"{target} = vendor_engines:{target}\n" for target in targets)
+    rows = "".join(f"{target} = tests.fuzz.odd_engines:{target}\n" for target in targets)
     (info / "entry_points.txt").write_text(f"[tecoinfer.engines]\n{rows}")
     return folder
 
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a process that finds an installed package and its engines."""
-    path = os.pathsep.join(map(str, (ROOT, folder, Path(__file__).parent)))
+    path = os.pathsep.join(map(str, (ROOT, folder)))
     return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "ORT_DISABLE_TELEMETRY": "1"}
 
 

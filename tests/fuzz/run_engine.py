@@ -1,8 +1,8 @@
 """Run a script on an engine that does at some calls what no engine should: run_engine.py PLAN SCRIPT [arguments].
 
 The plan is JSON: ``at``, for the number of a call what is done to its results, by the names of
-:mod:`tests.fuzz.odd_engines`; ``own_buffer``, whether calls are answered in the same memory; ``streams``; ``promises``,
-class variables that are set; ``wait``, milliseconds that calls take more.
+:mod:`tests.fuzz.odd_engines`; ``own_buffer``, whether calls are answered in memory that is used again; ``streams``;
+``promises``, class variables that are set; ``wait``, milliseconds that calls take more.
 """
 
 from __future__ import annotations
