@@ -108,6 +108,19 @@ def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
         wait_for(lambda: not is_alive(child))
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_call_that_does_not_return_is_reported_once(endless: Path) -> None:
+    with teco("compare", endless, "--time_limit", 900) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "interrupted\n")
+    assert first.startswith("warning: ")
+    assert "endless.onnx" in first
+    assert "--time_limit" in first
+
+
 def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
