@@ -177,3 +177,16 @@ def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> N
     assert code == 2
     assert "\x1b" not in said
     check_line(said, "SIGFPE", "b.onnx")
+
+
+@pytest.mark.slow
+def test_a_parent_that_began_with_its_children_ignored_waits_all_the_same(dividing: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child inherits it
+    try:
+        with teco("info", dividing.with_name("missing.onnx")) as process:
+            said = process.stderr.read() if process.stderr is not None else ""
+            signal.signal(signal.SIGCHLD, before)
+            assert said.count("error: ") == 1
+            assert "exit code" not in said
+    finally:
+        signal.signal(signal.SIGCHLD, before)
