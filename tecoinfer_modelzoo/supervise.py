@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 FAILED = 2
 """Exit code of a command that could not do its work."""
 
-TOOLS, SCRIPTS = (1.0, 4.0), (2.0, 12.0)
-"""Seconds from Ctrl-C to the end of a child that is in native code, and of one whose handler has run.
+TOOLS = 1.0, 4.0, "--time_limit", "--memory_limit"
+SCRIPTS = 2.0, 12.0, "TECO_TIME_LIMIT", "TECO_MEMORY_LIMIT"
+"""Seconds from Ctrl-C to the end of a child in native code, and of one whose handler has run; how to set the limits.
 
 A script ends by itself in this time, and says how far it got, unless its engine holds the interpreter's lock.
 """
@@ -88,7 +89,7 @@ def commit(code: int) -> None:
 
 
 def supervised(
-    name: str, limits: Limits, clean: Callable[[str], str] = str, patience: tuple[float, float] = TOOLS
+    name: str, limits: Limits, clean: Callable[[str], str] = str, kind: tuple[float, float, str, str] = TOOLS
 ) -> None:
     """Return in a child process, and wait for it in this one, which then ends as the child did.
 
@@ -99,13 +100,15 @@ def supervised(
         name: the command, which every line of the parent begins with.
         limits: of time and memory.
         clean: makes a text safe for a terminal.
-        patience: :data:`TOOLS` or :data:`SCRIPTS`.
+        kind: :data:`TOOLS` or :data:`SCRIPTS`.
     """
     if is_supervised() or not _can_fork():
         return
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then no child can be waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     native.share()
     reading, writing = os.pipe()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -121,7 +124,7 @@ def supervised(
     if child:
         os.close(writing)
         parent = _Parent(child, reading, name, limits)
-        parent.clean, (parent.unheard, parent.heard_in) = clean, patience
+        parent.clean, (parent.unheard, parent.heard_in, parent.time_flag, parent.memory_flag) = clean, kind
         parent.wait()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != above:  # it died before the line above
@@ -162,7 +165,7 @@ class _Parent:
     def __init__(self, child: int, news: int, name: str, limits: Limits) -> None:
         self.child, self.news, self.name, self.limits = child, news, name, limits
         self.clean: Callable[[str], str] = str
-        self.unheard, self.heard_in = TOOLS
+        self.unheard, self.heard_in, self.time_flag, self.memory_flag = TOOLS
         self.status: int | None = None
         self.committed: int | None = None
         self.heard = self.said = False
@@ -208,7 +211,9 @@ class _Parent:
         now = time.monotonic()
         if number == signal.SIGINT:
             self.interrupts += 1
-            if self.interrupts == 1:
+            if self.interrupts == 1 and self.heard:  # the child was quicker
+                self.kill_at = now + self.heard_in
+            elif self.interrupts == 1:
                 self.forward_at, self.kill_at = now + _FORWARDED, now + self.unheard
             else:
                 self.kill_at = min(self.kill_at, now + _AT_ONCE)
@@ -229,9 +234,10 @@ class _Parent:
         while at < len(message):
             kind = message[at : at + 1]
             self.said |= kind == _SAID_IT
-            if kind == _HEARD_IT and not self.heard and self.interrupts == 1:
+            if kind == _HEARD_IT:
+                if self.interrupts == 1 and not self.heard:
+                    self.forward_at, self.kill_at = float("inf"), self.kill_at - self.unheard + self.heard_in
                 self.heard = True
-                self.forward_at, self.kill_at = float("inf"), self.kill_at - self.unheard + self.heard_in
             if kind == _COMMIT and at + 1 < len(message):
                 self.committed = message[at + 1]
                 self.end_at = time.monotonic() + _ENDING
@@ -243,6 +249,8 @@ class _Parent:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
+                if self.status is None:  # something else has collected the child
+                    self.status = 0
                 return
             if pid == 0:
                 return
@@ -287,20 +295,20 @@ class _Parent:
     def _exceeded(self, now: float) -> str:
         """Return the limit that the child exceeds, as the end of a line; "" for none."""
         if now >= self.out_of_time:
-            return f"not ready after {self.limits.seconds:g} s; allow more by --time_limit, or TECO_TIME_LIMIT"
+            return f"not ready after {self.limits.seconds:g} s; allow more by {self.time_flag}"
         since = native.since()
         if since is not None and self.limits.seconds is None and now - since > self.limits.call:
-            return f"a call of native code has not returned for {self.limits.call:g} s; allow more by --time_limit"
+            return f"a call of native code has not returned for {self.limits.call:g} s; allow more by {self.time_flag}"
         if since is not None and now - since > _SILENT and since != self.warned_of:
             self.warned_of = since
-            ways = "Ctrl-C ends it, --time_limit SECONDS limits it"
+            ways = f"Ctrl-C ends it, {self.time_flag} limits it"
             self._say(f"warning: {self.name}: a call of native code has not returned for {_SILENT:g} s; {ways}")
         if self.limits.memory is not None and now >= self.look_at:
             used = private_memory(descendants(os.getpid()), self.limits.memory)
             self.look_at = now + (time.monotonic() - now) / _SHARE
             if used > self.limits.memory:
                 of = f"{used / 2**30:.2f} GiB of memory, more than {self.limits.memory / 2**30:g}"
-                return f"uses {of}; allow more by --memory_limit, or TECO_MEMORY_LIMIT"
+                return f"uses {of}; allow more by {self.memory_flag}"
         return ""
 
     def _kill(self) -> None:

@@ -108,6 +108,19 @@ def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
         wait_for(lambda: not is_alive(child))
 
 
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_call_that_does_not_return_is_reported_once(endless: Path) -> None:
+    with teco("compare", endless, "--time_limit", 900) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == (130, "interrupted\n")
+    assert first.startswith("warning: ")
+    assert "endless.onnx" in first
+    assert "--time_limit" in first
+
+
 def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -164,3 +177,16 @@ def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> N
     assert code == 2
     assert "\x1b" not in said
     check_line(said, "SIGFPE", "b.onnx")
+
+
+@pytest.mark.slow
+def test_a_parent_that_began_with_its_children_ignored_waits_all_the_same(dividing: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child inherits it
+    try:
+        with teco("info", dividing.with_name("missing.onnx")) as process:
+            said = process.stderr.read() if process.stderr is not None else ""
+            signal.signal(signal.SIGCHLD, before)
+            assert said.count("error: ") == 1
+            assert "exit code" not in said
+    finally:
+        signal.signal(signal.SIGCHLD, before)
