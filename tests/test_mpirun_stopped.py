@@ -54,13 +54,13 @@ def test_a_stopped_rank_ends_the_job(place: str, rank: int, tmp_path: Path) -> N
 def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "start", "--rank", 1 - rank, "--signal", -1, **QUICK)
     wait_for(tmp_path, "at-start")
-    pid, end = 0, time.monotonic() + 60
+    pid, end = 0, time.monotonic() + 120
     while not in_mpi(pid):
         assert time.monotonic() < end
         pid = next((pid for pid in running(tmp_path) if rank_of(pid) == rank), 0)
         time.sleep(0.05)
     os.kill(pid, signal.SIGSTOP)
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=180)
     assert process.returncode not in (0, None)
     assert [line.split(" is ")[0] for line in said(stderr, "is stopped")] == [f"rank {rank}: process {pid}"]
     assert "eval_metric" not in stdout
@@ -104,7 +104,7 @@ def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
     assert is_stopped(pid)
     os.kill(pid, signal.SIGCONT)
     process.send_signal(signal.SIGCONT)  # it forwards the signal, and says so
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=180)
     assert process.returncode == 0
     assert not said(stderr, "")
     assert "eval_metric" in stdout
