@@ -50,6 +50,16 @@ def test_a_stopped_rank_ends_the_job(place: str, rank: int, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_a_rank_that_waits_for_the_part_ends_the_job(tmp_path: Path) -> None:
+    """After the usual 20 seconds, with its own exit code."""
+    code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--at", "worked", "--rank", 1, *SIZE)
+    assert (code, stdout) == (2, "")
+    assert len([line for line in stderr.splitlines() if "is stopped" in line]) == 1
+    assert not running(tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "start", "--rank", 1 - rank, "--signal", -1, **QUICK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,6 +166,25 @@ def test_a_rank_that_goes_on_is_left_alone(start: Start) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_rank_that_a_debugger_holds_is_left_alone(start: Start, tmp_path: Path) -> None:
+    """A traced process that is stopped by a signal is held by its tracer."""
+    launcher = start(LAUNCHER)
+    pid = first_line(launcher)
+    command = ["strace", "-o", str(tmp_path / "log"), "-p", str(pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
+        assert tracer.stderr is not None
+        if b"attached" not in tracer.stderr.readline():
+            pytest.skip("this user may not trace")
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(pid))
+        watcher = Watcher(pid, 0, 2, 1, 600, "")
+        for _ in range(3):
+            watcher.look()
+        assert is_stopped(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_another_rank_of_the_job_is_ended_later_and_once(start: Start) -> None:
     """Found by its environment until all have come, by its number afterwards."""
     code = "import time\nprint(0, flush=True)\ntime.sleep(600)"
@@ -180,7 +200,7 @@ def test_another_rank_of_the_job_is_ended_later_and_once(start: Start) -> None:
     watcher.look()
     assert other.wait(120) == -signal.SIGKILL
     watcher.take(f"{os.getpid()}:0 {foreign.pid}:1\n")
-    for _ in range(3):
+    for _ in range(6):  # later than a rank would that waits for its part
         watcher.look()
     assert foreign.wait(120) == -signal.SIGKILL
     watcher.look()
