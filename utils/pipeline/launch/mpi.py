@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from engine import ConfigError, DataError, TecoInferError
+from engine import ConfigError, DataError, EngineError, TecoInferError
 from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import SIZE, rank_and_size
 from utils.pipeline.launch import rank_watcher
+from utils.pipeline.launch.ends import Stopped
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
 
@@ -91,8 +92,8 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
         return _alone(work, say, rank, size)
     with _quiet(rank), _fate_shared(comm, resume):
         _share_cores(comm)
-        _all_have_come(comm)
-        parts = _collect(comm, part_of(work()))
+        others = _all_have_come(comm)
+        parts = _collect(comm, part_of(work()), others)
     if rank:
         return None
     say(f"merged from {hosts(parts)}")
@@ -166,29 +167,39 @@ def _tell_watcher(line: str) -> None:
         os.write(_watcher[0], f"{line}\n".encode())
 
 
-def _all_have_come(comm: Any) -> None:
-    """Tell the watcher that all ranks have come, and the processes of those on this machine."""
+def _all_have_come(comm: Any) -> dict[int, int]:
+    """Tell the watcher that all ranks have come; return process number -> rank of the others on this machine."""
     host = socket.gethostname()
     known = enumerate(comm.allgather((host, os.getpid())))
-    _tell_watcher(" ".join(f"{pid}:{rank}" for rank, (where, pid) in known if where == host))
+    here = {pid: rank for rank, (where, pid) in known if where == host}
+    _tell_watcher(" ".join(f"{pid}:{rank}" for pid, rank in here.items()))
+    return {pid: rank for pid, rank in here.items() if rank != comm.rank}
 
 
-def _collect(comm: Any, part: Part) -> list[Part]:
+def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
     """Send the part to rank 0; there, return all of them."""
+    stopped = Stopped(lambda: others)
     if comm.rank:
         request = comm.isend(part, dest=0, tag=_PART)
-        _wait(request.Test)
+        _wait(request.Test, stopped, others)
         return [part]
     parts = [part]
     for rank in range(1, comm.size):
-        _wait(partial(comm.iprobe, source=rank, tag=_PART))
+        _wait(partial(comm.iprobe, source=rank, tag=_PART), stopped, others)
         parts.append(comm.recv(source=rank, tag=_PART))
     return parts
 
 
-def _wait(ready: Callable[[], bool]) -> None:
+def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -> None:
+    """Wait for a message.
+
+    Raises:
+        EngineError: a rank of this machine is stopped, and stays so.
+    """
     while not ready():
         time.sleep(_POLL)
+        if (pid := stopped()) is not None:
+            raise EngineError(f"rank {others[pid]} (process {pid}) is stopped; let all ranks run, or start fewer")
 
 
 @contextmanager

@@ -28,6 +28,9 @@ from contextlib import suppress
 
 LOOK = 1.0
 """Seconds between two looks."""
+_LATER = 3
+"""Looks more after which a stopped rank is ended once all have come: a rank that waits for its part ends the job first,
+with its own line and exit code."""
 _MOST_APART = 10
 """Looks by which the watchers of different ranks are apart at most where all of them see the same."""
 
@@ -62,6 +65,7 @@ class Watcher:
         self._job = b"\0" + job.encode(errors="surrogateescape") + b"\0" if job else b""
         self._ranks = {pid: rank}
         self._seen: dict[int, int] = {}
+        self._late = 0
         self._above = _above(pid)
 
     def take(self, line: str) -> None:
@@ -71,7 +75,7 @@ class Watcher:
             return
         pairs = (word.split(":") for word in line.split())
         self._ranks = {int(pid): int(rank) for pid, rank in pairs}
-        self._left, self._job = -1, b""
+        self._left, self._job, self._late = -1, b"", _LATER
 
     def look(self) -> None:
         """Look once, and end what is to be ended."""
@@ -79,10 +83,11 @@ class Watcher:
             self._seen = {}
             return
         stopped = {**self._of_job(), **self._ranks}
-        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in stopped if is_stopped(pid)}
+        # Not what a debugger holds, which is its user's business.
+        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in stopped if _stat(pid)[:1] == [b"T"]}
         for pid, count in list(self._seen.items()):
             # That of the rank itself comes first, then one after the other: the line is written once.
-            if count >= self._looks + (0 if pid == self._pid else 2 + min(self._rank, _MOST_APART)):
+            if count >= self._looks + self._late + (0 if pid == self._pid else 2 + min(self._rank, _MOST_APART)):
                 self._end(
                     pid,
                     f"rank {stopped[pid]}: process {pid} is stopped and so ended; let all ranks run, or start fewer",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import EngineError
-from utils.pipeline.launch import ray_launcher
+from utils.pipeline.launch import mpi, ray_launcher
 from utils.pipeline.launch.ends import Stopped, crashed, how_ended, is_stopped
 
 
@@ -61,6 +61,11 @@ def test_a_process_counts_as_stopped_only_after_so_many_looks(stopped: int) -> N
         seen.append(looks())
     assert seen == [None, None, stopped]
     assert not is_stopped(2**22 + 1)
+
+
+def test_who_waits_for_a_rank_that_is_stopped_says_so_and_ends(stopped: int) -> None:
+    with pytest.raises(EngineError, match=rf"rank 3 \(process {stopped}\) is stopped"):
+        mpi._wait(lambda: False, at_once(stopped), {stopped: 3})
 
 
 def test_a_ray_worker_that_is_stopped_is_killed(stopped: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def stop(pid: int) -> None:
 
 
 def wait_until(there: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not there():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -95,7 +96,7 @@ def watchers(pid: int) -> list[str]:
 def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: Start) -> None:
     rank = start(RANK, *words, _TECO_STOPPED_LOOKS="1", _TECO_START_LOOKS="600")
     stop(first_line(rank))
-    assert rank.wait(60) == -signal.SIGKILL
+    assert rank.wait(120) == -signal.SIGKILL
     assert rank.stderr is not None
     assert rank.stderr.read().startswith(f"rank 1: process {rank.pid} is stopped")
     wait_until(lambda: not watchers(rank.pid))
@@ -103,7 +104,7 @@ def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: St
 
 def test_a_rank_whose_others_do_not_come_is_ended(start: Start) -> None:
     rank = start(RANK, _TECO_START_LOOKS="1")
-    assert rank.wait(60) == -signal.SIGKILL
+    assert rank.wait(120) == -signal.SIGKILL
     assert rank.stderr is not None
     assert "not all 2 ranks" in rank.stderr.read()
 
@@ -115,7 +116,7 @@ def test_it_ends_with_its_rank_and_where_none_is_wanted(start: Start) -> None:
     assert first_line(two) == two.pid
     wait_until(lambda: not watchers(two.pid))
     one.kill()
-    one.wait(60)
+    one.wait(120)
     wait_until(lambda: not watchers(one.pid))
 
 
@@ -148,7 +149,7 @@ def test_nothing_is_ended_while_the_launcher_is_stopped(start: Start) -> None:
         watcher.look()
     assert is_stopped(pid)
     watcher.look()
-    assert launcher.wait(60) == 0  # its child is gone
+    assert launcher.wait(120) == 0  # its child is gone
 
 
 def test_a_rank_that_goes_on_is_left_alone(start: Start) -> None:
@@ -165,6 +166,25 @@ def test_a_rank_that_goes_on_is_left_alone(start: Start) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_rank_that_a_debugger_holds_is_left_alone(start: Start, tmp_path: Path) -> None:
+    """A traced process that is stopped by a signal is held by its tracer."""
+    launcher = start(LAUNCHER)
+    pid = first_line(launcher)
+    command = ["strace", "-o", str(tmp_path / "log"), "-p", str(pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
+        assert tracer.stderr is not None
+        if b"attached" not in tracer.stderr.readline():
+            pytest.skip("this user may not trace")
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(pid))
+        watcher = Watcher(pid, 0, 2, 1, 600, "")
+        for _ in range(3):
+            watcher.look()
+        assert is_stopped(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_another_rank_of_the_job_is_ended_later_and_once(start: Start) -> None:
     """Found by its environment until all have come, by its number afterwards."""
     code = "import time\nprint(0, flush=True)\ntime.sleep(600)"
@@ -178,11 +198,11 @@ def test_another_rank_of_the_job_is_ended_later_and_once(start: Start) -> None:
     watcher.look()
     assert is_stopped(other.pid)
     watcher.look()
-    assert other.wait(60) == -signal.SIGKILL
+    assert other.wait(120) == -signal.SIGKILL
     watcher.take(f"{os.getpid()}:0 {foreign.pid}:1\n")
-    for _ in range(3):
+    for _ in range(6):  # later than a rank would that waits for its part
         watcher.look()
-    assert foreign.wait(60) == -signal.SIGKILL
+    assert foreign.wait(120) == -signal.SIGKILL
     watcher.look()
 
 
@@ -197,4 +217,4 @@ def test_all_are_to_come_again(start: Start) -> None:
     watcher.look()
     assert launcher.poll() is None
     watcher.look()
-    assert launcher.wait(60) == 0
+    assert launcher.wait(120) == 0
