@@ -13,11 +13,13 @@ from pathlib import Path
 
 from engine import ConfigError, variables
 from tecoinfer_modelzoo import python_path
+from tecoinfer_modelzoo.telemetry import SWITCHES
 
 _GIB = 2**30
 
 NAMES = frozenset(
     (
+        *SWITCHES,  # packages that a step imports before the zoo
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
         *("TERM", "COLUMNS", "LINES", "NO_COLOR", "VIRTUAL_ENV", "CONDA_PREFIX"),
         *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "GLIBC_TUNABLES", "GOMP_CPU_AFFINITY"),
