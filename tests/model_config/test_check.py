@@ -105,9 +105,9 @@ AS_TECO = (
 """What the command `teco check` does, for another repository."""
 
 
-def ended_by_the_zoo(stub: Stub) -> None:
-    """Have a step end as scripts of the zoo do."""
-    ending = "    from utils.pipeline.cli import run\n\n    run(main)"
+def sets_its_streams(stub: Stub) -> None:
+    """Have a step change how its standard output writes, which fails on a stream that was opened on another file."""
+    ending = "    sys.stdout.reconfigure(errors='backslashreplace')\n    main()"
     stub.script("example_single_batch.py", '__main__":\n    main()', '__main__":\n' + ending)
 
 
@@ -116,7 +116,7 @@ def ended_by_the_zoo(stub: Stub) -> None:
 def test_more_cases_than_jobs_pass_in_a_file_and_on_a_terminal(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, unbuffered: str
 ) -> None:
-    write_zoo(root, {"one": ended_by_the_zoo, "two": ended_by_the_zoo, "bad": fails})
+    write_zoo(root, {"one": sets_its_streams, "two": sets_its_streams, "bad": fails})
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # else numpy keeps threads, and steps are not forked
     monkeypatch.setenv("TERM", "xterm-256color")
