@@ -47,7 +47,7 @@ def below(top: Path, pattern: str = "*") -> Iterator[Path]:
     """
 
     def refuse(error: OSError) -> None:
-        if not isinstance(error, (PermissionError, FileNotFoundError)):
+        if not isinstance(error, (PermissionError, FileNotFoundError, NotADirectoryError)):
             raise error
 
     for here, folders, files in walk(top, refuse):

@@ -122,7 +122,7 @@ def test_a_target_that_took_a_built_in_name_is_asked_itself(monkeypatch: pytest.
     assert trial_of("onnx")(model) == ""
     assert Fussy.seen[-1].input_size is None  # not all of it is known
     monkeypatch.setattr(Fussy, "refuses", ModelError("no kernel"))
-    assert trial_of("onnx")(model) == "no kernel"
+    assert trial_of("onnx")(model).endswith("no kernel")
     monkeypatch.setattr(Fussy, "refuses", TargetError("no card"))
     with pytest.raises(TargetError, match="no card"):
         trial_of("onnx")(model)
