@@ -248,7 +248,7 @@ def _compile(path: Path) -> None:
             said.replace(log)
             raise BuildError(_failure(log, code))
         content = built.read_bytes()
-        # What is not a file would be written into, and a file hands on its owner and permissions, which are not trusted.
+        # What is not a file would be written into; a file hands on its owner and permissions, which are not trusted.
         path.unlink(missing_ok=True)
         write_file(path, content, hashlib.sha256(content).digest())
     log.unlink(missing_ok=True)
