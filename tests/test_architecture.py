@@ -337,7 +337,7 @@ def test_a_face_says_one_thing(face: str, run_python: RunPython) -> None:
     assert len(names) == len(set(names))
     done = run_python("-W", "error", "-c", FACE, face, *names)
     assert (done.returncode, done.stderr) == (0, "")
-    parts = ("distribution", "home", "interrupts", "own_packages", "telemetry")
+    parts = ("distribution", "home", "interrupts", "own_packages", "streams", "telemetry")
     below = {"tecoinfer_modelzoo", *(f"tecoinfer_modelzoo.{part}" for part in parts)}
     assert set(done.stdout.split()) == {"engine", "engine.lazy", face} | below
 
