@@ -1,6 +1,9 @@
 """The peer of ``cold_start.py``: one picture through the digits model with onnxruntime, numpy and PIL alone."""
 
+import os
 import sys
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as the zoo has it: read by the import below
 
 import numpy as np
 import onnxruntime

@@ -7,14 +7,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from bench import Turns, arguments, finish, median, take_turns
 
 from engine import EngineSpec, open_engine, usable_cores
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 TARGET_US = 10.0
 SHAPE = (1, 4)
@@ -30,6 +32,8 @@ def write_model(path: Path) -> None:
 
 def bare_session(path: Path) -> ort.InferenceSession:
     """Open the model with the options our engine uses, so that only the layers above ONNX Runtime differ."""
+    import onnxruntime as ort  # after the zoo, which turns its telemetry off
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = usable_cores()
     options.inter_op_num_threads = 1

@@ -23,6 +23,9 @@ from tecoinfer_modelzoo.interrupts import of_user
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
 """What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""
 
+_COMPUTING = ("infer", "infer_shards")
+"""The methods that promises are about."""
+
 _REPORTS: dict[str, type] = {
     "describe": str,
     "device_report": Mapping,
@@ -44,38 +47,55 @@ _ORDER = "infer() returns a list of one numpy array per output, in the model's o
 def settle(kind: Any) -> None:
     """Complete a class that derives from ``Engine``: promises are about its own code, and its errors become ours.
 
-    A subclass with an ``infer`` of its own does not inherit what the class above it promises. The ``streams`` of an
-    engine of the zoo say nothing of such an ``infer`` either.
+    A subclass with an ``infer`` of its own, or of a mix-in before the class that promises, does not inherit the
+    promises. Nor does a class of somebody else's inherit those of the zoo: what it changes of a zoo's engine need not
+    be a method. The ``streams`` of an engine of the zoo say nothing of such a class either.
     """
-    own = vars(kind)
     kind._foreign = kind.__module__.partition(".")[0] != "engine"
-    if "infer" in own or "infer_shards" in own:
-        for promise in PROMISES:
-            if promise not in own:
-                setattr(kind, promise, False)
-        if kind._foreign:
-            kind._alone = any(not getattr(base, "_foreign", True) for base in kind.__mro__[1:])
+    for promise in PROMISES:
+        if promise not in vars(kind) and not _inherits(kind, promise):
+            setattr(kind, promise, False)
     if kind._foreign:
+        kind._alone = any(not getattr(base, "_foreign", True) for base in kind.__mro__[1:])
         for name in _REPORTS:
-            found = own.get(name)
-            if isinstance(found, property) and found.fget is not None:
-                setattr(kind, name, property(_guarded(found.fget), doc=found.__doc__))
-            elif callable(found):
-                setattr(kind, name, _guarded(found))
+            _guard(kind, name)
 
 
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    due = _REPORTS[method.__name__]
+def _inherits(kind: Any, promise: str) -> bool:
+    if not vars(kind).keys().isdisjoint(_COMPUTING):
+        return False
+    for base in kind.__mro__[1:]:
+        if promise in vars(base):
+            return not kind._foreign or getattr(base, "_foreign", True)
+        if not vars(base).keys().isdisjoint(_COMPUTING):
+            break
+    return False
+
+
+def _guard(kind: Any, name: str) -> None:
+    """Have the errors of a report become ours, where it is this class's own, or a mix-in's that is not an engine."""
+    base = next(base for base in kind.__mro__ if name in vars(base))
+    if base is not kind and hasattr(base, "_foreign"):
+        return
+    found = vars(base)[name]
+    if isinstance(found, property) and found.fget is not None:
+        setattr(kind, name, property(_guarded(name, found.fget), doc=found.__doc__))
+    elif callable(found):
+        setattr(kind, name, _guarded(name, found))
+
+
+def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    due = _REPORTS[name]
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
             found = method(self, *args, **named)
         except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
-            _raise(self, f"failed in {method.__name__}()", error)
+            _raise(self, f"failed in {name}()", error)
         if not isinstance(found, due):
             where = f"{self.spec.ckpt}: {name_of(self)} returned {_shown(found)}"
-            raise EngineError(f"{where} from {method.__name__}, which gives a {due.__name__}")
+            raise EngineError(f"{where} from {name}, which gives a {due.__name__}")
         return printable(one_line(found), keep="") if due is str else found
 
     return call

@@ -218,13 +218,14 @@ def _foreign(target: str, spec: EngineSpec) -> Engine:
     who = f"target {target!r} ({provider(target)})"
     try:
         engine = engine_class(target).opened(spec)
+        opens = "" if isinstance(engine, Engine) else f"opens a {type(engine).__name__}, not an engine.Engine"
+        why = opens or unusable(engine)
     except BaseException as error:
         found = opening_failure(error, who, str(spec.ckpt))
         if found is error:
             raise
         raise found from error
-    opens = "" if isinstance(engine, Engine) else f"opens a {type(engine).__name__}, not an engine.Engine"
-    if why := opens or unusable(engine):
+    if why:
         raise TargetError(f"{spec.ckpt}: {who} {why}; report it to whoever wrote it")
     return engine
 

@@ -60,7 +60,8 @@ _ENDS_BY = (signal.SIGTERM, signal.SIGHUP)
 _CAUSES = {
     "SIGFPE": "a division that the processor refuses: of whole numbers by 0, or of the smallest one by -1; look for "
     "such a Div or Mod in the model",
-    "SIGKILL": "from outside, as the system does where memory runs out; take smaller inputs or a smaller batch",
+    "SIGKILL": "from outside, as the system does where memory runs out (take smaller inputs or a smaller batch), or at "
+    "the hard limit of processor time (ulimit -t)",
     "SIGXCPU": "the limit of processor time (ulimit -t)",
 }
 _CRASH = "a crash in native code (a runtime, an engine or a plug-in); update that package, or take another target"

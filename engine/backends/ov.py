@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import re
 import sys
 import threading
@@ -175,7 +176,16 @@ def _core(openvino: Any) -> Any:
     with _beginning:
         if not _cores:
             _cores.append(openvino.Core())
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_keep_core)
         return _cores[0]
+
+
+def _keep_core() -> None:
+    """Never free the core in a forked child: at its end that would wait for threads that it does not have."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_cores[0]))
 
 
 def _short(error: Exception) -> str:

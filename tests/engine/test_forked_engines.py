@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support import DIGITS, ROOT
+from support import DIGITS, ROOT, RunPython
 
 CHILD = """
 import json, os, sys, threading
@@ -115,3 +115,25 @@ sys.exit(code)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, env=env, timeout=60, check=False).returncode == 7
+
+
+RELEASED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from engine import EngineSpec
+from engine.backends.ov import OpenVinoEngine
+with OpenVinoEngine(EngineSpec(Path(sys.argv[1]), batch_size=2)) as engine:
+    engine(np.ones((2, 3, 32, 32), np.float32))
+del engine
+child = os.fork()
+if not child:
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_a_child_ends_where_openvino_had_computed_before(run_python: RunPython) -> None:
+    pytest.importorskip("openvino")
+    done = run_python("-W", "ignore::DeprecationWarning", "-c", RELEASED, DIGITS / "digits_dyn.onnx")
+    assert done.returncode == 0, done.stderr

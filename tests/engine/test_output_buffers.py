@@ -12,6 +12,7 @@ import pytest
 from support import SaveOnnx
 
 from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine, run_sharded
+from engine.backends.ort import OnnxRuntimeEngine
 from engine.registry import _registered
 from engine.signature import Dim
 from engine.tecoinfer_pytorch import TecoInferEngine
@@ -95,11 +96,47 @@ class Writes(OneBuffer):
         return inputs
 
 
+class InOneRoom:
+    """A mix-in that gives the results of the engine behind it in one buffer; its reports fail, too."""
+
+    def infer(self, inputs: list[Array]) -> list[Array]:
+        found = super().infer(inputs)[0]  # type: ignore[misc]
+        room: Array = self.__dict__.setdefault("shared", np.zeros((64, 3), np.float32))
+        room[: len(found)] = found
+        return [room[: len(found)]]
+
+    def device_report(self) -> dict[str, Any]:
+        raise KeyError("temperature")
+
+
+class Mixed(InOneRoom, Owned):
+    """Has the ``infer`` of a mix-in before that of the class that promises."""
+
+
+class MixedWithOurs(InOneRoom, OnnxRuntimeEngine):
+    """The same before an engine of the zoo."""
+
+
+class SetOnOurs(OnnxRuntimeEngine):
+    """Changes an object of an engine of the zoo, and no method of its class."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        compute, room = self.infer, np.zeros((64, 3), np.float32)
+
+        def infer(inputs: list[Array]) -> list[Array]:
+            found = room[: len(inputs[0])]
+            found[:] = compute(inputs)[0]
+            return [found]
+
+        self.infer = infer  # type: ignore[method-assign]
+
+
 def rows(count: int, start: int = 0) -> Array:
     return np.arange(start, start + 3 * count, dtype=np.float32).reshape(count, 3)
 
 
-ENGINES = (OneBuffer, TwoAtATime, OwnPieces, Later, Writes)
+ENGINES = (OneBuffer, TwoAtATime, OwnPieces, Later, Writes, Mixed)
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -111,6 +148,37 @@ def test_results_outlast_later_calls(kind: type[OneBuffer]) -> None:
     for x, one, other in zip(given, called, queued, strict=True):
         np.testing.assert_array_equal(one, 2 * x)
         np.testing.assert_array_equal(other, 2 * x)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("kind", [MixedWithOurs, SetOnOurs])
+def test_what_is_made_of_the_zoos_engines_inherits_no_promise(
+    kind: type[OnnxRuntimeEngine], streams: int, save_onnx: SaveOnnx
+) -> None:
+    model = save_onnx(
+        '<ir_version: 10, opset_import: ["" : 18]> net (float[n, 3] x) => (float[n, 3] y) { y = Add(x, x) }'
+    )
+    given = [rows(count, 10 * count) for count in (5, 4, 1, 2)]
+    with kind(EngineSpec(ckpt=model, streams=streams)) as engine:
+        called = [engine(x) for x in given]
+        queued = [future.result() for future in [engine.run_async(x) for x in given]]
+    for x, one, other in zip(given, called, queued, strict=True):
+        np.testing.assert_array_equal(one, 2 * x)
+        np.testing.assert_array_equal(other, 2 * x)
+
+
+def test_errors_of_reports_by_other_names_become_the_engines() -> None:
+    def fails(self: Any) -> Any:
+        raise KeyError("no card")
+
+    class Renamed(OneBuffer):
+        describe = device_seconds = fails
+        close = lambda self: fails(self)  # noqa: E731
+
+    engine = Renamed()
+    for asked in (engine.describe, engine.device_seconds, engine.release, Mixed().device_report):
+        with pytest.raises(EngineError, match="KeyError"):
+            asked()
 
 
 @pytest.mark.parametrize("kind", ENGINES)

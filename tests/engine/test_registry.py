@@ -239,3 +239,22 @@ def test_a_vendors_own_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, save
     monkeypatch.setitem(registry._registered, "vendor", Vendor)
     with pytest.raises(EngineError, match=r"target 'vendor' .*KeyError: 'wires'"):
         open_engine("vendor", EngineSpec(ckpt=save_onnx(RELU)))
+
+
+@pytest.mark.parametrize("name", ["inputs", "outputs", "streams", "metadata", "timeline"])
+def test_attributes_of_a_foreign_engine_may_fail_as_it_is_opened(
+    name: str, monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx
+) -> None:
+    class Failing(NullEngine):
+        def __getattribute__(self, asked: str) -> object:
+            if asked == name and "ready" in object.__getattribute__(self, "__dict__"):
+                raise SystemExit(0)
+            return super().__getattribute__(asked)
+
+        def __init__(self, spec: EngineSpec) -> None:
+            super().__init__(spec)
+            self.ready = True
+
+    monkeypatch.setitem(registry._registered, "failing", Failing)
+    with pytest.raises(EngineError, match="failing"):
+        open_engine("failing", EngineSpec(save_onnx(RELU)))

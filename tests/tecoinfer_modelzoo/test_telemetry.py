@@ -26,9 +26,11 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "plot": ("-m", "tecoexec", "--onnx", MODEL, "--input_shapes", "8*3*32*32", "--plot", "OUT/plot.png"),
     "ray": (*VALID, "onnx", "--launcher", "ray", "--num_workers", 1),
     "export": (DIGITS / "export_onnx.py", "--out", "OUT/model.onnx"),
+    "bare benchmark": (ROOT / "benchmarks" / "bare_single.py", MODEL, DIGITS / "data" / "val" / "7" / "0081.png"),
+    "benchmark": (ROOT / "benchmarks" / "engine_overhead.py", "--quick"),
 }
 NEEDS = {"plot": "matplotlib", "ray": "ray", "export": "torch"}
-QUICK = ("onnx", "cpu")
+QUICK = ("onnx", "cpu", "bare benchmark", "benchmark")
 NO_NETWORK = ("unshare", "--net")
 """A network namespace of its own has no interface that is up; not every user may make one."""
 

@@ -1,20 +1,19 @@
 """Which files of a project the code of a run opens as it goes: a task may read a table that no flag names.
 
-Python tells every file that is opened to an audit hook (:pep:`578`). Native libraries do not; what they read, models
-and tokenizers, is named by flags. One hook serves all runs of a process, and does nothing between them.
+What a script opened before its run counts, too (:mod:`utils.opened`). Native libraries tell nothing of what they open,
+models and tokenizers; flags name these.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable
 from importlib.util import source_from_cache
 from pathlib import Path
-from typing import Any
 
 from engine import cache_folder
+from utils import opened
 from utils.code_files import is_installed
 from utils.identity import Part, part_of
 
@@ -27,40 +26,26 @@ _LEFT_OUT = (
 )
 """Endings of models and of what is made of them, which the run knows, and of samples, which the data set knows."""
 
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-
-_opened: list[set[str]] = []
-_hooked: list[bool] = []
-
-
-def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event == "open" and _opened:
-        path, flags = args[0], args[2]
-        if isinstance(path, (str, bytes)) and not (isinstance(flags, int) and flags & _WRITING):
-            for one in _opened:
-                if len(one) < 10 * MOST_FILES:
-                    one.add(os.fsdecode(path))
-
 
 class FilesRead:
     """The files that are opened for reading below some folders, from the first moment on until it is closed.
 
     Args:
         below: the folders. known: paths that the run knows already, with all below them, and what it writes.
+        script: whether a script's own process runs, so that what it opened before counts.
     """
 
-    def __init__(self, below: Iterable[Path], known: Iterable[Path]) -> None:
+    def __init__(self, below: Iterable[Path], known: Iterable[Path], *, script: bool) -> None:
         self._below = [os.path.realpath(one) for one in below]
         self._known = [os.path.realpath(one) for one in known]
         own = cache_folder("")  # what is kept there is none of the run's inputs
         self._known += [] if own is None else [os.path.realpath(own)]
         self._since = time.time_ns()
-        self._seen = set[str]()
+        self._seen = set[tuple[int, str]]()
         self._now = set[str]()
-        if not _hooked:
-            _hooked.append(True)
-            sys.addaudithook(_hook)
-        _opened.append(self._now)
+        before = opened.before_first_run()
+        self._before = before if script else set[str]()
+        opened.listen(self._now)
 
     def leave_out(self, paths: Iterable[Path]) -> None:
         """Take files at these places, and all below them, for known."""
@@ -68,17 +53,21 @@ class FilesRead:
 
     def close(self) -> None:
         """Stop."""
-        _opened[:] = [one for one in _opened if one is not self._now]
+        opened.leave(self._now)
 
     def new(self) -> dict[str, Part]:
         """Return the files that were opened since the last call, by their real paths."""
+        return self._of(self._before, opened.begun) | self._of(self._now, self._since)
+
+    def _of(self, names: set[str], since: int) -> dict[str, Part]:
+        """Take names out of a set, and return those of files that count and are older than the part of the process."""
         found = dict[str, Part]()
-        while self._now and len(self._seen) < MOST_FILES:
-            path = os.path.realpath(_source_of(self._now.pop()))
-            if path not in self._seen and self._counts(path):
-                self._seen.add(path)
+        while names and len(self._seen) < MOST_FILES:
+            path = os.path.realpath(_source_of(names.pop()))
+            if (since, path) not in self._seen and self._counts(path):
+                self._seen.add((since, path))
                 part = part_of(Path(path))
-                if part.stamp is not None and part.stamp.ctime_ns < self._since:  # else the run made it itself
+                if part.stamp is not None and part.stamp.ctime_ns < since:  # else the run made it itself
                     found[path] = part
         return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import Engine, engine_class, find_pass, provider
-from utils.code_files import ZOO, ZOO_PACKAGES, file_of
+from utils.code_files import ZOO, ZOO_PACKAGES, file_of, is_installed
 from utils.identity import Inputs, Part, inputs_of, names_files, part_of
 from utils.pipeline.files_read import FilesRead
 from utils.tasks.base import Task
@@ -42,7 +42,8 @@ class RunInputs:
         script = getattr(sys.modules.get("__main__"), "__file__", None)
         below = [Path(), *(path.parent for path in opt.models.values()), *([Path(script).parent] if script else [])]
         known = [*(part.path for part in self._inputs.parts.values()), *(ZOO / name for name in ZOO_PACKAGES)]
-        self._read = FilesRead(below, [*known, *written])
+        alone = script is not None and not is_installed(Path(os.path.realpath(script)))
+        self._read = FilesRead(below, [*known, *written], script=alone)
         self._below = {os.path.realpath(one) for one in below}
 
     @property

@@ -160,11 +160,14 @@ if __name__ == "__main__":
     cli.valid(__doc__, task, **where, batch_size=32, input_size=32, target="onnx", workers=0)
 """
 DECODING = """
+import importlib
 from pathlib import Path
 
 from utils.tasks.classification import CLASSIFICATION
 
 HERE = Path(__file__).resolve().parent
+WEIGHT = int((HERE / "own_tables" / "weight.txt").read_text())
+SIGN = importlib.import_module("own_" + "sign").SIGN
 
 
 def decode(outputs, contexts, model, options):
@@ -172,7 +175,7 @@ def decode(outputs, contexts, model, options):
 
     name = "table"
     shift = int((HERE / f"{name}.txt").read_text())
-    return CLASSIFICATION.decode(turned(outputs, shift), contexts, model, options)
+    return CLASSIFICATION.decode(turned(outputs * SIGN * WEIGHT, shift), contexts, model, options)
 """
 TURNING = """
 import numpy as np
@@ -193,6 +196,9 @@ def project(tmp_path: Path) -> Path:
     (folder / "own_decoding.py").write_text(DECODING)
     (folder / "own_steps" / "turning.py").write_text(TURNING)
     (folder / "table.txt").write_text("0")
+    (folder / "own_tables").mkdir()
+    (folder / "own_tables" / "weight.txt").write_text("1")
+    (folder / "own_sign.py").write_text("SIGN = +1")
     return folder
 
 
@@ -200,10 +206,12 @@ REPAIRS = {
     "script": ("valid.py", "workers=0", "workers=1"),
     "package": ("own_steps/turning.py", "shift + 0", "shift + 1"),
     "table": ("table.txt", "0", "1"),
+    "table that is read at once": ("own_tables/weight.txt", "1", "0"),
+    "module that is imported by a made name": ("own_sign.py", "+1", "-1"),
 }
 
 
-@pytest.mark.parametrize("repaired", [pytest.param("script", marks=pytest.mark.slow), "package", "table"])
+@pytest.mark.parametrize("repaired", [pytest.param(n, marks=[pytest.mark.slow] * (n == "script")) for n in REPAIRS])
 def test_a_repaired_script(repaired: str, project: Path, tmp_path: Path, run_python: RunPython) -> None:
     name, old, new = REPAIRS[repaired]
     words = [project / "valid.py", "--resume", tmp_path / "kept"]
