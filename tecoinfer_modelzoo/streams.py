@@ -7,6 +7,7 @@ refuses to take goes to the null device from then on, and the exit code says so 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -60,6 +61,7 @@ class Output:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._file = _file_of(stream)
         self.left = False
         self.lost: OSError | None = None
 
@@ -79,7 +81,12 @@ class Output:
             self.write(line)
 
     def flush(self) -> None:
-        """Hand over what was written; what the system does not take is lost."""
+        """Hand over what was written; what the system does not take is lost.
+
+        Where the descriptor is another file's by now, as when code of the run has closed it, what is held waits.
+        """
+        if self._is_elsewhere():
+            return
         for _ in range(2):  # after a failure what is left in the buffer goes to the null device
             try:
                 self._stream.flush()
@@ -87,6 +94,15 @@ class Output:
                 self._gave_up(error)
             else:
                 return
+
+    def end(self) -> None:
+        """Hand over what was written; drop it where the descriptor is another file's, which it would damage."""
+        self.flush()
+        if self._is_elsewhere():
+            self.lost = self.lost or OSError(errno.EBADF, "code of this run has closed or replaced it")
+            raw = getattr(getattr(self._stream, "buffer", None), "raw", None)
+            if raw is not None and not raw.closefd:
+                raw.close()  # leaves the descriptor open
 
     def close(self) -> None:
         """Hand over what was written; the descriptor stays open, or the next file would get its number."""
@@ -100,7 +116,7 @@ class Output:
         Args:
             code: of the command. say: takes the line that names what was lost.
         """
-        self.flush()
+        self.end()
         if self.lost is None or code in (UNWRITTEN, 130):
             return code
         why = self.lost.strerror or str(self.lost)
@@ -119,11 +135,24 @@ class Output:
             if handle != number:
                 os.dup2(handle, number)
                 os.close(handle)
+            self._file = _file_of(self._stream)
         except (OSError, ValueError):  # not of the system, or no descriptor is left: each write fails anew
             return
 
+    def _is_elsewhere(self) -> bool:
+        return self._file is not None and _file_of(self._stream) != self._file
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _file_of(stream: TextIO) -> tuple[int, int] | None:
+    """Return which file a stream's descriptor stands for; ``None`` where it has none, or that is closed."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Standing:
@@ -142,5 +171,5 @@ class Standing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for output in self._outputs:
-            output.flush()
+            output.end()
         sys.stdout, sys.stderr = self._before

@@ -47,6 +47,9 @@ ADDRESSES = (
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.IGNORECASE)
 """A name that looks like a secret's is handed on by ``--env`` only, whatever family it belongs to."""
 
+_ACCOUNT = re.compile(r"://[^/@]*@")
+"""A value with the name and password of an account is handed on by ``--env`` only as well."""
+
 _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(64 * _GIB)}
 """Has glibc use freed memory again: to give it back and fault it in took most of the time of large networks."""
 
@@ -62,7 +65,7 @@ def handed_on(more: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _is_named(name: str, value: str, zoo: Mapping[str, str]) -> bool:
-    if _SECRET.search(name):
+    if _SECRET.search(name) or _ACCOUNT.search(value):
         return False
     return name in NAMES or name in zoo or name.startswith(FAMILIES) or (name in ADDRESSES and "@" not in value)
 

@@ -29,6 +29,9 @@ SECRETS = {
     "npm_config__auth": "npm_9",
     "SSH_AUTH_SOCK": "/run/agent.10",
     "CI_JOB_JWT": "jwt_11",
+    "PIP_FIND_LINKS": "/wheels https://user:pw_12@host/wheels",
+    "TECO_REGISTRY": "https://pw_13@host/",
+    "OMPI_MCA_URL": "tcp://u:pw_14@host",
 }
 """Variables of which no value may reach a step."""
 

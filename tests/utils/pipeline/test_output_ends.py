@@ -161,7 +161,7 @@ if __name__ == "__main__":
     cli.valid(__doc__, replace(CLASSIFICATION, **{WHERE: foreign}), target="onnx", **given)
 """
 
-RAISING = ("sys.exit(0)", "lost pipe", "exit()", "sys.exit('text')", "sys.exit(1)", "raise TypeError('wrong')")
+RAISING: tuple[str, ...] = ("sys.exit(0)", "lost pipe", "exit()", "sys.exit('text')", "sys.exit(1)", "raise TypeError('wrong')")
 RAISING += ("raise ConnectionResetError(104, 'reset')", "other exception", "its own parser", "raise MemoryError")
 WHERE = ("metric", "decode", "load", "remarks", "collate", "prepare")
 
@@ -172,10 +172,10 @@ def _raising() -> list[object]:
     return [pytest.param(*pair, marks=[] if pair in quick else LONG) for pair in pairs]
 
 
-def run_foreign(where: str, what: str, folder: Path, *words: object) -> tuple[int, str]:
+def run_foreign(where: str, what: str, folder: Path, *words: object, **environment: str) -> tuple[int, str]:
     (folder / "example_valid.py").write_text(FOREIGN)
     words = (folder / "example_valid.py", DIGITS, "--json", folder / "r.json", *words)
-    return ended(words, "", folder, FOREIGN=f"{where} {what}")
+    return ended(words, "", folder, FOREIGN=f"{where} {what}", **environment)
 
 
 @pytest.mark.parametrize(("where", "what"), _raising())
@@ -200,3 +200,20 @@ def test_nor_does_what_it_raises_in_a_process_of_its_own(what: str, tmp_path: Pa
 def test_a_stream_that_foreign_code_closes_stays(tmp_path: Path) -> None:
     assert run_foreign("decode", "closes the stream", tmp_path) == (0, "")
     check_json(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=LONG)])
+def test_a_descriptor_that_foreign_code_closes_is_reported(unbuffered: str, tmp_path: Path) -> None:
+    """The records get the number of standard output, and nothing that is printed may be written into them."""
+    code, err = run_foreign("metric", "os.close(1)", tmp_path, PYTHONUNBUFFERED=unbuffered)
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    if not unbuffered:
+        check_json(tmp_path / "r.json")
+        assert "eval_metric" not in (tmp_path / "r.samples.csv").read_text()
+
+
+def test_a_descriptor_that_is_redirected_for_a_while_is_not_reported(tmp_path: Path) -> None:
+    what = "kept = os.dup(1); os.dup2(2, 1); sys.stdout.flush(); os.dup2(kept, 1); os.close(kept)"
+    assert run_foreign("metric", what, tmp_path) == (0, "")
