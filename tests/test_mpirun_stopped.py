@@ -35,7 +35,7 @@ def rank_of(pid: int) -> int | None:
 @pytest.mark.parametrize(
     ("place", "rank"),
     [
-        pytest.param(place, rank, marks=() if (place, rank) == ("end", 0) else pytest.mark.slow)
+        pytest.param(place, rank, marks=() if (place, rank) == ("end", 0) else (pytest.mark.slow, pytest.mark.long))
         for place in PLACES
         for rank in (0, 1)
     ],
@@ -60,6 +60,7 @@ def test_a_rank_that_waits_for_the_part_ends_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_waits_in_mpi_init_is_stopped(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "start", "--rank", 1 - rank, "--signal", -1, **QUICK)
@@ -88,6 +89,7 @@ def in_mpi(pid: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["work", "gathered"])
 def test_all_ranks_are_stopped(place: str, tmp_path: Path) -> None:
     """Each is ended by its own watcher, or by ``mpirun`` as the first one was."""
@@ -104,6 +106,7 @@ def test_all_ranks_are_stopped(place: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--at", "worked", "--rank", 1, *SIZE, **QUICK)
     wait_for(tmp_path, "at-worked")
@@ -121,6 +124,7 @@ def test_a_job_that_is_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("how", [0, int(signal.SIGKILL)])
 def test_a_rank_that_is_gone_ends_the_job(place: str, how: int, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_a_description_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_way_to_fail_in_a_tool(tmp_path: Path) -> None:
     unasked = (*UNASKED, "DescribeExits", "DescribesNothing", "ThirdCall", "OtherKind")
     targets = [target for target in REFUSED if target not in unasked]
@@ -129,11 +130,13 @@ def test_an_engine_of_one_buffer_has_the_metric_of_the_baseline(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_another_form_has_the_metric_of_the_baseline(tmp_path: Path) -> None:
     check_alike(tmp_path, list(HARMLESS))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS[1:])
 def test_every_way_to_fail_in_the_other_scripts(script: str, tmp_path: Path) -> None:
     targets = [target for target in REFUSED if target not in UNASKED]
@@ -145,6 +148,7 @@ def test_every_way_to_fail_in_the_other_scripts(script: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
     model = str(DIGITS / "digits_dyn.onnx")
     targets = [target for target in REFUSED if target not in (*UNASKED, "DescribeExits", "DescribesNothing")]

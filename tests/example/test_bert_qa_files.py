@@ -23,6 +23,7 @@ def test_the_files_are_small_and_know_their_tokenizer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_targets_agree_on_the_held_out_stories(run_python: RunPython, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     answers, figures = [], []

@@ -167,6 +167,7 @@ def test_training_starts_from_the_detector_and_repeats(load: Loader) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_mean_iou_of_the_committed_files() -> None:
     wanted = masks(None)
     x = scenes(len(wanted))

@@ -102,6 +102,7 @@ def test_the_graph_computes_what_pytorchs_layers_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_real_voices_are_told_apart(tmp_path: Path, run_python: RunPython) -> None:
     """Three folders of two speakers; Allison's English and Spanish are one."""
     try:

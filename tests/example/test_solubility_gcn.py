@@ -17,7 +17,7 @@ from utils.fetch import fetched
 
 FOLDER = ROOT / "example" / "gnn" / "solubility_gcn"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture

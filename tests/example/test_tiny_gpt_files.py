@@ -72,6 +72,7 @@ def test_nothing_of_the_modules_is_run(corpus: ModuleType, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_page_for_training_has_twelve_words_of_a_held_out_one(corpus: ModuleType) -> None:
     found = corpus.pages()
     kept = {name: text for name, text in found.items() if corpus.is_held_out(name)}

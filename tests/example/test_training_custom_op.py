@@ -17,7 +17,7 @@ from engine import EngineSpec, cache_folder, open_engine
 
 pytest.importorskip("torch")
 pytest.importorskip("onnxsim")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
 FOLDER = ROOT / "example" / "training" / "custom_op"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")

@@ -56,6 +56,7 @@ def test_a_script_runs(kind: str, tmp_path: Path) -> None:
 
 @needs_nameless
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", HOMES)
 @pytest.mark.parametrize(
     "words",

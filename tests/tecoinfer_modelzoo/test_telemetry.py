@@ -73,7 +73,9 @@ def test_every_package_turns_it_off_before_it_is_there(package: str, run_python:
     assert below(home) == []
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in COMMANDS])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=(pytest.mark.slow, pytest.mark.long)) for n in COMMANDS]
+)
 def test_an_empty_home_stays_empty(name: str, run_python: RunPython, home: Path, tmp_path: Path) -> None:
     done = run_python(*words(name, tmp_path))
     assert done.returncode == 0, done.stderr

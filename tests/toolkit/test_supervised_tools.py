@@ -39,7 +39,7 @@ def dividing(tmp_path: Path) -> Path:
 
 def quick(*tools: str) -> list[object]:
     """Return all tools, of which those named here run with every test."""
-    return [tool if tool in tools else pytest.param(tool, marks=pytest.mark.slow) for tool in TOOLS]
+    return [tool if tool in tools else pytest.param(tool, marks=(pytest.mark.slow, pytest.mark.long)) for tool in TOOLS]
 
 
 def check_line(said: str, *parts: str) -> None:
@@ -79,6 +79,7 @@ def test_ctrl_c_in_a_native_call_is_one_line(tool: str, to: str, endless: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("to", SENT)
 def test_a_second_ctrl_c_is_one_line_too(to: str, endless: Path) -> None:
     with teco("compare", endless) as process:
@@ -100,6 +101,7 @@ def test_a_tool_that_is_ended_ends_by_the_signal(number: signal.Signals, to: str
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
@@ -132,6 +134,7 @@ def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_limit_of_memory_ends_a_tool(endless: Path) -> None:
     with teco("compare", endless, TECO_MEMORY_LIMIT="0.01") as process:
         code, said = ended(process)
@@ -140,6 +143,7 @@ def test_a_limit_of_memory_ends_a_tool(endless: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_tool_is_stopped_and_continued_as_a_whole(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
@@ -170,6 +174,7 @@ def test_every_supervised_command_is_in_the_table() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> None:
     model = save_dividing(tmp_path / "a\x1b[31m\nb.onnx")
     with teco("overflow", model) as process:
@@ -180,6 +185,7 @@ def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_parent_that_began_with_its_children_ignored_waits_all_the_same(dividing: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child inherits it
     try:

@@ -106,6 +106,7 @@ def check(root: Path, **files: str) -> list[Finding]:
     return found
 
 
+LONG = (pytest.mark.slow, pytest.mark.long)
 QUICK = {
     *("links that do not end", "links that end late", "comments that do not end", "brackets", "unary operators"),
     *("attributes", "an import of many parts", "many brackets"),
@@ -114,7 +115,7 @@ QUICK = {
 
 def some(table: Mapping[str, str]) -> list[Any]:
     """Return the names of a table: all but those that are quick are slow tests."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in table]
+    return [name if name in QUICK else pytest.param(name, marks=LONG) for name in table]
 
 
 @pytest.mark.parametrize("name", some(READMES))

@@ -161,7 +161,14 @@ if __name__ == "__main__":
     cli.valid(__doc__, replace(CLASSIFICATION, **{WHERE: foreign}), target="onnx", **given)
 """
 
-RAISING: tuple[str, ...] = ("sys.exit(0)", "lost pipe", "exit()", "sys.exit('text')", "sys.exit(1)", "raise TypeError('wrong')")
+RAISING: tuple[str, ...] = (
+    "sys.exit(0)",
+    "lost pipe",
+    "exit()",
+    "sys.exit('text')",
+    "sys.exit(1)",
+    "raise TypeError('wrong')",
+)
 RAISING += ("raise ConnectionResetError(104, 'reset')", "other exception", "its own parser", "raise MemoryError")
 WHERE = ("metric", "decode", "load", "remarks", "collate", "prepare")
 

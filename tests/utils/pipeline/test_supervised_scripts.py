@@ -91,6 +91,7 @@ def test_an_engine_that_ends_the_process_is_a_line(target: str, site: Path, run_
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS[1:])
 def test_in_the_other_scripts_too(script: str, site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(script), "--target", "crashes", path=(ROOT, site))
@@ -99,6 +100,7 @@ def test_in_the_other_scripts_too(script: str, site: Path, run_python: RunPython
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_in_tecoexec_too(site: Path, run_python: RunPython) -> None:
     model = next(DIGITS.glob("*.onnx"))
     done = run_python(
@@ -122,6 +124,7 @@ def test_an_unusable_limit_is_refused(site: Path, run_python: RunPython) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_limit_of_time_ends_an_engine_that_hangs(site: Path, run_python: RunPython) -> None:
     done = run_python(script_of(SCRIPTS[0]), "--target", "hangs", path=(ROOT, site), TECO_TIME_LIMIT="5")
     assert done.returncode == 2
@@ -161,6 +164,7 @@ def test_ctrl_c_ends_an_engine_that_holds_the_lock(target: str, send: object, si
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_engine_that_ignores_term_is_ended_by_it(site: Path) -> None:
     with hanging(site, "deaf") as (process, child):
         process.terminate()
