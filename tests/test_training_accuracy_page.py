@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_is_followed(tmp_path: Path) -> None:
     for name in ("torch", "h5py", "rich", "jinja2"):
         pytest.importorskip(name)

@@ -56,6 +56,7 @@ def test_a_script_prints_the_same_on_both_devices(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_devices_memory_and_time(folder: Path, tmp_path: Path) -> None:
     [printed] = output(folder, "3", tmp_path)
     lines = printed.splitlines()
@@ -67,6 +68,7 @@ def test_devices_memory_and_time(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_which_operators_the_script_needs(folder: Path, tmp_path: Path) -> None:
     [printed] = output(folder, "4", tmp_path)
     assert "sdaa has everything the training needs" in printed

@@ -60,6 +60,7 @@ decoder: {vocabulary: [a, b, ▁c]}
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_padded_batch_gives_what_each_recording_gives_alone_and_archives_are_read(own, tmp_path):
     import torch
 
@@ -81,6 +82,7 @@ def test_a_padded_batch_gives_what_each_recording_gives_alone_and_archives_are_r
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
     import torch
 
@@ -98,6 +100,7 @@ def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_it_agrees_with_parakeet_of_transformers(own, tmp_path):
     from utils.export.torchvision_models import import_torchvision
 

@@ -19,7 +19,7 @@ from utils.tasks.model import Model
 FOLDER = Path(__file__).parents[2] / "example/recommendation"
 DATA = FOLDER / "dlrm/data/clicks.txt"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ def test_nothing_of_movielens_is_committed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_rows_are_those_make_data_writes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, FOLDER / "make_data.py", "--out", tmp_path], check=True, capture_output=True)
     for file in (FOLDER / "data").iterdir():

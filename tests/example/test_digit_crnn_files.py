@@ -121,6 +121,7 @@ def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_training_repeats_and_learns(load: Loader) -> None:
     torch = pytest.importorskip("torch")

@@ -141,6 +141,7 @@ def test_every_digit_has_cells_that_learn_it(load: Loader) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_training_twice_gives_the_same_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")
@@ -199,6 +200,7 @@ def test_training_finds_one_scene(load: Loader) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [("--target", "onnx"), ("--target", "sdaa"), ("--target", "cpu")], ids="-".join)
 def test_the_metric_is_what_the_readme_says(flags: tuple[str, ...], run_python: RunPython, tmp_path: Path) -> None:
     done = run_python(FOLDER / "example_valid.py", *flags, "--json", tmp_path / "r.json")

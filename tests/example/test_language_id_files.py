@@ -60,6 +60,7 @@ def test_a_sentence_on_the_command_line(run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("onnx",), ("sdaa", "--dtype", "float16"), ("cpu", "--dtype", "int8")])
 def test_the_metric_is_that_of_the_readme(words: tuple[str, ...], run_python: RunPython) -> None:
     pytest.importorskip("tokenizers")

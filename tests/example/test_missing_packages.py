@@ -31,6 +31,7 @@ def ended() -> dict[str, tuple[int, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_without_its_packages_says_in_one_line_what_to_install(
     script: str, ended: dict[str, tuple[int, str]]
@@ -53,5 +54,6 @@ def test_a_script_without_its_packages_says_in_one_line_what_to_install(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_there_are_scripts_of_both_kinds(ended: dict[str, tuple[int, str]]) -> None:
     assert {code for code, _ in ended.values()} == {0, 2}

@@ -46,6 +46,7 @@ def test_the_recording_is_of_this_policy(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_an_episode_is_that_of_pytorch(tmp_path: Path) -> None:
     """The task's lanes and a plain loop over the PyTorch network are written apart and agree in every step."""

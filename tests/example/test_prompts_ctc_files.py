@@ -90,6 +90,7 @@ def test_the_onnx_files_answer_as_the_weights_do(network: ModuleType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

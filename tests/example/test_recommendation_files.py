@@ -33,6 +33,7 @@ def test_neither_ratings_nor_weights_are_in_the_repository(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["sasrec", "two_tower"])

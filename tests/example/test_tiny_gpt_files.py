@@ -100,6 +100,7 @@ def test_a_prompt_on_the_command_line(run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [("onnx",), ("sdaa", "--dtype", "float16"), pytest.param(("cpu", "--dtype", "int8"), marks=pytest.mark.long)],

@@ -21,7 +21,7 @@ for name in ("torch", "torchvision", "sklearn", "libcst"):  # torchvision may be
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed", allow_module_level=True)
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize("name", list(MADE))

@@ -48,6 +48,7 @@ def _gradients(network: Any, mix: str | None) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_way_has_the_same_values_and_names(scripts: tuple[Any, Any]) -> None:
     network, _ = scripts
     names, *wanted = _gradients(network, None)
@@ -82,6 +83,7 @@ def test_the_page_shows_what_is_printed(run_python: RunPython) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_shows_the_librarys_table(run_python: RunPython) -> None:
     done = run_python(str(ROOT / "benchmarks" / "bench_optimized_lib.py"), "--markdown")
     assert done.returncode == 0, done.stderr

@@ -41,6 +41,7 @@ def teco(zoo: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_leads_from_nothing_to_a_passed_check(tmp_path: Path) -> None:
     pytest.importorskip("statsmodels")
     zoo = copy_zoo(tmp_path / "zoo")
@@ -125,6 +126,7 @@ print(json.dumps([metric.compute(), metric.secondary()]))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
     done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
@@ -168,6 +170,7 @@ def test_a_template_that_cannot_be_used_changes_nothing(zoo: Path, name: str, te
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
     task = zoo / "contrib/utils/tasks/forecasting.py"
     right = task.read_text()

@@ -24,6 +24,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 5
@@ -32,6 +33,7 @@ def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     folder, _ = followed
     found = json.loads((folder / "fix.json").read_text())
@@ -55,6 +57,7 @@ def test_the_pictures_on_the_page_are_there_and_small() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_pages_hold_everything_and_have_pictures(followed: tuple[Path, str]) -> None:
     for name in ("fix.html", "overflow.html"):
         page = (followed[0] / name).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from engine import PASS_PATH, EngineSpec, open_engine
 from toolkit.profile.card import prepare, profile_prepared
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
 PAGE = (ROOT / "docs" / "shufflenet.md").read_text(encoding="utf-8")
 

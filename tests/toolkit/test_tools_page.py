@@ -27,6 +27,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> None:
     lines = shown(PAGE)
     assert len(lines) == 3
@@ -40,6 +41,7 @@ def _rough(line: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
     folder, _ = followed
     names = [
