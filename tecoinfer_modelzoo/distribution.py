@@ -19,6 +19,23 @@ def clone() -> Path | None:
     return HOME if (HOME / "constraints.txt").is_file() and (HOME / "pyproject.toml").is_file() else None
 
 
+COPY_OF = ".copy_of"
+"""A file at the root of a copy of a checkout that holds the path of the checkout."""
+
+
+def original(path: Path) -> Path:
+    """Return the file or folder of the checkout that a path in a copy of it stands for; else the path itself.
+
+    Args:
+        path: absolute. ``teco check`` runs models in copies (:data:`COPY_OF`), which are removed afterwards, so an
+            install command must not name a file in one.
+    """
+    for folder in (path, *path.parents):
+        if (note := folder / COPY_OF).is_file():
+            return Path(note.read_text(encoding="utf-8", errors="surrogateescape")) / path.relative_to(folder)
+    return path
+
+
 def has_packages(root: Path) -> bool:
     """Say whether a folder holds the zoo's packages, as a clone does and a project beside an installed zoo does not."""
     return (root / __package__).is_dir()
@@ -58,6 +75,7 @@ def install_command(*extras: str) -> str:
     wanted, root = f"[{','.join(extras)}]" if extras else "", clone()
     if root is None:
         return f'pip install "{NAME}{wanted}"'
+    root = original(root)
     if root == Path(os.path.abspath(os.curdir)):
         return f'pip install -c constraints.txt -e ".{wanted}"'
     return f'pip install -c "{root / "constraints.txt"}" -e "{root}{wanted}"'

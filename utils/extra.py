@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine import ConfigError
 from tecoinfer_modelzoo import clone, install_command
+from tecoinfer_modelzoo.distribution import original
 
 _CORE = ("PIL", "onnx", "onnx_ir", "onnxconverter_common", "onnxruntime", "onnxscript", "tqdm", "yaml")
 """What the install without optional parts brings, by the names that are imported."""
@@ -61,8 +62,8 @@ def needed(script: str) -> Iterator[None]:
 def _install_requirements(file: Path) -> str:
     root, constraints = clone(), ""
     if root is not None and (root / "constraints.txt").is_file():
-        constraints = f'-c "{_from_here(root / "constraints.txt")}" '
-    return f'pip install {constraints}-r "{_from_here(file)}"'
+        constraints = f'-c "{_from_here(original(root) / "constraints.txt")}" '
+    return f'pip install {constraints}-r "{_from_here(original(file))}"'
 
 
 def _from_here(file: Path) -> Path:

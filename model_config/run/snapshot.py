@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine import ConfigError, one_line, remove_tree
+from tecoinfer_modelzoo.distribution import COPY_OF
 
 WEIGHTS = (
     ".ckpt",
@@ -134,6 +135,7 @@ def _snapshot(root: Path, folder: Path) -> Snapshot:
                 elif entry.path not in (str(folder), str(folder.parent)):
                     os.mkdir(f"{folder}/{name}")
                     waiting.append(f"{name}/")
+    (folder / COPY_OF).write_text(os.path.abspath(root), encoding="utf-8", errors="surrogateescape")
     made.state = _state(folder)
     return made
 

@@ -8,7 +8,9 @@ from support import ROOT, RunPython
 
 import tecoinfer_modelzoo
 from engine import version_line
+from model_config.run.snapshot import Snapshots
 from tecoinfer_modelzoo import clone, distribution, has_packages, install_command, version
+from utils.extra import needed
 
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
@@ -25,6 +27,24 @@ def test_the_command_works_where_it_is_read(tmp_path: Path, monkeypatch: pytest.
     assert install_command("check", "torch") == f'pip install -c "{ROOT}/constraints.txt" -e "{ROOT}[check,torch]"'
     monkeypatch.setattr(distribution, "HOME", tmp_path)  # as in site-packages: nothing of a clone lies beside
     assert install_command("check") == 'pip install "tecoinfer-modelzoo[check]"'
+
+
+def test_a_command_read_in_a_copy_names_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`teco check` runs models in copies of the checkout that are gone when its report is read."""
+    copies = Snapshots(ROOT, tmp_path)
+    folder = copies.current().folder
+    monkeypatch.setattr(distribution, "HOME", folder)
+    monkeypatch.chdir(folder)
+    assert clone() == folder
+    assert install_command("check") == f'pip install -c "{ROOT}/constraints.txt" -e "{ROOT}[check]"'
+    script = folder / "example/classification/digits/export_onnx.py"
+    with pytest.raises(SystemExit), needed(str(script)):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    wanted = ROOT / "example/classification/digits/requirements.txt"
+    assert f'run: pip install -c "{ROOT}/constraints.txt" -r "{wanted}"\n' in capsys.readouterr().err
+    copies.close()
 
 
 def test_an_installed_package_has_the_version_of_its_metadata(tmp_path: Path, run_python: RunPython) -> None:
