@@ -114,17 +114,20 @@ def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float
         EngineError: the backend failed, or returned something else.
     """
     if not engine._foreign:
-        start = time.perf_counter()
-        try:
-            results = engine.infer(arrays)
-        except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
-            _raise(engine, "failed", error)
-        return results, start, time.perf_counter()
+        return _timed(engine, "infer", arrays)
     with _turn(engine):
-        start = time.perf_counter()
-        results = _called(engine, "infer", given(engine, arrays))
-        end = time.perf_counter()
+        results, start, end = _timed(engine, "infer", given(engine, arrays))
         return Outputs(engine, arrays).taken(results), start, end
+
+
+def _timed(engine: Any, method: str, arrays: Any) -> tuple[Any, float, float]:
+    """Return what a backend's method returned, and when it began and ended; what it raises becomes an EngineError."""
+    start = time.perf_counter()
+    try:
+        results = getattr(engine, method)(arrays)
+    except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
+        _raise(engine, "failed", error)
+    return results, start, time.perf_counter()
 
 
 def _turn(engine: Any) -> AbstractContextManager[None]:
@@ -145,16 +148,10 @@ def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Ar
         EngineError: the backend failed, or returned something else.
     """
     if not engine._foreign:
-        start = time.perf_counter()
-        try:
-            results = engine.infer_shards(shards)
-        except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
-            _raise(engine, "failed", error)
-        return results, start, time.perf_counter()
+        return _timed(engine, "infer_shards", shards)
     with _turn(engine):
-        start = time.perf_counter()
-        results = _called(engine, "infer_shards", [given(engine, shard) for shard in shards])
-        end = time.perf_counter()
+        own = [given(engine, shard) for shard in shards]
+        results, start, end = _timed(engine, "infer_shards", own)
         if not isinstance(results, (list, tuple)) or len(results) != len(shards):
             raise wrong(engine, f"{_shown(results)} for {_counted(len(shards), 'shard')}")
         taken = [Outputs(engine, *pair).taken(found) for *pair, found in zip(shards, results, strict=True)]
@@ -177,13 +174,6 @@ def each(engine: Any, run: Run) -> Run:
 def given(engine: Any, arrays: list[Array]) -> list[Array]:
     """Return the arrays that a backend gets: copies, unless it promises to leave its inputs as they are."""
     return list(arrays) if engine.inputs_untouched else [array.copy() for array in arrays]
-
-
-def _called(engine: Any, method: str, arrays: Any) -> Any:
-    try:
-        return getattr(engine, method)(arrays)
-    except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
-        _raise(engine, "failed", error)
 
 
 def _raise(engine: Any, what: str, error: BaseException) -> NoReturn:
