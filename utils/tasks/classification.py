@@ -16,7 +16,7 @@ from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.postprocess.pytorch.classification import answers, scores
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Flag, Options, Task, Template, str2bool
+from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, Template, str2bool
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
@@ -81,6 +81,13 @@ def metric(options: Options, dataset: Dataset, model: Model) -> TopK:
     return found
 
 
+def hinter(model: Model, options: Options) -> Hinter:
+    """Return what looks for labels that are off by one (:mod:`utils.tasks.classification_hints`)."""
+    from utils.tasks.classification_hints import ShiftedClasses
+
+    return ShiftedClasses()
+
+
 def show(sample: Any, prediction: Any, model: Model, options: Options) -> Artifact:
     """Return labels and scores, and the picture with them in a band below it."""
     lines = [f"{answer['label']}  {answer['score']:.3f}" for answer in prediction]
@@ -139,6 +146,7 @@ CLASSIFICATION = Task(
     flags=FLAGS,
     template=Template(Path(__file__).with_name("templates") / "classification", fill),
     data_help="picture, folder, label file (val.txt) or .npz",
+    hinter=hinter,
     advice={
         "disk": "keep the pictures on a faster disk, or in memory",
         "decode": "--decode reduced, or more cores",
