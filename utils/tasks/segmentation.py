@@ -16,7 +16,17 @@ from PIL import Image
 from engine import Array, ConfigError, DataError, InputError, ModelError
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.mask_codes import IGNORED
-from utils.datasets.masks import Labelled, MaskedPictures, Reading, Truth, load_masks, picture_of
+from utils.datasets.masks import (
+    FOREGROUND,
+    NOTHING,
+    Labelled,
+    MaskedPictures,
+    MaskFile,
+    Reading,
+    Truth,
+    load_masks,
+    picture_of,
+)
 from utils.metrics.base import Metric
 from utils.metrics.class_names import hint
 from utils.postprocess.image.class_maps import View, best_classes, foreground, nearest_classes
@@ -48,10 +58,14 @@ OTHER_NAMES = {
 
 
 class Context(NamedTuple):
-    """What is kept of a picture: how it lies in the input, and, where it is to be evaluated, what is right."""
+    """What is kept of a picture: how it lies in the input, and, where it is to be evaluated, what is right.
+
+    ``decided``: what 255 was taken for in its mask, where that was not said.
+    """
 
     view: View
     truth: Array | None = None
+    decided: str = ""
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -106,11 +120,11 @@ def _prepared(
     array = preprocess(image, model.dtype, target, target, out=place, **how)[0]
     if target != view.canvas:
         array = np.pad(array, [(0, 0), *((0, whole - part) for whole, part in zip(view.canvas, target, strict=True))])
-    truth = None if isinstance(sample, Path) else _truth(sample, size, model, options)
+    truth, decided = (None, "") if isinstance(sample, Path) else _truth(sample, size, model, options)
     if options.evaluate_at == "model":
         view = view._replace(size=view.extent)
         truth = None if truth is None else _nearest(truth, view.extent)
-    return array, Context(view, truth)
+    return array, Context(view, truth, decided)
 
 
 def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image.Image:
@@ -126,10 +140,11 @@ def _nearest(truth: Array, size: tuple[int, int]) -> Array:
     return nearest_classes(truth, View(size, (0, 0), truth.shape, truth.shape))
 
 
-def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> Array:
-    """Return what is right for a picture, H x W int16, in the model's classes."""
+def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> tuple[Array, str]:
+    """Return what is right for a picture, H x W int16, in the model's classes, and what 255 was taken for."""
     truth: Truth = sample.truth
-    found, count = truth.read(size), _classes(model)
+    count = _classes(model)
+    found, decided = truth.read_for(size, count) if isinstance(truth, MaskFile) else (truth.read(size), "")
     if truth.classes is not None:
         labels = model.stored.labels
         table = _table(truth.classes, None if labels is None else tuple(labels), options.unlisted)
@@ -140,7 +155,7 @@ def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Optio
             f"{truth.files[0]}: class {found[row, column]} at {column},{row} (column, row), and {model.ckpt.name} has "
             f"{count} classes (0 to {count - 1}); correct the mask, or name its format with --data_format"
         )
-    return found
+    return found, decided
 
 
 @lru_cache
@@ -198,9 +213,40 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
     views = _views(contexts, model)
     if found.dtype.kind in "iu":
         return [nearest_classes(one, view) for one, view in zip(found, views, strict=True)]
+    _refuse_classes(contexts, max(2, found.shape[1]), model)
     if found.shape[1] == 1:
         return [foreground(one[0], view, options.threshold) for one, view in zip(found, views, strict=True)]
     return [best_classes(one, view) for one, view in zip(found, views, strict=True)]
+
+
+def _refuse_classes(contexts: Sequence[Context], count: int, model: Model) -> None:
+    """Refuse masks with classes that the output lacks, where only the output says how many there are."""
+    if _classes(model) is not None:
+        return
+    top = max((int(one.truth.max(initial=-1)) for one in contexts if one.truth is not None), default=-1)
+    if top >= count:
+        raise DataError(
+            f"a mask holds class {top}, and {model.ckpt.name} has {count} classes (0 to {count - 1}); correct the "
+            "masks, or name their format with --data_format"
+        )
+
+
+def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
+    """Count the masks of 0 and 255 by what 255 was taken for."""
+    return Counter(context.decided for context in contexts or () if context.decided)
+
+
+def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
+    """Say what 255 was taken for in masks of 0 and 255, and which flag says otherwise."""
+    said = {
+        FOREGROUND: "is read as class 1, the foreground; --ignore_label 255 lets it count for nothing",
+        NOTHING: "counts for nothing; --data_format binary reads it as class 1",
+    }
+    return [
+        f"{counts[key]} of {samples} masks are of a data set whose masks hold 0 and 255 only: 255 {what}"
+        for key, what in said.items()
+        if counts.get(key)
+    ]
 
 
 def _which(model: Model) -> int:
@@ -347,6 +393,8 @@ SEGMENTATION = Task(
     metric=metric,
     show=show,
     summary=summary,
+    counted=counted,
+    remarks=remarks,
     saver=saver,
     saves="the classes of every picture as PNGs into a folder",
     saves_folder=True,

@@ -142,7 +142,12 @@ FLAGS = (
     Flag("--short_side", f"pixels, for --resize {SHORT_SIDE} (default: what the export stored)", None, int),
     Flag("--data_format", "what masks hold (default: by the folders)", FORMATS[0], choices=FORMATS),
     Flag("--split", "part of a data set that has several", "val"),
-    Flag("--ignore_label", "level of a mask that counts for nothing", IGNORE, int),
+    Flag(
+        "--ignore_label",
+        f"level of a mask that counts for nothing (default: {IGNORE}, unless masks hold only 0 and {IGNORE})",
+        None,
+        int,
+    ),
     Flag("--overlap", "class of a pixel in several COCO regions", OVERLAPS[0], choices=OVERLAPS),
     Flag("--unlisted", "COCO categories that the model does not know", UNLISTED[0], choices=UNLISTED),
     Flag("--threshold", "of a model with one output channel: least probability of the foreground", 0.5, float),
