@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         batch_of as batch_of,
         fits as fits,
         input_order as input_order,
+        numpy_name as numpy_name,
         symbols_of as symbols_of,
         with_batch as with_batch,
     )
@@ -187,6 +188,7 @@ _HOMES = {
         "batch_of",
         "fits",
         "input_order",
+        "numpy_name",
         "symbols_of",
         "with_batch",
     ),

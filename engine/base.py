@@ -421,6 +421,10 @@ class Engine(ABC):
             if array.dtype != spec.dtype:
                 arrays[index] = array = cast_to(array, spec, self._warned)
             shape = array.shape
+            if 0 in shape and not self._asked:  # of a batch or of something else, which a guess does not decide
+                self.learn_batching()
+                if self._asked:
+                    return self._checked(arrays)
             if not fits(shape, spec):
                 return self._checked_again(arrays, spec, array)
             axis = spec.batch_axis
@@ -439,7 +443,7 @@ class Engine(ABC):
             arrays: of the call. spec, array: what does not fit. batch: samples of the inputs before it, if these clash.
         """
         axes = [tensor.batch_axis for tensor in self.inputs]
-        if not self._asked and 0 not in array.shape:
+        if not self._asked:
             self.learn_batching()
             if axes != [tensor.batch_axis for tensor in self.inputs]:
                 return self._checked(arrays)

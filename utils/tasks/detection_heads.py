@@ -103,7 +103,6 @@ def detections(
     found, layout = raw_candidates(outputs, contexts, model, options, size, form, probable=True)
     if form != USUAL:
         found = [reformed(one, form, layout.box_format, size) for one in found]
-    _refuse_classes(found, model, layout)
     suppress, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
     pairs = zip(found, contexts, strict=True)
     return [_finished(one, geometry, layout, suppress, limit) for one, geometry in pairs]
@@ -170,21 +169,6 @@ def _named(what: object) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{what}: {error}") from error
-
-
-def _refuse_classes(found: Sequence[Detections], model: Model, layout: Layout) -> None:
-    """Refuse classes that the model has no label for: its outputs have other channels than its labels say.
-
-    Raises:
-        ModelError: there is such a class.
-    """
-    labels = model.stored.labels
-    top = max((int(one.classes.max(initial=-1)) for one in found), default=-1)
-    if labels is not None and top >= len(labels):
-        raise ModelError(
-            f"{model.ckpt}: stores {len(labels)} labels, and layout {layout.name} reads a class {top}; export it with "
-            "all labels, or say with --class_offset or --layout what its classes are"
-        )
 
 
 Suppress = Callable[[Detections, int], Detections]

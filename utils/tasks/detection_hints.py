@@ -89,9 +89,10 @@ class DetectionHinter:
             self.pictures = PICTURES
 
     def _note_highest(self, raw: Detections, target: Any) -> None:
-        """Note the highest class of a model without labels, and how many classes the data set has."""
-        if target.categories and self.model.stored.labels is None:
-            self.categories = len(target.categories)
+        """Note the highest class that is found, and how many there are by the model's labels, or by the data set."""
+        known = self.model.stored.labels or target.categories
+        if known:
+            self.categories = len(known)
             found = labelled(raw.classes[raw.scores >= SURE], self.form)
             self.highest = max(self.highest, int(found.max(initial=0)))
 
@@ -135,10 +136,11 @@ class DetectionHinter:
         return [*self._boxes(), *self._classes(), *self._scores(), *self._more_classes()]
 
     def _more_classes(self) -> Iterator[str]:
-        if self.highest >= self.categories > 0:
+        if self.highest >= self.categories > 0 and not any(True for _ in self._classes()):
+            whose = "the data set has" if self.model.stored.labels is None else "the model stores labels of"
             yield (
-                f"the model finds class {self.highest} and the data set has {self.categories} (0 to "
-                f"{self.categories - 1}): try --class_offset {COCO91} or 1, or store the labels in the model"
+                f"the model finds class {self.highest}, and {whose} {self.categories} classes (0 to "
+                f"{self.categories - 1}): try --class_offset {COCO91} or 1, or store all labels in the model"
             )
 
     def _boxes(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ from constructed_models import options
 from hypothesis import given, settings, strategies as st
 
 from engine import Array, InputError, ModelError, TecoInferError, TensorSpec
+from utils.datasets.objects import Objects
 from utils.preprocess.image.letterbox import fit
 from utils.tasks.detection import DETECTION, decode
 from utils.tasks.model import Model
@@ -126,10 +127,20 @@ def test_channels_that_are_not_those_of_the_labels(shape: tuple[int, ...], layou
         (("boxes", "scores"), [np.full((1, 9, 4), 9.0) * [1, 1, 4, 4], np.full((1, 9, 7), 0.6)], "boxes"),
     ],
 )
-def test_a_class_without_a_label_is_refused_in_every_script(names: Any, arrays: list[Array], layout: str) -> None:
-    for script in ("valid", "single"):
-        with pytest.raises(ModelError, match="stores 3 labels"):
-            found([one.astype(np.float32) for one in arrays], 3, names, layout=layout, script=script)
+def test_a_class_without_a_label_is_refused_or_reported(names: Any, arrays: list[Array], layout: str) -> None:
+    arrays = [one.astype(np.float32) for one in arrays]
+    for labels in (3, None):
+        known, opt = model(names, labels), options(DETECTION, layout=layout, script="valid")
+        assert DETECTION.hinter is not None
+        hinter, contexts = DETECTION.hinter(known, opt), [fit(SIDE, SIDE, (SIDE, SIDE))]
+        box = np.array([[1.0, 1, 3, 3]])
+        real = Objects(box, np.array([0]), np.array([False]), ("c0", "c1", "c2"))
+        hinter.see(arrays, contexts, [real])
+        (line,) = hinter.hints()
+        assert "--class_offset" in line
+    (answer,) = found(arrays, 3, names, layout=layout, script="single")
+    with pytest.raises(ModelError, match="stores 3 labels"):
+        DETECTION.show(Path("p.png"), answer, model(names, 3), options(DETECTION))
 
 
 @pytest.mark.parametrize(
