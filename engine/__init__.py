@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,
         EngineSpec as EngineSpec,
+        channels_last as channels_last,
         engine_nums as engine_nums,
         find_pass as find_pass,
     )
@@ -177,6 +178,7 @@ _HOMES = {
         "GOOD_COSINE",
         "PASS_PATH",
         "EngineSpec",
+        "channels_last",
         "engine_nums",
         "find_pass",
     ),

@@ -166,7 +166,7 @@ class Engine(ABC):
         """
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
         found = [shapes[i] for i in order]
-        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_open_sizes(found)
+        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_pictures(found).with_open_sizes(found)
         self.spec = per_spa(self.spec, found)
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:

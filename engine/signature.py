@@ -402,7 +402,7 @@ def axis_from_json(value: Any, rank: int) -> int | None:
 
 
 def numpy_name(dtype: np.dtype[Any]) -> str:
-    """Return how Python code names a dtype in every version of NumPy: those of texts and of truth values are Python's."""
+    """Return how Python code names a dtype in every version of NumPy: texts and truth values by Python's types."""
     names = {"O": "object", "b": "bool"}
     return names.get(dtype.kind, f"np.{dtype.name}")
 

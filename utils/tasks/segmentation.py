@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError, InputError, ModelError
+from engine import Array, ConfigError, DataError, InputError, ModelError, channels_last
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.mask_codes import IGNORED
 from utils.datasets.masks import (
@@ -35,8 +35,9 @@ from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Artifact, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.picture_input import report_form
 from utils.tasks.prepared import Prepared
-from utils.tasks.segmentation_input import FLAGS, Geometry, check, geometry_of, input_size
+from utils.tasks.segmentation_input import FLAGS, Geometry, check, form_of, geometry_of, input_size
 from utils.tasks.templates.discs import TEMPLATE
 
 SHOWN = 8
@@ -82,11 +83,12 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 def prepare(
     samples: Sequence[Labelled | Path], model: Model, options: Options, *, out: Array | None = None
 ) -> Prepared:
-    """Bring pictures to the model's input, RGB and normalised, and read what is right of each.
+    """Bring pictures to the model's input, normalised, and read what is right of each.
 
     Args:
         samples: paths of pictures, or these with their masks.
-        model: its first input is N x 3 x H x W. ``mean``, ``std`` and ``interpolation`` are what its export stored.
+        model: its first input takes pictures (:mod:`utils.preprocess.image.forms`). ``mean``, ``std`` and
+            ``interpolation`` are what its export stored.
         options: say how a picture is resized (``--resize``) and where the answer is compared (``--evaluate_at``).
         out: an array to write into, where all pictures become one size and it has that size.
 
@@ -98,6 +100,9 @@ def prepare(
     if geometry.canvas is None:
         parts = [_prepared(sample, geometry, model, options, None) for sample in samples]
         return Prepared([[array for array, _ in parts]], [context for _, context in parts])
+    if not form_of(model).plain:
+        found = [_prepared(sample, geometry, model, options, None) for sample in samples]
+        return Prepared([np.stack([array for array, _ in found])], [context for _, context in found])
     shape = (len(samples), 3, *geometry.canvas)
     result = (
         out if out is not None and out.shape == shape and out.dtype == model.dtype else np.empty(shape, model.dtype)
@@ -109,17 +114,19 @@ def prepare(
 def _prepared(
     sample: Labelled | Path, geometry: Geometry, model: Model, options: Options, place: Array | None
 ) -> tuple[Array, Context]:
-    """Return one picture as the model takes it, 3 x H x W, and its context; written to ``place`` where there is one."""
-    image, notes = open_image(picture_of(sample)), model.stored.picture
+    """Return one picture as the model takes it, and its context; written to ``place`` where there is one."""
+    notes, form = model.stored.picture, form_of(model)
+    (image,) = form.opened([open_image(picture_of(sample))])
     size = image.height, image.width
     view = geometry.placed(*size)
     if geometry.canvas is not None and view.extent != view.canvas:
         image = _within(image, view, Image.Resampling[notes.interpolation.upper()])
     target = view.canvas if geometry.canvas is not None else view.extent
-    how: dict[str, Any] = {"mean": notes.mean, "std": notes.std, "interpolation": notes.interpolation}
-    array = preprocess(image, model.dtype, target, target, out=place, **how)[0]
+    how: dict[str, Any] = {**form.scale(notes.mean, notes.std, model.ckpt), "interpolation": notes.interpolation}
+    array = preprocess(image, model.dtype if form.plain else "float32", target, target, out=place, **how)[0]
     if target != view.canvas:
         array = np.pad(array, [(0, 0), *((0, whole - part) for whole, part in zip(view.canvas, target, strict=True))])
+    array = array if form.plain else form.given(array[None])[0]
     truth, decided = (None, "") if isinstance(sample, Path) else _truth(sample, size, model, options)
     if options.evaluate_at == "model":
         view = view._replace(size=view.extent)
@@ -259,10 +266,11 @@ def _views(contexts: Sequence[Context], model: Model) -> list[View]:
     """Return how the pictures lie in the input of their batch, which is padded to the largest, or to a planned size."""
     views = [context.view for context in contexts]
     spec, canvas = model.inputs[0] if model.inputs else None, []
+    first = 1 if spec is not None and channels_last(spec.shape) else 2
     for axis in (0, 1):
         longest = max(view.canvas[axis] for view in views)
-        declared = spec.shape[2 + axis] if spec is not None and len(spec.shape) == 4 else None
-        symbol = spec.symbols[2 + axis] if spec is not None and spec.symbols else None
+        declared = spec.shape[first + axis] if spec is not None and len(spec.shape) == 4 else None
+        symbol = spec.symbols[first + axis] if spec is not None and spec.symbols else None
         planned = [size for size in model.dims.get(symbol or "", ()) if size >= longest]
         canvas.append(declared or min(planned, default=longest))
     return [view._replace(canvas=(canvas[0], canvas[1])) for view in views]
@@ -398,6 +406,8 @@ SEGMENTATION = Task(
     saver=saver,
     saves="the classes of every picture as PNGs into a folder",
     saves_folder=True,
+    setup=report_form,
+    pictures=True,
     input_size=input_size,
     check=check,
     flags=FLAGS,
