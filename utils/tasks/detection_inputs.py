@@ -50,8 +50,8 @@ def fitted_inputs(
     spec = model.inputs[0]
     if not picture_form(spec, model.ckpt, model.dtype).plain:
         raise ConfigError(
-            f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; with the stored 'fit' pictures "
-            "go into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
+            f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' puts "
+            "pictures into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
         )
     fit, notes = Fit.read(found, model.ckpt), model.stored.picture
     pictures, masks, contexts = list[Array](), list[Array](), list[Geometry]()

@@ -14,7 +14,6 @@ from engine import Array, ConfigError, DataError, ModelError
 from utils.once import Once
 from utils.postprocess.image.faces import Faces, decode_faces
 from utils.preprocess.image.alignment import POINTS, TEMPLATE, chip
-from utils.preprocess.image.forms import refuse_numbers
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.classification import preprocess
 from utils.stored import PREPROCESS, PictureNotes
@@ -243,7 +242,7 @@ class Describer:
         channels = model.inputs[0].shape[1]
         made = preprocess(
             picture.convert("L") if channels == 1 else picture,
-            "float32" if model.dtype == "float64" else model.dtype,
+            "float32" if model.float_dtype == "float64" else model.dtype,
             own if resize is None else resize,
             own if size is None else size,
             mean=notes.mean,
@@ -286,7 +285,6 @@ def _picture_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     if len(shape) != 4 or shape[1] not in (1, 3, None):
         shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
         raise ConfigError(f"{model.ckpt}: takes {shapes}; a {name} takes one input N x 3 x H x W (or N x 1 x H x W)")
-    refuse_numbers(model.inputs[0], model.ckpt)
     height, width = shape[2:]
     if height is not None and width is not None:
         return height, width

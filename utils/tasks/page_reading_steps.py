@@ -11,7 +11,6 @@ from PIL import Image
 from engine import Array, Engine, ModelError
 from utils.postprocess.text.ctc import Text, greedy
 from utils.postprocess.text.lines import Found, Settings, find_lines
-from utils.preprocess.image.forms import refuse_numbers
 from utils.preprocess.image.lines import LineForm, line_input
 from utils.preprocess.image.long_lines import joined, pieces
 from utils.preprocess.image.straighten import straightened
@@ -75,10 +74,8 @@ class Reader:
             unclip=options.unclip,
             bent=options.bent,
         )
-        for model in models.values():
-            refuse_numbers(model.inputs[0], model.ckpt)
         self._margin, self._turn = options.crop_margin, options.turn
-        self._dtypes = {name: model.dtype for name, model in models.items()}
+        self._dtypes = {name: model.float_dtype for name, model in models.items()}
         self._heights = {name: _height(models[name]) for name in ("cls", "rec")}
         self._files = {name: model.ckpt for name, model in models.items()}
         shape = models["cls"].inputs[0].shape

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError, ModelError, read_regular
-from utils.preprocess.image.forms import refuse_numbers
 from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
 from utils.tasks.base import Choice, Flag, Options
 from utils.tasks.model import Model
@@ -91,7 +90,6 @@ def form_of(model: Model, options: Options) -> LineForm:
             "text recognition feeds one of N x 1 or 3 x H x W; replace prepare in the task"
         )
     height, width = given_size(options) or (None, None)
-    refuse_numbers(model.inputs[0], model.ckpt)
     height, width = height or shape[2] or now("height", model, options), width or shape[3]
     order = "GRAY" if shape[1] == 1 else now("channel_order", model, options)
     if shape[1] == 3 and order == "GRAY":

@@ -115,16 +115,3 @@ def picture_form(spec: TensorSpec, where: object, dtype: str | None = None) -> P
         )
     height, width = shape[1:3] if last else shape[2:]
     return PictureForm((height, width), last, channels or 3, kind, shape[1] in COUNTS and shape[3] in COUNTS)
-
-
-def refuse_numbers(spec: TensorSpec, where: object) -> None:
-    """Refuse an input that takes no floats, where a task gives it nothing else.
-
-    Raises:
-        ConfigError: its dtype is another one.
-    """
-    if spec.dtype.kind != "f":
-        raise ConfigError(
-            f"{where}: its input {spec.name!r} takes {spec.dtype}, and this task gives floats; export it with a float "
-            "input"
-        )
