@@ -421,11 +421,8 @@ class Engine(ABC):
             if array.dtype != spec.dtype:
                 arrays[index] = array = cast_to(array, spec, self._warned)
             shape = array.shape
-            if 0 in shape and not self._asked:  # of a batch or of something else, which a guess does not decide
-                self.learn_batching()
-                if self._asked:
-                    return self._checked(arrays)
-            if not fits(shape, spec):
+            guessed = self._signature is not None and not self._asked
+            if not fits(shape, spec) or (0 in shape and guessed):  # a guess does not say whose size is 0
                 return self._checked_again(arrays, spec, array)
             axis = spec.batch_axis
             if axis is not None:
@@ -442,10 +439,9 @@ class Engine(ABC):
         Args:
             arrays: of the call. spec, array: what does not fit. batch: samples of the inputs before it, if these clash.
         """
-        axes = [tensor.batch_axis for tensor in self.inputs]
         if not self._asked:
             self.learn_batching()
-            if axes != [tensor.batch_axis for tensor in self.inputs]:
+            if self._asked:
                 return self._checked(arrays)
         if batch and spec.batch_axis is not None:
             raise InputError(
