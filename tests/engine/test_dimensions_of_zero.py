@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper
 
-from engine import Engine, EngineSpec, InputError, open_engine
+from engine import ConfigError, Engine, EngineSpec, InputError, open_engine
+from utils.shapes import parse_dims
 
 TARGETS = ("onnx", "cpu", "sdaa")
 WIDTH = 4
@@ -96,6 +97,12 @@ def test_a_size_of_0_can_be_bound(target: str, tmp_path: Path) -> None:
     spec = EngineSpec(path, dtype="float32", input_size=((1, 1, WIDTH), (1, 0, WIDTH)))
     with open_engine(target, spec) as engine:
         assert engine([shaped(1, 3, 1), shaped(1, 3, 0)])[0].shape == (3, 1, WIDTH)
+
+
+def test_a_flag_plans_a_size_of_0() -> None:
+    assert parse_dims(["past=64,0"]) == {"past": (0, 64)}
+    with pytest.raises(ConfigError):
+        EngineSpec(Path("m.onnx"), dims={"past": (-1, 64)})
 
 
 @settings(max_examples=25)

@@ -25,6 +25,7 @@ from utils.tasks.classification import CLASSIFICATION
 from utils.tasks.detection import DETECTION
 from utils.tasks.model import Model
 from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.text_recognition import TEXT_RECOGNITION
 
 SIDE = 8
 PLAIN = {"mean": [0.25, 0.5, 0.75], "std": [0.5, 0.25, 1.0], "resize_shape": SIDE, "crop_shape": SIDE}
@@ -208,3 +209,13 @@ def test_tools_give_a_picture_in_the_same_form(dtype: str, last: bool, data: Pat
     (found,) = load_inputs([file], [spec], 1, Stored({"preprocess": json.dumps(PLAIN)}))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, array[:1])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "bool"])
+def test_tasks_that_give_floats_refuse_other_inputs(dtype: str, data: Path) -> None:
+    spec = TensorSpec("x", np.dtype(dtype), (None, 3, 32, None), symbols=("N", None, None, "w"))
+    with pytest.raises(ConfigError, match="gives floats"):
+        TEXT_RECOGNITION.prepare(
+            [min(data.glob("*/*.png"))], Model(Path("m.onnx"), (spec,), (), dtype), options(TEXT_RECOGNITION)
+        )
+    assert Model(Path("m.onnx"), dtype="float64").float_dtype == "float64"
