@@ -224,6 +224,8 @@ def _as_declared(given: tuple[int | None, ...], shape: Sequence[int | str | None
     if len(given) != 4 or len(shape) != 4:
         return given
     last = channels_last(shape)
+    if last and given[3] == shape[3] and given[1] not in (None, *_CHANNELS):
+        return given  # of a call's own arrays, as tools open a model
     channels = None if isinstance(shape[3 if last else 1], int) else given[1]
     return (given[0], *given[2:], channels) if last else (given[0], channels, *given[2:])
 
