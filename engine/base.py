@@ -441,7 +441,7 @@ class Engine(ABC):
         """
         if not self._asked:
             self.learn_batching()
-            if self._asked:
+            if self._signature is not None:
                 return self._checked(arrays)
         if batch and spec.batch_axis is not None:
             raise InputError(

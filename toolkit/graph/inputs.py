@@ -249,9 +249,12 @@ def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     from utils.preprocess.image.forms import picture_form
     from utils.preprocess.pytorch.classification import preprocess
 
-    form, notes = picture_form(spec, f"input {spec.name!r}"), stored.picture
-    how = notes.fitted(form.size)
-    how |= form.scale(how["mean"], how["std"], f"input {spec.name!r}")
+    notes = stored.picture
+    try:
+        form = picture_form(spec, file)
+        how = notes.fitted(form.size) | form.scale(notes.mean, notes.std, file)
+    except ConfigError as error:
+        raise InputError(f"input {spec.name!r} takes no picture ({error}); pass an .npy file") from error
     layout = form.given(preprocess(form.opened([file]), "float32", **how))
     return np.repeat(layout, spec.shape[0] or batch, axis=0)
 
