@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         batch_of as batch_of,
         fits as fits,
         input_order as input_order,
+        numpy_name as numpy_name,
         symbols_of as symbols_of,
         with_batch as with_batch,
     )
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
         GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,
         EngineSpec as EngineSpec,
+        channels_last as channels_last,
         engine_nums as engine_nums,
         find_pass as find_pass,
     )
@@ -176,6 +178,7 @@ _HOMES = {
         "GOOD_COSINE",
         "PASS_PATH",
         "EngineSpec",
+        "channels_last",
         "engine_nums",
         "find_pass",
     ),
@@ -187,6 +190,7 @@ _HOMES = {
         "batch_of",
         "fits",
         "input_order",
+        "numpy_name",
         "symbols_of",
         "with_batch",
     ),

@@ -166,7 +166,7 @@ class Engine(ABC):
         """
         order = input_order([spec.name for spec in inputs], self.spec.input_name, self.spec.ckpt)
         found = [shapes[i] for i in order]
-        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_open_sizes(found)
+        self.spec = self.spec.with_shapes([len(shape) for shape in found]).with_pictures(found).with_open_sizes(found)
         self.spec = per_spa(self.spec, found)
         self._signature = Signature(inputs, outputs, shapes, order)
         if ask is not None:
@@ -421,7 +421,8 @@ class Engine(ABC):
             if array.dtype != spec.dtype:
                 arrays[index] = array = cast_to(array, spec, self._warned)
             shape = array.shape
-            if not fits(shape, spec):
+            guessed = self._signature is not None and not self._asked
+            if not fits(shape, spec) or (0 in shape and guessed):  # a guess does not say whose size is 0
                 return self._checked_again(arrays, spec, array)
             axis = spec.batch_axis
             if axis is not None:
@@ -438,10 +439,9 @@ class Engine(ABC):
         Args:
             arrays: of the call. spec, array: what does not fit. batch: samples of the inputs before it, if these clash.
         """
-        axes = [tensor.batch_axis for tensor in self.inputs]
-        if not self._asked and 0 not in array.shape:
+        if not self._asked:
             self.learn_batching()
-            if axes != [tensor.batch_axis for tensor in self.inputs]:
+            if self._signature is not None:
                 return self._checked(arrays)
         if batch and spec.batch_axis is not None:
             raise InputError(

@@ -128,7 +128,7 @@ def shown_shape(tensor: TensorSpec) -> str:
 def wrong_shape(array: Array, spec: TensorSpec) -> InputError:
     """Return the error of an array that does not fit an input."""
     want, got = shown_shape(spec), shape_text(array.shape)
-    if 0 in array.shape:
+    if spec.batch_axis is not None and array.shape[spec.batch_axis : spec.batch_axis + 1] == (0,):
         return InputError(
             f"input {spec.name!r} has shape {got}: an empty batch cannot be run; pass at least one sample"
         )

@@ -276,7 +276,7 @@ def bind_sizes(
     ``None`` in a shape leaves the dimension as the model has it, or as the same symbol is bound elsewhere.
 
     Raises:
-        ConfigError: a rank or a fixed dimension differs from the model's, or a dynamic one is to be 0.
+        ConfigError: a rank or a fixed dimension differs from the model's, or the batch is to be 0.
     """
     bound = [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
     known = {
@@ -304,7 +304,7 @@ def _bind_size(tensor: TensorSpec, size: tuple[int | None, ...], ckpt: Path) -> 
 def _takes(have: int | None, want: int | None, is_batch: bool) -> bool:
     """Say whether a dimension as the model has it can be bound to a size; the batch to any but 0."""
     if want == 0 and have != 0:
-        return False
+        return have is None and not is_batch
     return is_batch or None in (have, want) or have == want
 
 
@@ -317,9 +317,13 @@ def _bind_symbols(tensor: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
 
 
 def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
-    """Say whether an array of this shape can be fed to an input; one without elements only where the model says so."""
+    """Say whether an array of this shape can be fed to an input.
+
+    A dimension of size 0 fits where the model declares it or leaves it open, as a cache before the first step has one;
+    a batch of 0 samples does not.
+    """
     want, axis = spec.shape, spec.batch_axis
-    if len(shape) != len(want) or (0 in shape and 0 not in want):
+    if len(shape) != len(want) or (0 in shape and axis is not None and shape[axis] == 0 != want[axis]):
         return False
     if axis is not None:
         shape, want = shape[:axis] + shape[axis + 1 :], want[:axis] + want[axis + 1 :]
@@ -397,6 +401,12 @@ def axis_from_json(value: Any, rank: int) -> int | None:
     return None if value is None else whole(value, 0, max(0, rank - 1))
 
 
+def numpy_name(dtype: np.dtype[Any]) -> str:
+    """Return how Python code names a dtype in every version of NumPy: texts and truth values by Python's types."""
+    names = {"O": "object", "b": "bool"}
+    return names.get(dtype.kind, f"np.{dtype.name}")
+
+
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
     """Cast within a kind of dtype; narrowing floats warns once per input.
 
@@ -409,7 +419,7 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
     if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
         raise InputError(
             f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
-            f"use array.astype(np.{spec.dtype})"
+            f"use array.astype({numpy_name(spec.dtype)})"
         )
     if not np.can_cast(array.dtype, spec.dtype) and spec.name not in warned:
         warned.add(spec.name)

@@ -70,6 +70,8 @@ class EngineSpec:
             all that have such a dimension; or by a symbol, which a model may lack. Of a place one size binds the
             dimension; several, and those of a symbol, go to ``dims``, so that no symbol is taken for the batch. What
             the model, ``input_size`` or ``dims`` settles already stays as it is.
+        pictures: shapes of ``input_size`` are those of pictures, N x C x H x W: of an input that is declared as
+            N x H x W x C they are reordered.
         shard_tables: on a card, split the rows of embedding tables over its SPA, where they do not fit one of them;
             other targets hold them whole.
         min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
@@ -98,6 +100,7 @@ class EngineSpec:
     open_sizes: Mapping[tuple[int, int] | str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     min_cosine: float = GOOD_COSINE
     shard_tables: bool = False
+    pictures: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ckpt", _path("ckpt", self.ckpt, "the ONNX file"))
@@ -131,6 +134,17 @@ class EngineSpec:
         if not given or len(given) > len(ranks):
             raise ConfigError(f"{self.ckpt}: input_size has {len(given)} shapes, the model takes {len(ranks)} inputs")
         return replace(self, input_size=(*given, *((None,) * rank for rank in ranks[len(given) :])))
+
+    def with_pictures(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
+        """Return the same with the shapes of pictures in the order of dimensions that the inputs have.
+
+        Args:
+            shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
+        """
+        if not self.pictures or self.input_size is None:
+            return self
+        found = (_as_declared(given, shape) for given, shape in zip(self.input_size, shapes, strict=True))
+        return replace(self, pictures=False, input_size=tuple(found))
 
     def with_open_sizes(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
         """Return the same with ``open_sizes`` as part of ``input_size`` and ``dims``.
@@ -196,6 +210,26 @@ def _path(name: str, given: object, what: str) -> Path:
     return Path(path)
 
 
+_CHANNELS = (1, 3)
+"""Sizes of the dimension that holds a picture's channels."""
+
+
+def channels_last(shape: Sequence[int | str | None]) -> bool:
+    """Say whether a declared shape is N x H x W x C: four dimensions, of which only the last may be the channels."""
+    return len(shape) == 4 and shape[3] in _CHANNELS and shape[1] not in _CHANNELS
+
+
+def _as_declared(given: tuple[int | None, ...], shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
+    """Return N x C x H x W in a declared order; channels that the model states are its own."""
+    if len(given) != 4 or len(shape) != 4:
+        return given
+    last = channels_last(shape)
+    if last and given[3] == shape[3] and given[1] not in (None, *_CHANNELS):
+        return given  # of a call's own arrays, as tools open a model
+    channels = None if isinstance(shape[3 if last else 1], int) else given[1]
+    return (given[0], *given[2:], channels) if last else (given[0], channels, *given[2:])
+
+
 def _is_dimension(size: int | None) -> bool:
     """Say whether a size can be one of a shape; whether a 0 fits is for the model to say."""
     return size is None or (isinstance(size, int) and size >= 0)
@@ -203,8 +237,8 @@ def _is_dimension(size: int | None) -> bool:
 
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes of a symbolic dimension, rising."""
-    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
-        raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 1")
+    if not sizes or any(not isinstance(size, int) or size < 0 for size in sizes):
+        raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 0")
     return tuple(sorted(set(sizes)))
 
 

@@ -80,7 +80,7 @@ def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Read ``name=size`` or ``name=size,size``, one per symbolic dimension; the sizes come sorted.
 
     Raises:
-        ConfigError: anything else, a size of 0, or a name given twice.
+        ConfigError: anything else, or a name given twice.
     """
     found: dict[str, tuple[int, ...]] = {}
     for word in words:
@@ -88,8 +88,6 @@ def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if match is None:
             raise ConfigError(f"--dim {word!r} is not NAME=SIZE; write a symbol and its sizes, such as seq=64,128")
         sizes = tuple(sorted({int(size) for size in match[2].split(",")}))
-        if sizes[0] < 1:
-            raise ConfigError(f"--dim {word!r}: a size must be at least 1")
         if match[1] in found:
             raise ConfigError(f"--dim {match[1]!r} is given twice; list its sizes in one: {match[1]}=64,128")
         found[match[1]] = sizes

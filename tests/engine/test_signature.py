@@ -97,12 +97,13 @@ def test_bind_sizes_refuses(size: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("tensor", "size"),
-    [(spec(None, None), (2, 0)), (spec(None, 3), (0, 3)), (spec(4, 3), (0, 3)), (spec(None, 0), (2, 3))],
+    [(spec(None, 2), (2, 0)), (spec(None, 3), (0, 3)), (spec(4, 3), (0, 3)), (spec(None, 0), (2, 3))],
 )
-def test_a_size_is_0_only_where_the_model_says_so(tensor: TensorSpec, size: tuple[int, ...]) -> None:
+def test_a_batch_or_a_declared_size_is_not_bound_to_0(tensor: TensorSpec, size: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="does not fit input 'x'"):
         bind_sizes([tensor], [size], CKPT)
     assert bind_sizes([spec(None, 0), spec(0, 3, batched=False)], [(2, 0), (0, 3)], CKPT)[1].shape == (0, 3)
+    assert bind_sizes([spec(None, None)], [(2, 0)], CKPT)[0].shape == (None, 0)
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "cpu"])

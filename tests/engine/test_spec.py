@@ -96,3 +96,23 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
         assert engine.spec.dims == {"h": (16,), "w": (8, 32)}
     with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))
+
+
+@pytest.mark.parametrize(
+    ("given", "declared", "expected"),
+    [
+        ((None, None, 8, 9), ("N", 8, 9, 3), (None, 8, 9, None)),
+        ((None, 3, 8, 9), ("N", "h", "w", 3), (None, 8, 9, None)),
+        ((None, 3, 8, 9), ("N", "c", "h", "w"), (None, 3, 8, 9)),
+        ((None, 3, 8, 9), ("N", 3, 8, 9), (None, None, 8, 9)),
+        ((None, None, 3, 3), ("N", 3, 3, 3), (None, None, 3, 3)),
+        ((4, 8, 9, 3), ("N", 8, 9, 3), (4, 8, 9, 3)),
+        ((None, 8), ("N", 8), (None, 8)),
+    ],
+)
+def test_pictures_have_the_models_order_of_dimensions(given: Any, declared: Any, expected: Any) -> None:
+    spec = EngineSpec(Path("m.onnx"), input_size=(given,), pictures=True).with_pictures([declared])
+    assert spec.input_size == (expected,)
+    assert not spec.pictures
+    plain = EngineSpec(Path("m.onnx"), input_size=(given,))
+    assert plain.with_pictures([declared]).input_size == (given,)

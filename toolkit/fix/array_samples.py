@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from toolkit.fix.records import Feed, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick
 from utils.stored import PictureNotes, Stored
+
+if TYPE_CHECKING:
+    from utils.metrics.classification import ClassFolders
 
 LABELS = ("labels", "y")
 """Names of an ``.npz`` file's array of labels."""
@@ -25,6 +28,7 @@ class ArraySamples(Samples):
         count, labelled, specs, batch: as the attributes.
         made: yields the parts; keyword arguments of the preprocessing change it, where there is any.
         notes: how pictures are preprocessed; ``None``: the samples are no pictures.
+        folders: of pictures whose targets number class folders.
     """
 
     def __init__(
@@ -36,8 +40,10 @@ class ArraySamples(Samples):
         made: Callable[..., Iterator[Feed]],
         notes: PictureNotes | None = None,
         pictures: bool = False,
+        folders: ClassFolders | None = None,
     ) -> None:
         super().__init__(count, labelled, specs, batch)
+        self.folders = folders
         self._made, self.pictures, self.notes = made, pictures, notes or PictureNotes()
 
     def parts(self, **changes: Any) -> Iterator[Feed]:
@@ -51,7 +57,7 @@ class ArraySamples(Samples):
         if needs_labels(name) and not self.labelled:
             where = f"{self.where}: " if self.where else ""
             raise DataError(f"{where}metric {name} needs labels, and there are none; use --metric agree or close")
-        return RawMeasure(name)
+        return RawMeasure(name, folders=self.folders)
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
         """Return single samples as one part, in order of their place in the data set."""
@@ -101,10 +107,10 @@ def load_samples(
         DataError: nothing usable at the path, or arrays that do not fit.
         ModelError: what the export stored of pictures cannot be read.
     """
-    notes = Stored(metadata).picture
+    stored = Stored(metadata)
     if path.suffix == ".npz":
-        return _rows(path, inputs, notes, batch, limit)
-    return _pictures(path, inputs, notes, batch, limit)
+        return _rows(path, inputs, stored.picture, batch, limit)
+    return _pictures(path, inputs, stored, batch, limit)
 
 
 def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None) -> ArraySamples:
@@ -156,10 +162,11 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     return found
 
 
-def _pictures(
-    path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: int, limit: int | None
-) -> ArraySamples:
+def _pictures(path: Path, inputs: Sequence[TensorSpec], stored: Stored, batch: int, limit: int | None) -> ArraySamples:
     from utils.datasets import load_dataset
+    from utils.metrics.classification import ClassFolders
+
+    notes = stored.picture
 
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
         raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
@@ -174,8 +181,9 @@ def _pictures(
             array = preprocess_like(found.samples[:take], resize, crop, **how, **changes)
             yield Feed([array], None if found.targets is None else found.targets[:take], found.names[:take])
 
-    labelled = dataset.batch([0]).targets is not None
-    return ArraySamples(count, labelled, inputs, batch, parts, notes, pictures=True)
+    labelled, names = dataset.batch([0]).targets is not None, dataset.notes.get("classes")
+    folders = None if names is None else ClassFolders(names, stored.labels, stored.json("class_ids"))
+    return ArraySamples(count, labelled, inputs, batch, parts, notes, pictures=True, folders=folders)
 
 
 def preprocess_like(

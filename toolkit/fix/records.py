@@ -13,6 +13,7 @@ from engine import Array, ConfigError, DataError
 from utils.metrics.base import MeanMetric, Metric, Records
 
 if TYPE_CHECKING:
+    from utils.metrics.classification import ClassFolders
     from utils.tasks.prepared import Shards
 
 METRICS = "top1 (any topK; needs labels), agree (the baseline's best class), close (1 - relative L2 error)"
@@ -145,15 +146,20 @@ class RawMeasure:
     Attributes:
         name: of the metric (:func:`metric_named`).
         axes: for each output the axis of its samples; ``None`` in it, or an empty list, is the first.
+        folders: set where targets number class folders.
     """
 
     name: str
     axes: Sequence[int | None] = ()
     raw: bool = True
+    folders: ClassFolders | None = None
 
     def make(self) -> Metric:
         """Return the metric, which has seen nothing."""
-        return metric_named(self.name)
+        found = metric_named(self.name)
+        if self.folders is not None and needs_labels(self.name):
+            found.folders = self.folders  # type: ignore[attr-defined]
+        return found
 
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
         """Take in the outputs for a part and return the records.

@@ -110,7 +110,7 @@ class TaskSamples(Samples):
             raise DataError(
                 f"{self.where}: metric {metric} needs labels, and there are none; use --metric agree or close"
             )
-        return RawMeasure(metric, self._axes)
+        return RawMeasure(metric, self._axes, folders=getattr(make(), "folders", None))
 
     def _decoded(self, outputs: Any, contexts: Any) -> Any:
         return self.task.decode(outputs, contexts, self.model, self.opt)

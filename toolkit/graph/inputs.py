@@ -246,14 +246,17 @@ def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
 
 
 def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
+    from utils.preprocess.image.forms import picture_form
     from utils.preprocess.pytorch.classification import preprocess
 
-    if len(spec.shape) != 4 or 3 not in (spec.shape[1], spec.shape[3]):
-        raise InputError(f"input {spec.name!r} of shape {list(spec.shape)} takes no picture; pass an .npy file")
-    first = spec.shape[1] == 3
-    values = preprocess(file, "float32", **stored.picture.fitted(spec.shape[2:] if first else spec.shape[1:3]))
-    layout = values if first else values.transpose(0, 2, 3, 1)
-    return np.repeat(layout, spec.shape[0] or batch, axis=0).astype(spec.dtype)
+    notes = stored.picture
+    try:
+        form = picture_form(spec, file)
+        how = notes.fitted(form.size) | form.scale(notes.mean, notes.std, file)
+    except ConfigError as error:
+        raise InputError(f"input {spec.name!r} takes no picture ({error}); pass an .npy file") from error
+    layout = form.given(preprocess(form.opened([file]), "float32", **how))
+    return np.repeat(layout, spec.shape[0] or batch, axis=0)
 
 
 __all__ = [

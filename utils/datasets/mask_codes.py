@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,9 @@ VOC = Code(
     VOC_CLASSES,
 )
 BINARY = Code("binary", {0: 0, 1: 1, 255: 1}, None, ("background", "foreground"))
+WHITE_FOREGROUND = Code("binary", {0: 0, 255: 1}, None, BINARY.classes)
+"""Masks that were found to hold 0 and 255 only: where one holds 1, that was wrong."""
+_TWO = (BINARY, WHITE_FOREGROUND)
 CITYSCAPES_CODE = Code("cityscapes", _CITYSCAPES_LEVELS, None, tuple(CITYSCAPES.values()))
 ADE20K = Code("ade20k", {level: level - 1 for level in range(ADE20K_CLASSES + 1)})  # 0 becomes IGNORED
 CODES = {code.name: code for code in (INDEX, VOC, BINARY, CITYSCAPES_CODE, ADE20K)}
@@ -95,7 +99,10 @@ def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Arr
 
     Grey, palette and black-and-white pictures have one number per pixel, of 8 or 16 bits; of a palette that is the
     index. A colour picture is read by ``code.colours``, or, where its three channels are equal, as grey. Alpha is
-    dropped.
+    dropped. For background and foreground white of 16 bits (65535) is 255 where nothing else but 0 occurs.
+
+    JPEG, and WebP that is not lossless, changes levels a little. Such a mask is read for background and foreground
+    only, which are told apart at 128.
 
     Args:
         path: the file.
@@ -106,28 +113,105 @@ def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Arr
     Raises:
         DataError: it cannot be read, has another size, or holds a level or a colour that stands for nothing.
     """
-    values = _values(path, size)
+    values, lossy = _values(path, size)
     if values.ndim == 3:
         channels = values[..., :3]
         if code.colours is not None:
             return _of_colours(channels, code.colours, path)
-        if not (channels == channels[..., :1]).all():
+        if not _grey(channels):
             raise DataError(
                 f"{path}: a colour picture, where --data_format {code.name} expects one class number per pixel; "
                 "--data_format voc reads VOC's colours, any others must be turned into numbers first"
             )
         values = channels[..., 0]
-    return _of_levels(values.astype(np.int64), code, ignore, path)
+    if code in _TWO:
+        values = _shallow(values)
+    return _of_levels((_sharp(values, code, path) if lossy else values).astype(np.int64), code, ignore, path)
 
 
-def _values(path: Path, size: tuple[int, int]) -> Array:
-    """Return a mask file's numbers, H x W or H x W x channels; its size is looked at before a pixel is decoded."""
+def only_white(paths: Sequence[Path]) -> bool:
+    """Say whether mask files hold 0 and 255 only, and 255 at all; of JPEG files levels near these.
+
+    Files that cannot be read are left out: reading them as masks says why.
+    """
+    return _only_white(tuple(map(str, paths)))
+
+
+@lru_cache(8)
+def _only_white(paths: tuple[str, ...]) -> bool:
+    found = False
+    for path in paths:
+        try:
+            values, lossy = _values(Path(path), None)
+        except DataError:
+            continue
+        if values.ndim == 3 and not _grey(values[..., :3]):
+            return False
+        values = _shallow(values[..., 0] if values.ndim == 3 else values)
+        white = values >= (128 if lossy else 255)
+        if lossy:
+            near = (values <= _NEAR) | (values >= 255 - _NEAR)
+            if near.mean() < _NEAR_SHARE:
+                return False
+        elif not (white | (values == 0)).all() or values.max(initial=0) > 255:
+            return False
+        found |= bool(white.any())
+    return found
+
+
+_DEEP_WHITE = 65535
+_NEAR, _NEAR_SHARE = 32, 0.8
+"""How far JPEG moves most levels of a mask of 0 and 255 at most, and of how many pixels: edges are moved further."""
+
+
+def _grey(channels: Array) -> bool:
+    return bool((channels == channels[..., :1]).all())
+
+
+def _shallow(values: Array) -> Array:
+    """Return values of 16 bits whose white is all there is beside 0 as those of 8 bits."""
+    if values.max(initial=0) == _DEEP_WHITE and ((values == 0) | (values == _DEEP_WHITE)).all():
+        return np.where(values == 0, 0, 255)
+    return values
+
+
+def _sharp(values: Array, code: Code, path: Path) -> Array:
+    """Return a JPEG mask's levels as 0 and 255.
+
+    Raises:
+        DataError: they are not background and foreground.
+    """
+    top = int(values.max(initial=0))
+    if not top:
+        return values
+    if code not in _TWO or top < 128:
+        raise DataError(
+            f"{path}: a JPEG or WebP mask, whose compression changes class numbers (its largest is {top}); write "
+            "masks as PNG, or pass --data_format binary where they are 0 and 255"
+        )
+    return np.where(values < 128, 0, 255)
+
+
+def _is_lossy(kind: str | None, path: Path) -> bool:
+    """Say whether a file's compression changes levels; the format of a WebP file stands behind its head."""
+    if kind != "WEBP":
+        return kind in ("JPEG", "MPO")
+    with path.open("rb") as stream:
+        return b"VP8L" not in stream.read(64)
+
+
+def _values(path: Path, size: tuple[int, int] | None) -> tuple[Array, bool]:
+    """Return a mask file's numbers, H x W or H x W x channels, and whether its compression changes them.
+
+    Its size is looked at before a pixel is decoded; ``None`` takes any.
+    """
     try:
         with opened(path, path) as image:
             found = image.size
+            size = found[::-1] if size is None else size
             if found == size[::-1]:
                 image.load()
-                mode, values = image.mode, np.asarray(image)
+                mode, values, lossy = image.mode, np.asarray(image), _is_lossy(image.format, path)
     except PictureError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise DataError(f"{path}: there is no such mask; add it, or remove its picture") from error
@@ -140,10 +224,10 @@ def _values(path: Path, size: tuple[int, int]) -> Array:
             f"{path}: the mask has {found[0]}x{found[1]} pixels and its picture {size[1]}x{size[0]}; replace either"
         )
     if mode == "LA":
-        return values[..., 0]
+        return values[..., 0], lossy
     if mode not in ("1", "L", "P", "I", "RGB", "RGBA") and not mode.startswith("I;16"):
         raise DataError(f"{path}: a mask of mode {mode}; write class numbers as an 8 or 16 bit grey or palette PNG")
-    return values
+    return values, lossy
 
 
 def _of_levels(values: Array, code: Code, ignore: int, path: Path) -> Array:

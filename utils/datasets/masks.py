@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from engine import Array, ConfigError, DataError, below, one_line
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.coco import leaves
 from utils.datasets.folders import flat_folder, is_picture, single_picture
-from utils.datasets.mask_codes import CODES, read_mask
+from utils.datasets.mask_codes import CODES, INDEX, WHITE_FOREGROUND, only_white, read_mask
 from utils.datasets.objects import shown
 from utils.regular import no_file, text_of
 
@@ -23,6 +23,12 @@ FORMATS = (AUTO, *CODES, COCO)
 
 IGNORE = 255
 """Level of a mask that counts for nothing, unless ``--ignore_label`` says another one."""
+
+FOREGROUND, NOTHING = "masks_255_foreground", "masks_255_ignored"
+"""What 255 was taken for in masks that hold 0 and 255 only; the names of their counts."""
+
+SEEN = 64
+"""Masks of a data set that are looked at for what 255 means in it."""
 
 IMAGES, MASKS = ("images", "imgs", "img", "pictures"), ("masks", "labels", "annotations", "mask", "gt")
 """Names of the two folders that hold pictures and masks of the same stems."""
@@ -58,11 +64,19 @@ class Truth(Protocol):
 
 @dataclass(frozen=True)
 class MaskFile:
-    """A mask in a file of its own; ``code`` is one of :data:`~utils.datasets.mask_codes.CODES`."""
+    """A mask in a file of its own.
+
+    Attributes:
+        path: the file.
+        code: one of :data:`~utils.datasets.mask_codes.CODES`.
+        ignore: level that counts for nothing.
+        others: masks of the data set that show together what 255 means; empty where that is said.
+    """
 
     path: Path
     code: str
     ignore: int = IGNORE
+    others: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def classes(self) -> None:
@@ -76,6 +90,24 @@ class MaskFile:
     def read(self, size: tuple[int, int]) -> Array:
         """Return the class of every pixel, as :meth:`Truth.read` says."""
         return read_mask(self.path, CODES[self.code], self.ignore, size)
+
+    def read_for(self, size: tuple[int, int], classes: int | None) -> tuple[Array, str]:
+        """Return the class of every pixel for a model of so many classes, and what 255 was taken for.
+
+        Where the data set's masks hold 0 and 255 only, a model of two classes has them as background and foreground
+        (:data:`FOREGROUND`). For any other model 255 counts for nothing (:data:`NOTHING`), as where masks hold numbers.
+
+        Args:
+            size: height and width of the picture. classes: ``None``: not known.
+
+        Raises:
+            DataError: the mask cannot be read, or is not of this size.
+        """
+        if not self.others or not only_white(self.others):
+            return self.read(size), ""
+        if classes == len(WHITE_FOREGROUND.classes or ()):
+            return read_mask(self.path, WHITE_FOREGROUND, self.ignore, size), FOREGROUND
+        return self.read(size), NOTHING
 
 
 class Labelled(NamedTuple):
@@ -91,13 +123,13 @@ class Reading(NamedTuple):
     Attributes:
         data_format: one of :data:`FORMATS`.
         split: the part of a data set that has several, such as ``val``.
-        ignore: level of a mask that counts for nothing.
+        ignore: level of a mask that counts for nothing; ``None``: 255, unless masks hold 0 and 255 only.
         overlap, unlisted: what :func:`utils.datasets.coco_masks.load_coco` takes.
     """
 
     data_format: str = AUTO
     split: str = "val"
-    ignore: int = IGNORE
+    ignore: int | None = None
     overlap: str = "ignore"
     unlisted: str = "refuse"
 
@@ -363,5 +395,21 @@ def _paired(
         elif not os.path.isfile(mask):
             rejected.append(Rejected(picture, f"its mask {mask} {no_file(mask)}"))
         else:
-            samples.append(Labelled(picture, MaskFile(mask, code, how.ignore)))
-    return _dataset(samples, rejected, source)
+            samples.append((picture, mask, code))
+    others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if _is_open(how) else ()
+    ignore = IGNORE if how.ignore is None else how.ignore
+    return _dataset(
+        [Labelled(one, MaskFile(m, code, ignore, others if code == INDEX.name else ())) for one, m, code in samples],
+        rejected,
+        source,
+    )
+
+
+def _is_open(how: Reading) -> bool:
+    """Say whether neither flag says what 255 means."""
+    return how.ignore is None and how.data_format == AUTO
+
+
+def _spread(masks: Sequence[Path]) -> tuple[Path, ...]:
+    """Return at most :data:`SEEN` of the masks, from all over the data set."""
+    return tuple(masks[i * len(masks) // min(SEEN, len(masks))] for i in range(min(SEEN, len(masks))))

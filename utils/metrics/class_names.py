@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -49,38 +51,135 @@ def unknown(
 def outputs_of(
     folders: Sequence[str], count: int, labels: Sequence[str] | None = None, class_ids: Sequence[str] | None = None
 ) -> Array:
-    """Return the model's output of each class folder, int64.
+    """Return the model's output of each class folder, int64: the first value of :func:`decided_outputs`."""
+    return decided_outputs(folders, count, labels, class_ids)[0]
 
-    Folders are told by WordNet ids where all their names are such, else by the model's labels where all are among
-    them. Otherwise there must be as many as outputs, and their sorted order counts, as in torchvision's
-    ``ImageFolder``.
+
+def decided_outputs(
+    folders: Sequence[str], count: int, labels: Sequence[str] | None = None, class_ids: Sequence[str] | None = None
+) -> tuple[Array, str]:
+    """Return the model's output of each class folder, int64, and a line where that is not the only way to read them.
+
+    The first rule decides that fits:
+
+    1. Names are WordNet ids that the model stores, or ImageNet's where it has 1000 outputs.
+    2. Names are the model's labels, as they are or with other case, separators or leading zeros.
+    3. Names are whole numbers: the classes themselves, from 0.
+    4. There are as many folders as outputs: they are in sorted order, as in torchvision's ``ImageFolder``.
 
     Args:
         folders: names of the class folders, sorted.
         count: outputs of the model. labels, class_ids: what it stores of them.
 
     Raises:
-        DataError: which is which cannot be told.
+        DataError: which is which is not known: no rule fits, or one fits some of the names only.
     """
     ids = class_ids or (_imagenet() if count == _IMAGENET else None)
     for kind, known in (("classes' WordNet ids", ids), ("labels", labels)):
-        if known is None or len(known) != count:
-            continue
-        among = [name for name in folders if name in set(known)]
-        if among and (len(among) < len(folders) or any(list(known).count(name) > 1 for name in folders)):
-            name = next((name for name in folders if name not in known or list(known).count(name) > 1), "")
-            what = "stands twice" if name in known else "is not"
-            raise DataError(f"class folder {name!r} {what} among the model's {kind}, as others are; {_TELL}")
-        if among:
-            return places(folders, known)
+        found = _among(folders, known, kind) if known is not None and len(known) == count else None
+        if found is not None:
+            return found
+    numbers = [name for name in folders if _NUMBER.fullmatch(name)]
+    if numbers and len(numbers) < len(folders):
+        other = next(name for name in folders if name not in numbers)
+        raise DataError(f"class folder {numbers[0]!r} is a number and {other!r} is not: which class is each? {_TELL}")
+    if numbers:
+        return _by_number(folders, count)
     if len(folders) != count:
         raise DataError(f"{len(folders)} class folders, and the model has {count} classes: which are they? {_TELL}")
-    if labels is not None and all(name.isdecimal() for name in folders) and folders != sorted(folders, key=int):
-        raise DataError(f"class folders are numbers that sort otherwise as text ({', '.join(folders[:3])}); {_TELL}")
-    return np.arange(count, dtype=np.int64)
+    return np.arange(count, dtype=np.int64), _line_on_order(folders, labels)
 
 
+def _among(folders: Sequence[str], known: Sequence[str], kind: str) -> tuple[Array, str] | None:
+    """Return the places of the folders' names, and a line where one is written in another way; ``None``: no name is."""
+    exact, alike = _places_by(known, str), _places_by(known, spelling)
+    found = [exact.get(name) or alike.get(spelling(name), []) for name in folders]
+    if not any(found):
+        return None
+    for name, spots in zip(folders, found, strict=True):
+        if len(spots) != 1:
+            what = f"is not among the model's {kind}, as others are" if not spots else f"{_TWICE} {kind}"
+            raise DataError(f"class folder {name!r} {what}; {_TELL}")
+    places = [spots[0] for spots in found]
+    for i, place in enumerate(places):
+        if place in places[:i]:
+            first = folders[places.index(place)]
+            raise DataError(f"class folders {first!r} and {folders[i]!r} are both {known[place]!r}; {_TELL}")
+    other = next((i for i, name in enumerate(folders) if name not in exact), None)
+    line = (
+        ""
+        if other is None
+        else (
+            f"class folders are matched with the model's {kind} whatever their case, separators and leading zeros: "
+            f"{folders[other]!r} is {known[places[other]]!r}"
+        )
+    )
+    return np.array(places, np.int64), line
+
+
+def _places_by(known: Sequence[str], key: Callable[[str], str]) -> dict[str, list[int]]:
+    """Return the places of the names by a key of each."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(known):
+        found.setdefault(key(name), []).append(place)
+    return found
+
+
+def spelling(name: str) -> str:
+    """Return a name without what people write in different ways: case, separators, leading zeros, forms of Unicode."""
+    words = re.sub(r"[\s_\-]+", " ", unicodedata.normalize("NFKC", name).casefold()).strip()
+    return words.lstrip("0") or "0" if _NUMBER.fullmatch(words) else words
+
+
+def _by_number(folders: Sequence[str], count: int) -> tuple[Array, str]:
+    """Return the classes that the names are, and a line where another reading is as likely.
+
+    Raises:
+        DataError: a number is not a class of the model, or two names are the same number.
+    """
+    numbers = [int(name) for name in folders]
+    for i, (name, number) in enumerate(zip(folders, numbers, strict=True)):
+        if number >= count:
+            shifted = min(numbers) > 0 and max(numbers) == count
+            fix = f"they count from 1: rename them to 0 to {count - 1}, or write a val.txt" if shifted else _TELL
+            raise DataError(
+                f"class folder {name!r} is a number, and the model has {count} classes (0 to {count - 1}); {fix}"
+            )
+        if number in numbers[:i]:
+            raise DataError(f"class folders {folders[numbers.index(number)]!r} and {name!r} are both class {number}")
+    as_text = [i for i, name in enumerate(sorted(folders)) if int(name) != i]
+    line = ""
+    if as_text and len(folders) == count:
+        name = sorted(folders)[as_text[0]]
+        line = f"{name!r} is class {int(name)}; ImageFolder sorts them as text, where it is class {as_text[0]}"
+    elif len(folders) < count:
+        line = f"{len(folders)} of the model's {count} classes, {folders[0]!r} is class {numbers[0]}"
+        line += "; do they count from 1?" if 0 not in numbers else ""
+    if line:
+        line = f"class folders are numbers and taken as the model's classes: {line} (a val.txt says otherwise)"
+    return np.array(numbers, np.int64), line
+
+
+def _line_on_order(folders: Sequence[str], labels: Sequence[str] | None) -> str:
+    """Return a line where the sorted order of names need not be that of the outputs."""
+    taken = "their sorted order is taken for the order of the model's outputs, as by ImageFolder (a val.txt says"
+    if labels is not None:
+        return f"class folders ({', '.join(folders[:3])}) are not among the model's labels: {taken} otherwise)"
+    by_number = sorted(folders, key=_natural)
+    name = next((one for one, other in zip(folders, by_number, strict=True) if one != other), None)
+    if name is None:
+        return ""
+    return f"class folder {name!r} has another place by its number than as text: {taken} otherwise)"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the numbers in names by their value."""
+    return [(int(part), "") if _NUMBER.fullmatch(part) else (-1, part) for part in re.split(r"([0-9]{1,18})", name)]
+
+
+_NUMBER = re.compile("[0-9]{1,18}")
 _IMAGENET = 1000
+_TWICE = "stands twice among the model's"
 _TELL = "name the folders as the model's labels or by WordNet ids, or write a val.txt with 'path index' lines"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,9 +40,12 @@ class ClassFolders:
             DataError: which is which cannot be told.
         """
         if count not in self._outputs:
-            from utils.metrics.class_names import outputs_of
+            from utils.datasets.sharding import rank_and_size
+            from utils.metrics.class_names import decided_outputs
 
-            self._outputs[count] = outputs_of(self.names, count, self.labels, self.class_ids)
+            self._outputs[count], line = decided_outputs(self.names, count, self.labels, self.class_ids)
+            if line and rank_and_size()[0] == 0:
+                warnings.warn(line, stacklevel=2)
         return self._outputs[count]
 
 

@@ -112,13 +112,18 @@ class Labelled(RecordMetric):
         return found
 
     def _place(self, target: Any, known: Mapping[str, int], place: int) -> int:
-        """Return a target's class."""
-        if isinstance(target, (int, np.integer)):
-            return int(target)
-        if target in known:
-            return known[target]
-        if isinstance(target, str) and target.isascii() and target.isdigit() and len(target) < 10:
-            return int(target)
+        """Return a target's class.
+
+        A number is a label where one of the model's labels is a number (``1 star`` to ``5 stars`` stored as ``1`` to
+        ``5``), in whichever form the data set has it; else it is the class itself.
+        """
+        number = isinstance(target, (int, np.integer))
+        text = str(int(target)) if number else target
+        if text in known:
+            return known[text]
+        digits = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10
+        if (number or digits) and not any(name.lstrip("-").isdecimal() for name in known):
+            return int(text)
         names = hint(str(target)[:100], self.labels) if self.labels else " (the model stores no names)"
         raise WrongLabelError(
             f"label {brief(target)} is no class of the model{names}; correct the data set, or write class numbers",

@@ -229,6 +229,7 @@ class Options(argparse.Namespace):
             dims=dims_of(self.dim, name, self.models),
             open_sizes=task.open_sizes(self).get(name, {}),
             min_cosine=self.least_cosine,
+            pictures=task.pictures and not self.input_shapes,
             shard_tables=self.shard_tables,
         )
 

@@ -263,6 +263,7 @@ class Task:
         watched: NaN is looked for in what every call of ``infer`` gives back; ``False`` where the rows of its calls are
             no samples, and each sample's entry of its outputs shows NaN.
         takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
+        pictures: shapes of ``input_size`` are N x C x H x W, whichever order the model has.
         template: what ``teco new`` starts from.
         first: of several tasks of its domain, the one that the domain's name stands for, as in ``teco new DOMAIN``.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
@@ -304,6 +305,7 @@ class Task:
     optional: tuple[str, ...] = ()
     watched: bool = True
     takes_nan: bool = False
+    pictures: bool = False
     template: Template | None = None
     first: bool = False
     sample_data: Path | None = None

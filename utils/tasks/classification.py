@@ -14,10 +14,12 @@ from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.postprocess.pytorch.classification import answers, scores
+from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
-from utils.tasks.base import Artifact, Flag, Options, Task, Template, str2bool
+from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, Template, str2bool
 from utils.tasks.model import Model
+from utils.tasks.picture_input import report_form
 from utils.tasks.prepared import Prepared
 
 FLAGS = (
@@ -53,9 +55,13 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 
 
 def prepare(samples: Sequence[Any], model: Model, options: Options, *, out: Array | None = None) -> Prepared:
-    """Decode, resize, crop and normalise as the export stored it; one N x 3 x H x W array."""
+    """Decode, resize, crop and normalise as the export stored it; one array as the model takes it."""
     how = model.stored.picture.scaled(size(options))
-    return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=options.decode)])
+    form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
+    if form is None or form.plain:
+        return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=options.decode)])
+    how |= form.scale(how["mean"], how["std"], model.ckpt)
+    return Prepared([form.given(preprocess(form.opened(samples), "float32", **how, decode=options.decode))])
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
@@ -79,6 +85,13 @@ def metric(options: Options, dataset: Dataset, model: Model) -> TopK:
     if names is not None:
         found.folders = ClassFolders(names, model.stored.labels, model.stored.json("class_ids"))
     return found
+
+
+def hinter(model: Model, options: Options) -> Hinter:
+    """Return what looks for labels that are off by one (:mod:`utils.tasks.classification_hints`)."""
+    from utils.tasks.classification_hints import ShiftedClasses
+
+    return ShiftedClasses()
 
 
 def show(sample: Any, prediction: Any, model: Model, options: Options) -> Artifact:
@@ -134,11 +147,14 @@ CLASSIFICATION = Task(
     metric=metric,
     show=show,
     summary=summary,
+    setup=report_form,
+    pictures=True,
     input_size=input_size,
     check=check,
     flags=FLAGS,
     template=Template(Path(__file__).with_name("templates") / "classification", fill),
     data_help="picture, folder, label file (val.txt) or .npz",
+    hinter=hinter,
     advice={
         "disk": "keep the pictures on a faster disk, or in memory",
         "decode": "--decode reduced, or more cores",

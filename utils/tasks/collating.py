@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, TensorSpec
+from engine import Array, ConfigError, DataError, InputError, TensorSpec, numpy_name
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
@@ -203,7 +203,7 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
     if not same_kind and not np.can_cast(sample.dtype, spec.dtype):
         raise InputError(
             f"prepare gives input {spec.name!r} {sample.dtype}, the model takes {spec.dtype}; "
-            f"use array.astype(np.{spec.dtype})"
+            f"use array.astype({numpy_name(spec.dtype)})"
         )
     with np.errstate(over="ignore"):  # a value beyond a narrower float's range becomes inf, as in an engine's call
         cast = sample.astype(spec.dtype)

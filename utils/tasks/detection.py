@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, ModelError
+from engine import Array, ConfigError, ModelError, channels_last
 from utils.datasets.base import Dataset
 from utils.postprocess.image.box_forms import BoxForm
 from utils.postprocess.image.layouts import NOTE
 from utils.postprocess.image.nms import Detections
+from utils.preprocess.image.forms import PictureForm, picture_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry, letterbox
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task, str2bool
@@ -22,6 +23,7 @@ from utils.tasks.detection_data import DATA_FLAGS, DATA_HELP, load, metric
 from utils.tasks.detection_heads import IOU, MOST, OTHERS_SCORE, SCORES, detections, note
 from utils.tasks.detection_inputs import fitted_inputs
 from utils.tasks.model import Model
+from utils.tasks.picture_input import report_form
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
@@ -37,7 +39,7 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
 
     Args:
         samples: paths of pictures.
-        model: its first input is N x 3 x H x W.
+        model: its first input is N x 3 x H x W, or N x H x W x 3.
         options: ``input_size``, where it is given, is H and W.
         out: an array of N x 3 x H x W to write into.
 
@@ -49,14 +51,15 @@ def prepare(samples: Sequence[Path], model: Model, options: Options, *, out: Arr
     normalise = partial(normalised, found=found, model=model)
     if found["resize"] == FIT:
         return fitted_inputs(samples, model, _known_size(model, options), note(model)[FIT], normalise, out)
-    size, placed = _size(model, options), laying(found)
-    result = np.empty((len(samples), 3, *size), model.dtype) if out is None else out
+    size, placed, form = _size(model, options), laying(found), _form(model)
+    dtype = model.dtype if form.plain else "float32"
+    result = np.empty((len(samples), 3, *size), dtype) if out is None or not form.plain else out
     contexts = []
     for place, path in zip(result, samples, strict=True):
         picture, geometry = letterbox(open_image(path), size, placed)
         place[...] = normalise(picture.transpose(2, 0, 1))
         contexts.append(geometry)
-    return Prepared([result], contexts)
+    return Prepared([result if form.plain else form.given(result)], contexts)
 
 
 def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options) -> list[Detections]:
@@ -118,13 +121,23 @@ def _size(model: Model, options: Options) -> tuple[int, int]:
     given = _given(options)
     if given is not None:
         return given
-    shape = model.inputs[0].shape
-    if len(shape) != 4 or shape[1] not in (3, None):
-        raise ConfigError(f"{model.ckpt}: its input is {list(shape)}; detection needs N x 3 x H x W")
-    height, width = shape[2:]
+    height, width = _form(model).size
     if height is None or width is None:
         raise ConfigError(f"{model.ckpt}: its input may have any height and width; say which with --input_size")
     return height, width
+
+
+def _form(model: Model) -> PictureForm:
+    """Return how the model's first input holds pictures.
+
+    Raises:
+        ConfigError: it takes no pictures of three channels.
+    """
+    form = picture_form(model.inputs[0], model.ckpt, model.dtype)
+    if form.channels != 3:
+        shape = list(model.inputs[0].shape)
+        raise ConfigError(f"{model.ckpt}: its input is {shape}; detection needs N x 3 x H x W or N x H x W x 3")
+    return form
 
 
 def _given(options: Options) -> tuple[int, int] | None:
@@ -139,7 +152,7 @@ def _given(options: Options) -> tuple[int, int] | None:
 def _known_size(model: Model, options: Options) -> tuple[int, int] | None:
     """Return height and width of the model's input where they are the same for every batch."""
     shape = model.inputs[0].shape if model.inputs else ()
-    height, width = shape[2:] if len(shape) == 4 else (None, None)
+    height, width = (shape[1:3] if channels_last(shape) else shape[2:]) if len(shape) == 4 else (None, None)
     return _given(options) or (None if height is None or width is None else (height, width))
 
 
@@ -219,6 +232,8 @@ DETECTION = Task(
     decode=decode,
     metric=metric,
     show=show,
+    setup=report_form,
+    pictures=True,
     input_size=_input_size,
     check=_check,
     flags=FLAGS,

@@ -103,6 +103,8 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
         found[key] = kind.usual if value is None else value
     if FIT in stored and getattr(options, "resize", None) is None:
         found["resize"] = FIT
+    if model.inputs and model.inputs[0].dtype.kind in "iu" and getattr(options, "pixel_values", None) is None:
+        found["pixel_values"] = "0..255"  # what whole numbers can hold of pictures
     return found
 
 

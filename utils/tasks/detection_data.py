@@ -81,6 +81,13 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     names = dataset.notes.get(CATEGORIES, ())
     if labels is not None:
         check_classes(options, dataset, labels)
+    elif len(names) > 1 and list(names) == sorted(names) and rank_and_size()[0] == 0:
+        # an XML file per picture says names alone, and which there are depends on the files
+        warnings.warn(
+            f"the model stores no labels: its classes are taken for the data set's in alphabetical order (0 "
+            f"{names[0]}, 1 {names[1]}, ...); store the labels in the model where its order is another one",
+            stacklevel=2,
+        )
     return MeanAveragePrecision(labels, categories=names, rules=chosen["metric"], common=chosen["common_classes"])
 
 

@@ -5,7 +5,8 @@ What decides is a flag, else what the export stored under ``detection``, else th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, re
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import softmax, surest
 from utils.postprocess.image.layouts.noted import problem_of
+from utils.postprocess.image.layouts.plausible import refuse_improbable, refuse_prototypes, refuse_score
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_picture
 from utils.tasks.base import Options
@@ -98,7 +100,7 @@ def detections(
         InputError: the outputs do not have the layout's shapes, or no known layout.
         ModelError: the outputs may have several layouts.
     """
-    found, layout = raw_candidates(outputs, contexts, model, options, size, form)
+    found, layout = raw_candidates(outputs, contexts, model, options, size, form, probable=True)
     if form != USUAL:
         found = [reformed(one, form, layout.box_format, size) for one in found]
     suppress, limit = partial(_suppressed, nms=nms, iou=overlap(model, options)), most(model, options)
@@ -129,19 +131,44 @@ def raw_candidates(
     size: tuple[int, int] | None,
     form: BoxForm,
     least: float | None = None,
+    probable: bool = False,
 ) -> tuple[list[Detections], Layout]:
     """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
 
     Those stay whose score is sufficient in its form, or at least ``least`` as it is; a softmax is taken already.
+
+    Args:
+        probable: refuse scores that are to be probabilities and are not from 0 to 1.
     """
     outputs = as_outputs(outputs, contexts, model, options, size)
+    with _named(model.ckpt):
+        refuse_prototypes(outputs)
     layout = choose(outputs, options.layout, model.ckpt)
+    probable = probable and form.score_form == "probability"
+    if probable:
+        with _named(f"{model.ckpt}: layout {layout.name}"):
+            refuse_improbable(outputs, layout)
     if form.score_form == "softmax" and layout.rows is not None:
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
     least = raw_score(outputs.least, form) if least is None else least
-    return _read(layout, replace(outputs, least=least), model), layout
+    found = _read(layout, replace(outputs, least=least), model)
+    if probable:
+        place = layout.scores(outputs) if layout.scores is not None else None
+        with _named(f"{model.ckpt}: layout {layout.name}"):
+            top = max((float(one.scores.max(initial=0)) for one in found), default=0.0)
+            refuse_score(top, outputs, None if place is None else place[0])
+    return found, layout
+
+
+@contextmanager
+def _named(what: object) -> Iterator[None]:
+    """Put a name before what is wrong with outputs."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from error
 
 
 Suppress = Callable[[Detections, int], Detections]

@@ -38,6 +38,9 @@ NEAR = 0.5
 LOWEST, FEW = -1e30, 0.05
 """The least score that every candidate has, and the share of negative ones that rounding does not explain."""
 
+SURE = 0.25
+"""Score of a detection from which on its class is believed."""
+
 OUTSIDE = 1e-3
 """How far a share may lie outside of 0..1 by rounding."""
 
@@ -65,6 +68,7 @@ class DetectionHinter:
         self.scores: list[Array] = []
         self.final = False
         self.negative = 0.0
+        self.highest = self.categories = 0
 
     def see(self, outputs: Any, contexts: Sequence[Geometry], targets: Sequence[Any]) -> None:
         """Take in a batch."""
@@ -77,11 +81,20 @@ class DetectionHinter:
                 self._look_below(outputs, contexts)
             for raw, geometry, target in zip(found, contexts, targets, strict=True):
                 self.pictures += 1
+                self._note_highest(raw, target)
                 best = surest(raw, CANDIDATES)
                 self.scores.append(probabilities(raw.scores, self.form))
                 self._look(best, layout.box_format, geometry, target)
         except (TecoInferError, LookupError):  # a model whose task decodes in another way
             self.pictures = PICTURES
+
+    def _note_highest(self, raw: Detections, target: Any) -> None:
+        """Note the highest class that is found, and how many there are by the model's labels, or by the data set."""
+        known = self.model.stored.labels or target.categories
+        if known:
+            self.categories = len(known)
+            found = labelled(raw.classes[raw.scores >= SURE], self.form)
+            self.highest = max(self.highest, int(found.max(initial=0)))
 
     def _look_below(self, outputs: Any, contexts: Sequence[Geometry]) -> None:
         """Look at all scores of the first batch, those too that are too low for a candidate."""
@@ -120,7 +133,15 @@ class DetectionHinter:
 
     def hints(self) -> list[str]:
         """Return what looks wrong, one line each."""
-        return [*self._boxes(), *self._classes(), *self._scores()]
+        return [*self._boxes(), *self._classes(), *self._scores(), *self._more_classes()]
+
+    def _more_classes(self) -> Iterator[str]:
+        if self.highest >= self.categories > 0 and not any(True for _ in self._classes()):
+            whose = "the data set has" if self.model.stored.labels is None else "the model stores labels of"
+            yield (
+                f"the model finds class {self.highest}, and {whose} {self.categories} classes (0 to "
+                f"{self.categories - 1}): try --class_offset {COCO91} or 1, or store all labels in the model"
+            )
 
     def _boxes(self) -> Iterator[str]:
         now = self.form.box_format, self.form.box_units

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError
 from utils.preprocess.image.fits import Fit, fitted
+from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import Geometry
 from utils.tasks.model import Model
@@ -46,6 +47,12 @@ def fitted_inputs(
     other = [spec.name for spec in model.inputs[1:] if spec.name != MASK]
     if other:
         raise ConfigError(f"{model.ckpt}: its input {other[0]!r} is no picture's; run it with a task that fills it")
+    spec = model.inputs[0]
+    if not picture_form(spec, model.ckpt, model.dtype).plain:
+        raise ConfigError(
+            f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' puts "
+            "pictures into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
+        )
     fit, notes = Fit.read(found, model.ckpt), model.stored.picture
     pictures, masks, contexts = list[Array](), list[Array](), list[Geometry]()
     for path in samples:

@@ -242,14 +242,14 @@ class Describer:
         channels = model.inputs[0].shape[1]
         made = preprocess(
             picture.convert("L") if channels == 1 else picture,
-            model.dtype,
+            "float32" if model.float_dtype == "float64" else model.dtype,
             own if resize is None else resize,
             own if size is None else size,
             mean=notes.mean,
             std=notes.std,
             interpolation=notes.interpolation,
         )
-        return made[:, :1] if channels == 1 else made
+        return (made[:, :1] if channels == 1 else made).astype(model.dtype, copy=False)
 
     def _rows_of(self, name: str, rows: Array) -> list[Array]:
         """Return the outputs of a model for some rows, in calls of one size."""

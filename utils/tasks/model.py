@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import Engine, TensorSpec
+from engine import ConfigError, Engine, TensorSpec
 
 if TYPE_CHECKING:
     from utils.stored import Stored
@@ -49,6 +49,20 @@ class Model:
             dict(engine.metadata),
             engine.static_batch,
         )
+
+    @property
+    def float_dtype(self) -> str:
+        """:attr:`dtype`, for a task whose samples are floats.
+
+        Raises:
+            ConfigError: the input takes something else, which would cut them.
+        """
+        if not self.dtype.startswith(("float", "bfloat")):
+            raise ConfigError(
+                f"{self.ckpt}: its input takes {self.dtype}, and this task gives floats; export it with a float input, "
+                "and convert in the graph"
+            )
+        return self.dtype
 
     @cached_property
     def stored(self) -> Stored:

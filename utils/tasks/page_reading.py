@@ -58,7 +58,7 @@ def prepare(samples: Sequence[Path], model: Model, options: Options) -> Prepared
     """
     shape = model.inputs[0].shape
     side = shape[2] or options.det_side, shape[3] or options.det_side
-    found = [_prepared(path, side, model.dtype, options) for path in samples]
+    found = [_prepared(path, side, model.float_dtype, options) for path in samples]
     return Prepared([np.concatenate([tiles for tiles, _ in found])], [context for _, context in found])
 
 

@@ -75,7 +75,7 @@ class Reader:
             bent=options.bent,
         )
         self._margin, self._turn = options.crop_margin, options.turn
-        self._dtypes = {name: model.dtype for name, model in models.items()}
+        self._dtypes = {name: model.float_dtype for name, model in models.items()}
         self._heights = {name: _height(models[name]) for name in ("cls", "rec")}
         self._files = {name: model.ckpt for name, model in models.items()}
         shape = models["cls"].inputs[0].shape

@@ -99,7 +99,7 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
         own = [_heard(part, notes) for part in quiet_parts(sound.samples, most)]
         found += own
         contexts.append(Spoken(tuple(map(len, own)), sound.seconds))
-    return Prepared([np.concatenate(found).astype(encoder.dtype)], contexts)
+    return Prepared([np.concatenate(found).astype(encoder.float_dtype)], contexts)
 
 
 def _heard(samples: Array, notes: Notes) -> Array:

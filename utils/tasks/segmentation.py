@@ -13,10 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError, InputError, ModelError
+from engine import Array, ConfigError, DataError, InputError, ModelError, channels_last
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.mask_codes import IGNORED
-from utils.datasets.masks import Labelled, MaskedPictures, Reading, Truth, load_masks, picture_of
+from utils.datasets.masks import (
+    FOREGROUND,
+    NOTHING,
+    Labelled,
+    MaskedPictures,
+    MaskFile,
+    Reading,
+    Truth,
+    load_masks,
+    picture_of,
+)
 from utils.metrics.base import Metric
 from utils.metrics.class_names import hint
 from utils.postprocess.image.class_maps import View, best_classes, foreground, nearest_classes
@@ -25,8 +35,9 @@ from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Artifact, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.picture_input import report_form
 from utils.tasks.prepared import Prepared
-from utils.tasks.segmentation_input import FLAGS, Geometry, check, geometry_of, input_size
+from utils.tasks.segmentation_input import FLAGS, Geometry, check, form_of, geometry_of, input_size
 from utils.tasks.templates.discs import TEMPLATE
 
 SHOWN = 8
@@ -48,10 +59,14 @@ OTHER_NAMES = {
 
 
 class Context(NamedTuple):
-    """What is kept of a picture: how it lies in the input, and, where it is to be evaluated, what is right."""
+    """What is kept of a picture: how it lies in the input, and, where it is to be evaluated, what is right.
+
+    ``decided``: what 255 was taken for in its mask, where that was not said.
+    """
 
     view: View
     truth: Array | None = None
+    decided: str = ""
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -68,11 +83,12 @@ def load(paths: Mapping[str, Path], options: Options) -> Dataset:
 def prepare(
     samples: Sequence[Labelled | Path], model: Model, options: Options, *, out: Array | None = None
 ) -> Prepared:
-    """Bring pictures to the model's input, RGB and normalised, and read what is right of each.
+    """Bring pictures to the model's input, normalised, and read what is right of each.
 
     Args:
         samples: paths of pictures, or these with their masks.
-        model: its first input is N x 3 x H x W. ``mean``, ``std`` and ``interpolation`` are what its export stored.
+        model: its first input takes pictures (:mod:`utils.preprocess.image.forms`). ``mean``, ``std`` and
+            ``interpolation`` are what its export stored.
         options: say how a picture is resized (``--resize``) and where the answer is compared (``--evaluate_at``).
         out: an array to write into, where all pictures become one size and it has that size.
 
@@ -84,6 +100,9 @@ def prepare(
     if geometry.canvas is None:
         parts = [_prepared(sample, geometry, model, options, None) for sample in samples]
         return Prepared([[array for array, _ in parts]], [context for _, context in parts])
+    if not form_of(model).plain:
+        found = [_prepared(sample, geometry, model, options, None) for sample in samples]
+        return Prepared([np.stack([array for array, _ in found])], [context for _, context in found])
     shape = (len(samples), 3, *geometry.canvas)
     result = (
         out if out is not None and out.shape == shape and out.dtype == model.dtype else np.empty(shape, model.dtype)
@@ -95,22 +114,24 @@ def prepare(
 def _prepared(
     sample: Labelled | Path, geometry: Geometry, model: Model, options: Options, place: Array | None
 ) -> tuple[Array, Context]:
-    """Return one picture as the model takes it, 3 x H x W, and its context; written to ``place`` where there is one."""
-    image, notes = open_image(picture_of(sample)), model.stored.picture
+    """Return one picture as the model takes it, and its context; written to ``place`` where there is one."""
+    notes, form = model.stored.picture, form_of(model)
+    (image,) = form.opened([open_image(picture_of(sample))])
     size = image.height, image.width
     view = geometry.placed(*size)
     if geometry.canvas is not None and view.extent != view.canvas:
         image = _within(image, view, Image.Resampling[notes.interpolation.upper()])
     target = view.canvas if geometry.canvas is not None else view.extent
-    how: dict[str, Any] = {"mean": notes.mean, "std": notes.std, "interpolation": notes.interpolation}
-    array = preprocess(image, model.dtype, target, target, out=place, **how)[0]
+    how: dict[str, Any] = {**form.scale(notes.mean, notes.std, model.ckpt), "interpolation": notes.interpolation}
+    array = preprocess(image, model.dtype if form.plain else "float32", target, target, out=place, **how)[0]
     if target != view.canvas:
         array = np.pad(array, [(0, 0), *((0, whole - part) for whole, part in zip(view.canvas, target, strict=True))])
-    truth = None if isinstance(sample, Path) else _truth(sample, size, model, options)
+    array = array if form.plain else form.given(array[None])[0]
+    truth, decided = (None, "") if isinstance(sample, Path) else _truth(sample, size, model, options)
     if options.evaluate_at == "model":
         view = view._replace(size=view.extent)
         truth = None if truth is None else _nearest(truth, view.extent)
-    return array, Context(view, truth)
+    return array, Context(view, truth, decided)
 
 
 def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image.Image:
@@ -126,10 +147,11 @@ def _nearest(truth: Array, size: tuple[int, int]) -> Array:
     return nearest_classes(truth, View(size, (0, 0), truth.shape, truth.shape))
 
 
-def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> Array:
-    """Return what is right for a picture, H x W int16, in the model's classes."""
+def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> tuple[Array, str]:
+    """Return what is right for a picture, H x W int16, in the model's classes, and what 255 was taken for."""
     truth: Truth = sample.truth
-    found, count = truth.read(size), _classes(model)
+    count = _classes(model)
+    found, decided = truth.read_for(size, count) if isinstance(truth, MaskFile) else (truth.read(size), "")
     if truth.classes is not None:
         labels = model.stored.labels
         table = _table(truth.classes, None if labels is None else tuple(labels), options.unlisted)
@@ -140,7 +162,7 @@ def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Optio
             f"{truth.files[0]}: class {found[row, column]} at {column},{row} (column, row), and {model.ckpt.name} has "
             f"{count} classes (0 to {count - 1}); correct the mask, or name its format with --data_format"
         )
-    return found
+    return found, decided
 
 
 @lru_cache
@@ -198,9 +220,40 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
     views = _views(contexts, model)
     if found.dtype.kind in "iu":
         return [nearest_classes(one, view) for one, view in zip(found, views, strict=True)]
+    _refuse_classes(contexts, max(2, found.shape[1]), model)
     if found.shape[1] == 1:
         return [foreground(one[0], view, options.threshold) for one, view in zip(found, views, strict=True)]
     return [best_classes(one, view) for one, view in zip(found, views, strict=True)]
+
+
+def _refuse_classes(contexts: Sequence[Context], count: int, model: Model) -> None:
+    """Refuse masks with classes that the output lacks, where only the output says how many there are."""
+    if _classes(model) is not None:
+        return
+    top = max((int(one.truth.max(initial=-1)) for one in contexts if one.truth is not None), default=-1)
+    if top >= count:
+        raise DataError(
+            f"a mask holds class {top}, and {model.ckpt.name} has {count} classes (0 to {count - 1}); correct the "
+            "masks, or name their format with --data_format"
+        )
+
+
+def counted(contexts: Sequence[Context] | None) -> Mapping[str, int]:
+    """Count the masks of 0 and 255 by what 255 was taken for."""
+    return Counter(context.decided for context in contexts or () if context.decided)
+
+
+def remarks(counts: Mapping[str, int], samples: int) -> list[str]:
+    """Say what 255 was taken for in masks of 0 and 255, and which flag says otherwise."""
+    said = {
+        FOREGROUND: "is read as class 1, the foreground; --ignore_label 255 lets it count for nothing",
+        NOTHING: "counts for nothing; --data_format binary reads it as class 1",
+    }
+    return [
+        f"{counts[key]} of {samples} masks are of a data set whose masks hold 0 and 255 only: 255 {what}"
+        for key, what in said.items()
+        if counts.get(key)
+    ]
 
 
 def _which(model: Model) -> int:
@@ -213,10 +266,11 @@ def _views(contexts: Sequence[Context], model: Model) -> list[View]:
     """Return how the pictures lie in the input of their batch, which is padded to the largest, or to a planned size."""
     views = [context.view for context in contexts]
     spec, canvas = model.inputs[0] if model.inputs else None, []
+    first = 1 if spec is not None and channels_last(spec.shape) else 2
     for axis in (0, 1):
         longest = max(view.canvas[axis] for view in views)
-        declared = spec.shape[2 + axis] if spec is not None and len(spec.shape) == 4 else None
-        symbol = spec.symbols[2 + axis] if spec is not None and spec.symbols else None
+        declared = spec.shape[first + axis] if spec is not None and len(spec.shape) == 4 else None
+        symbol = spec.symbols[first + axis] if spec is not None and spec.symbols else None
         planned = [size for size in model.dims.get(symbol or "", ()) if size >= longest]
         canvas.append(declared or min(planned, default=longest))
     return [view._replace(canvas=(canvas[0], canvas[1])) for view in views]
@@ -347,9 +401,13 @@ SEGMENTATION = Task(
     metric=metric,
     show=show,
     summary=summary,
+    counted=counted,
+    remarks=remarks,
     saver=saver,
     saves="the classes of every picture as PNGs into a folder",
     saves_folder=True,
+    setup=report_form,
+    pictures=True,
     input_size=input_size,
     check=check,
     flags=FLAGS,

@@ -8,6 +8,7 @@ from engine import ConfigError
 from utils.datasets.coco_masks import OVERLAPS, UNLISTED
 from utils.datasets.masks import FORMATS, IGNORE
 from utils.postprocess.image.class_maps import View
+from utils.preprocess.image.forms import PictureForm, picture_form
 from utils.preprocess.image.letterbox import fit
 from utils.tasks.base import Flag, Options
 from utils.tasks.model import Model
@@ -70,7 +71,7 @@ def geometry_of(model: Model, options: Options) -> Geometry:
     ``--input_size``), a stored ``short_side`` or ``keep`` cannot be followed, and pictures are stretched.
 
     Raises:
-        ConfigError: the input is not N x 3 x H x W, or its size is not known and the way needs it.
+        ConfigError: the input takes no pictures, or its size is not known and the way needs it.
     """
     canvas, notes = _canvas(model, options), model.stored.json(NOTE, {})
     stored, multiple = (notes.get("resize"), notes.get("multiple", 1)) if isinstance(notes, dict) else (None, 1)
@@ -97,11 +98,17 @@ def _canvas(model: Model, options: Options) -> tuple[int, int] | None:
     given = given_size(options)
     if given is not None:
         return given
-    shape = model.inputs[0].shape
-    if len(shape) != 4 or shape[1] not in (3, None):
-        raise ConfigError(f"{model.ckpt}: its input is {list(shape)}; segmentation needs N x 3 x H x W")
-    height, width = shape[2:]
+    height, width = form_of(model).size
     return None if height is None or width is None else (height, width)
+
+
+def form_of(model: Model) -> PictureForm:
+    """Return how the model's first input holds pictures.
+
+    Raises:
+        ConfigError: it takes none by its shape or its dtype.
+    """
+    return picture_form(model.inputs[0], model.ckpt, model.dtype)
 
 
 def given_size(options: Options) -> tuple[int, int] | None:
@@ -142,7 +149,12 @@ FLAGS = (
     Flag("--short_side", f"pixels, for --resize {SHORT_SIDE} (default: what the export stored)", None, int),
     Flag("--data_format", "what masks hold (default: by the folders)", FORMATS[0], choices=FORMATS),
     Flag("--split", "part of a data set that has several", "val"),
-    Flag("--ignore_label", "level of a mask that counts for nothing", IGNORE, int),
+    Flag(
+        "--ignore_label",
+        f"level of a mask that counts for nothing (default: {IGNORE}, unless masks hold only 0 and {IGNORE})",
+        None,
+        int,
+    ),
     Flag("--overlap", "class of a pixel in several COCO regions", OVERLAPS[0], choices=OVERLAPS),
     Flag("--unlisted", "COCO categories that the model does not know", UNLISTED[0], choices=UNLISTED),
     Flag("--threshold", "of a model with one output channel: least probability of the foreground", 0.5, float),

@@ -97,7 +97,7 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
     found, contexts = [], []
     for sample in samples:
         sound = read_sound(sample, settings.rate)
-        own = np.ascontiguousarray(_normalised(features(sound.samples, settings), way), model.dtype)
+        own = np.ascontiguousarray(_normalised(features(sound.samples, settings), way), model.float_dtype)
         found.append(own)
         contexts.append(Context(len(own), sound.seconds))
     return Prepared([np.concatenate(found)], contexts)

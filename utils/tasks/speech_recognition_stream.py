@@ -92,7 +92,7 @@ class WordStream:
         self._samples += len(samples)
         found = self._features.feed(samples, last)
         self._known += len(found)
-        self._frames.append(found.astype(self._model.dtype))
+        self._frames.append(found.astype(self._model.float_dtype))
         words: list[str] = []
         while self._done + self._chunk + self._windows.beside <= self._known:
             words += self._recognise(self._done + self._chunk)

@@ -119,7 +119,7 @@ def prepare(samples: Sequence[Recording], model: Model, options: Options) -> Pre
         ]  # silence behind each
         found += [features(part, settings)[:frames].T for part in filled]
         contexts.append(Spoken(len(filled), sound.seconds))
-    return Prepared([np.stack(found).astype(encoder.dtype)], contexts)
+    return Prepared([np.stack(found).astype(encoder.float_dtype)], contexts)
 
 
 def _frames(encoder: Model, settings: Settings) -> int:

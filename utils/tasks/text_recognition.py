@@ -71,7 +71,8 @@ def prepare(samples: Sequence[Path | Image.Image], model: Model, options: Option
 
     form = form_of(model, options)
     lines = [
-        line_input(open_image(sample) if isinstance(sample, Path) else sample, form, model.dtype) for sample in samples
+        line_input(open_image(sample) if isinstance(sample, Path) else sample, form, model.float_dtype)
+        for sample in samples
     ]
     return Prepared([[array for array, _ in lines]], [Context(width) for _, width in lines])
 

@@ -125,7 +125,7 @@ class VoiceDescriber:
 
     def _made(self, windows: Sequence[Array]) -> list[Array]:
         """Describe new recordings: the mean of their windows' descriptions, each of length 1."""
-        found = outputs_of(self._engine, np.concatenate(windows).astype(self._model.dtype), self._rows)[0]
+        found = outputs_of(self._engine, np.concatenate(windows).astype(self._model.float_dtype), self._rows)[0]
         if found.ndim != 2 or found.dtype.kind != "f":
             raise ModelError(
                 f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; an encoder gives "

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from support import SaveOnnx
 
-from engine import DataError, InputError, ModelError
+from engine import DataError, InputError, ModelError, TensorSpec
 from engine.onnx import load_model, metadata
 from toolkit.cli import execute
 from toolkit.dump.store import open_dump
@@ -141,3 +141,17 @@ def test_suspects_start_from_the_models_own_scale_and_filter(save_onnx: SaveOnnx
         np.testing.assert_allclose(changed, wanted, atol=1e-3, rtol=1e-5)
     undone = _changes(samples.notes)["mean and std: left out so far"](plain)
     np.testing.assert_allclose(undone, given, atol=1e-5)
+
+
+def test_class_folders_that_are_numbers_are_classes(tmp_path: Path) -> None:
+    names = sorted(map(str, range(12)))
+    for name in names:
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8), (int(name) * 20, 0, 0)).save(tmp_path / name / "a.png")
+    specs = [TensorSpec("x", np.dtype(np.float32), (None, 3, 8, 8))]
+    samples = load_samples(tmp_path, specs, {}, 12)
+    measure = samples.measure("top1")
+    metric, (part,) = measure.make(), list(samples)
+    with pytest.warns(UserWarning, match="folders are numbers"):
+        metric.update(np.eye(12)[[int(name) for name in names]], part.targets, None)
+    assert metric.compute() == 1

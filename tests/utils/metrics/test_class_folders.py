@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from engine import DataError
 from utils.imagenet_classes import WNIDS
-from utils.metrics.class_names import outputs_of
+from utils.metrics.class_names import decided_outputs, outputs_of, spelling
 from utils.metrics.classification import ClassFolders, TopK
+from utils.metrics.f1 import Accuracy
+from utils.tasks.classification_hints import ShiftedClasses
 
 
 def test_wnids_are_those_of_imagenet() -> None:
@@ -47,7 +50,14 @@ def test_as_many_folders_as_outputs_are_in_sorted_order() -> None:
         ),
         (["ant", "bea"], 2, ["ant", "bee"], "class folder 'bea' is not among the model's labels"),
         (["crane", "ox"], 3, ["crane", "crane", "ox"], "class folder 'crane' stands twice among the model's labels"),
-        (["0", "1", "10", *"23456789"], 11, list("abcdefghijk"), "numbers that sort otherwise as text"),
+        (["1", "2", "3"], 3, None, "'3' is a number, and the model has 3 classes .* count from 1"),
+        (["0", "1", "7"], 3, None, "'7' is a number, and the model has 3 classes"),
+        (["0", "12"], 11, list("abcdefghijk"), "'12' is a number"),
+        (["00", "0"], 2, None, "'00' and '0' are both class 0"),
+        (["0", "1", "other"], 3, None, "'0' is a number and 'other' is not"),
+        (["0", "1"], 5, list("abcd0"), "'1' is not among"),
+        (["cat", "Cat"], 2, ["cat", "dog"], "'cat' and 'Cat' are both 'cat'"),
+        (["CAT", "dog"], 3, ["cat", "Cat", "dog"], "'CAT' stands twice"),
     ],
 )
 def test_what_cannot_be_told_is_one_line(
@@ -56,6 +66,102 @@ def test_what_cannot_be_told_is_one_line(
     with pytest.raises(DataError, match=message) as caught:
         outputs_of(folders, count, labels)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("folders", "count", "labels", "expected", "line"),
+    [
+        (sorted(map(str, range(12))), 12, None, [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9], "'10' is class 10"),
+        (sorted(map(str, range(12))), 12, list("abcdefghijkl"), [0, 1, 10, 11, *range(2, 10)], "'10' is class 10"),
+        ([f"{i:02}" for i in range(12)], 12, None, list(range(12)), ""),
+        (list("0123456789"), 10, None, list(range(10)), ""),
+        (["0", "2", "5"], 6, None, [0, 2, 5], "3 of the model's 6 classes"),
+        (["1", "2"], 6, None, [1, 2], "count from 1"),
+        (["001", "2", "10"], 11, None, [1, 2, 10], "3 of the model's 11"),
+        (["Cat", "DOG"], 3, ["dog", "bird", "cat"], [2, 0], "'Cat' is 'cat'"),
+        (["great_white-shark"], 2, ["ox", "Great white shark"], [1], "Great white shark"),
+        (["00", "01", "02"], 3, ["2", "1", "0"], [2, 1, 0], "'00' is '0'"),
+        (["Cafe\u0301"], 2, ["a", "Caf\u00e9"], [1], "matched"),
+        (["0", "1", "10", "2"], 4, ["2", "10", "1", "0"], [3, 2, 1, 0], ""),
+        (["uno", "zwei"], 2, ["one", "two"], [0, 1], "not among the model's labels"),
+        ([f"c{i}" for i in (0, 1, 10, 2, *range(3, 10))], 11, None, list(range(11)), "'c10'"),
+        (["ant", "bee"], 2, None, [0, 1], ""),
+    ],
+)
+def test_folders_are_read_by_the_first_rule_that_fits(
+    folders: list[str], count: int, labels: list[str] | None, expected: list[int], line: str
+) -> None:
+    found, said = decided_outputs(folders, count, labels)
+    assert found.tolist() == expected
+    assert bool(said) == bool(line)
+    assert line in said
+    assert "\n" not in said
+
+
+NAMES = st.one_of(
+    st.integers(0, 12).map(str),
+    st.integers(0, 12).map(lambda n: f"{n:03}"),
+    st.sampled_from(["cat", "Cat", "ox", "c10", "c2"]),
+)
+
+
+@given(
+    st.lists(NAMES, unique=True, min_size=1), st.integers(1, 14), st.none() | st.lists(NAMES, unique=True, min_size=1)
+)
+def test_a_number_is_its_class_and_a_label_its_place_or_the_folder_is_refused(
+    folders: list[str], count: int, labels: list[str] | None
+) -> None:
+    folders = sorted(folders)
+    try:
+        found, line = decided_outputs(folders, count, labels)
+    except DataError:
+        return
+    assert len(set(found.tolist())) == len(folders)
+    assert 0 <= found.min() <= found.max() < count
+    named = (
+        labels is not None and len(labels) == count and any(spelling(name) in map(spelling, labels) for name in folders)
+    )
+    for name, place in zip(folders, found.tolist(), strict=True):
+        if named:
+            assert spelling(labels[place]) == spelling(name)  # type: ignore[index]
+        elif name.isdecimal():
+            assert int(name) == place
+    in_order = found.tolist() == list(range(count))
+    assert in_order or named or line
+
+
+def test_a_line_is_given_once_per_evaluation() -> None:
+    metric = TopK(1)
+    metric.folders = ClassFolders(sorted(map(str, range(11))))
+    with pytest.warns(UserWarning, match="folders are numbers"):
+        metric.update(np.eye(11), np.array([0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 2]))
+    metric.update(np.eye(11), np.array([0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 2]))
+    assert metric.compute() == 1
+
+
+@pytest.mark.parametrize("kind", [str, int, np.int64])
+def test_labels_that_are_numbers_are_names_in_every_form(kind: type) -> None:
+    stars = ["1", "2", "3", "4", "5"]
+    metric = Accuracy(1, stars)
+    metric.update(np.eye(5), [kind(star) for star in stars])
+    assert metric.compute() == 1
+    with pytest.raises(DataError, match="no class"):
+        Accuracy(1, stars).update(np.eye(5), [kind(0)] * 5)
+
+
+@pytest.mark.parametrize(("shift", "word"), [(1, "higher"), (-1, "lower")])
+def test_labels_that_are_off_by_one_are_reported(shift: int, word: str) -> None:
+    labels = np.arange(40) % 6 + 1
+    hinter = ShiftedClasses()
+    for part in np.split(labels, 4):
+        hinter.see(np.eye(8)[part + shift], None, part)
+    (line,) = hinter.hints()
+    assert word in line
+    right, constant = ShiftedClasses(), ShiftedClasses()
+    right.see([np.eye(8)[labels]], None, labels)
+    constant.see(np.eye(8)[np.full(40, 3)], None, np.sort(labels))
+    assert not right.hints()
+    assert not constant.hints()
 
 
 def test_top_k_counts_by_the_models_outputs() -> None:

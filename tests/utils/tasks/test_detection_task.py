@@ -153,7 +153,7 @@ def test_sizes() -> None:
     free = replace(MODEL, inputs=(replace(PICTURE, shape=(None, 3, None, None)),))
     with pytest.raises(ConfigError, match="say which with --input_size"):
         prepare([], free, options(DETECTION))
-    with pytest.raises(ConfigError, match="detection needs N x 3 x H x W"):
+    with pytest.raises(ConfigError, match="pictures need N x C x H x W"):
         prepare([], replace(MODEL, inputs=(replace(PICTURE, shape=(None, 7)),)), options(DETECTION))
 
 

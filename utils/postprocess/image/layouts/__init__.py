@@ -6,6 +6,7 @@ A new layout is a file here with ``LAYOUTS`` of its own, and a word below. docs/
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import replace
 
 from engine import ConfigError, InputError, ModelError, did_you_mean
 from utils.postprocess.image.layouts import dense, nms_inside, plain, sets, ssd, yolo
@@ -45,6 +46,13 @@ def choose(outputs: Outputs, name: str | None, ckpt: object) -> Layout:
     if len(fitting) == 1:
         return fitting[0]
     found = ", ".join(f"{n} {list(s)}" for n, s in zip(outputs.names, outputs.shapes, strict=False))
+    unlabelled = replace(outputs, labels=None)
+    others = [one.name for one in TABLE.values() if not fitting and one.fits is not None and one.fits(unlabelled)]
+    if others:
+        raise InputError(
+            f"{ckpt}: its outputs ({found}) have the shapes of layout {' or '.join(others)} for another number of "
+            f"classes than the model's {outputs.labels} labels; export it for detection (task 'detect') with all labels"
+        )
     if not fitting:
         raise InputError(
             f"{ckpt}: its outputs ({found}, for {outputs.samples} samples) have none of the known layouts; "

@@ -72,6 +72,8 @@ class Layout:
         clipped: boxes are clipped to the picture before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
         rows: changes each row of scores; ``None`` where scores do not lie in rows.
+        scores: the place of the output with the scores, and some of those of the first picture, where they are
+            probabilities as they are; ``None`` in a layout that makes them of other numbers.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Layout:
     clipped: bool = False
     box_format: str = "xyxy"
     rows: Callable[[Outputs, Callable[[Array], Array]], tuple[Array, ...]] | None = None
+    scores: Callable[[Outputs], tuple[int, Array] | None] | None = None
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:
@@ -158,6 +161,16 @@ def logit(score: float) -> float:
     """Return the value whose logistic function is ``score``."""
     with np.errstate(divide="ignore"):
         return float(np.log(score) - np.log1p(-score))
+
+
+SEEN = 1024
+"""Boxes of a batch's first picture whose scores are looked at before they are read."""
+
+
+def seen(scores: Array, axis: int) -> Array:
+    """Return at most about :data:`SEEN` boxes' scores of one picture, from all over it; boxes lie on this axis."""
+    step = max(1, scores.shape[axis] // SEEN)
+    return scores[::step] if axis == 0 else scores[:, ::step]
 
 
 def refuse(outputs: Outputs, needs: str) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine import Array
-from utils.postprocess.image.layouts.base import Layout, Outputs, pairs, refuse
+from utils.postprocess.image.layouts.base import Layout, Outputs, pairs, refuse, seen
 from utils.postprocess.image.nms import Detections
 
 NEEDS = "boxes N x Q x 4 and scores N x Q x C"
@@ -44,4 +44,11 @@ def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[A
     return changed[::-1] if outputs.names == ("scores", "boxes") else changed
 
 
-LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits, rows=change_scores),)
+def _scores(outputs: Outputs) -> tuple[int, Array] | None:
+    """Return some scores of the first picture, as :attr:`Layout.scores`."""
+    return (
+        (0 if outputs.names == ("scores", "boxes") else 1, seen(_ordered(outputs)[1][0], 0)) if fits(outputs) else None
+    )
+
+
+LAYOUTS = (Layout("boxes", f"{NEEDS}: corners in pixels of the input", read, fits, rows=change_scores, scores=_scores),)

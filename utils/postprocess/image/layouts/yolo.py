@@ -8,6 +8,7 @@ and 32 (and 64); a model with anchors has three boxes per cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +22,7 @@ from utils.postprocess.image.layouts.base import (
     logit,
     pairs,
     refuse,
+    seen,
     sigmoid,
     without_nan,
 )
@@ -145,6 +147,18 @@ def read_end(outputs: Outputs) -> list[Detections]:
     return found
 
 
+def _in_rows(outputs: Outputs, first: int = 4, end: int | None = None) -> tuple[int, Array] | None:
+    """Return scores that stand behind the boxes of rows, as :attr:`Layout.scores`."""
+    found = outputs.arrays[0]
+    return (0, seen(found[0, :, first:end], 0)) if found.ndim == 3 else None
+
+
+def _in_columns(outputs: Outputs) -> tuple[int, Array] | None:
+    """Return scores that stand below the boxes of columns."""
+    found = outputs.arrays[0]
+    return (0, seen(found[0, 4:], 1)) if found.ndim == 3 else None
+
+
 def _table(outputs: Outputs, width: int, needs: str) -> Array:
     """Return the first output, N x P x Q; exports of v5 to v7 may have the maps behind it."""
     found = outputs.arrays[0]
@@ -242,11 +256,11 @@ def _fits_noted_maps(outputs: Outputs) -> bool:
 
 
 LAYOUTS = (
-    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, fits_v5, box_format="cxcywh"),
-    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, fits_free, box_format="cxcywh"),
-    Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8, box_format="cxcywh"),
-    Layout("yolov10", f"{END} (v10, v26)", read_end, fits_end, final=True),
-    Layout("yolox", X, read_x, fits_free),
+    Layout("yolov5", f"{V5}; three boxes per cell (v5, v7)", read_v5, fits_v5, box_format="cxcywh", scores=_in_rows),
+    Layout("yolov6", f"{V5}; one box per cell (v6)", read_v5, fits_free, box_format="cxcywh", scores=_in_rows),
+    Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8, box_format="cxcywh", scores=_in_columns),
+    Layout("yolov10", f"{END} (v10, v26)", read_end, fits_end, final=True, scores=partial(_in_rows, end=5)),
+    Layout("yolox", X, read_x, fits_free, scores=_in_rows),
     Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", read_v5_maps, fits_maps),
     Layout("yolov7_maps", f"{MAPS}; anchors of YOLOv7", read_v7_maps, _fits_noted_maps),
 )

@@ -1,0 +1,93 @@
+"""Outputs that a layout can read and that mean something else: exports for other tasks, other channels than labels.
+
+By its shape a pose or segmentation export of the YOLO family is a detector of more classes. Its "scores" then are
+pixels, angles or coefficients of masks, and what tells them apart is that a probability lies from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import Array, InputError
+from utils.postprocess.image.layouts.base import Layout, Outputs, refuse
+
+OUTSIDE = 0.02
+"""How far rounding (float16, int8) may move a probability out of 0..1."""
+
+MASKS = 32
+"""Coefficients per mask of the YOLO family's segmentation exports."""
+
+
+def refuse_prototypes(outputs: Outputs) -> None:
+    """Refuse a segmentation export: boxes N x P x Q and, in a second output, prototypes of masks N x M x h x w.
+
+    Raises:
+        InputError: the outputs are such.
+    """
+    ranks = sorted(one.ndim for one in outputs.arrays)
+    if ranks != [3, 4]:
+        return
+    boxes, masks = sorted(outputs.arrays, key=lambda one: one.ndim)
+    if len(masks) == len(boxes) == outputs.samples and min(boxes.shape[1:]) > masks.shape[1] + 4:
+        raise refuse(
+            outputs,
+            f"boxes and scores; these look like a segmentation export with {masks.shape[1]} coefficients per box and "
+            "as many prototypes of masks: export the model for detection (task 'detect')",
+        )
+
+
+def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
+    """Refuse numbers that the layout reads as probabilities and that are none.
+
+    Raises:
+        InputError: a score among those looked at is not from 0 to 1; NaN is passed over.
+    """
+    if layout.scores is None or not outputs.samples:
+        return
+    found = layout.scores(outputs)
+    if found is None:
+        return
+    place, scores = found
+    values = scores[np.isfinite(scores)] if scores.dtype.kind == "f" else scores
+    if values.size:
+        refuse_score(float(values.min()), outputs, place)
+        refuse_score(float(values.max()), outputs, place)
+
+
+def refuse_score(score: float, outputs: Outputs, place: int | None = None) -> None:
+    """Refuse a score that is not a probability.
+
+    Args:
+        score: any number. outputs: of the model. place: of the output that has it; ``None``: not known.
+
+    Raises:
+        InputError: it is not from 0 to 1.
+    """
+    if -OUTSIDE <= score <= 1 + OUTSIDE or np.isnan(score):
+        return
+    if place is None:
+        name, guess = f"outputs {', '.join(map(repr, outputs.names))} hold", ""
+    else:
+        array = outputs.arrays[place]
+        name, guess = f"output {outputs.names[place]!r} {list(array.shape)} holds", _guess(array)
+    raise InputError(
+        f"{name} a score of {score:.4g}, and a probability lies from 0 to 1; {guess}use --score_form logit where "
+        "scores are logits, or --layout NAME where the outputs mean something else"
+    )
+
+
+def _guess(array: Array) -> str:
+    """Return what an output may be whose scores are none: part of a sentence, empty where nothing fits."""
+    if array.ndim != 3:
+        return ""
+    width = min(array.shape[1:])
+    kinds = []
+    for size in (3, 2):
+        count, rest = divmod(width - 5, size)
+        if not rest and count == 17:  # COCO's
+            kinds.append(f"of a pose (4 + 1 + {count} x {size} keypoints)")
+    kinds += (
+        [f"of a segmentation (4 + {width - 4 - MASKS} + {MASKS} coefficients of masks)"] if width > MASKS + 4 else []
+    )
+    kinds += [] if kinds else ["of poses or rotated boxes"]
+    return f"is it an export {' or '.join(kinds)}? then export it for detection (task 'detect'); "
