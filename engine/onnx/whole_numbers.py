@@ -205,7 +205,8 @@ class _Walk:
         born = self._is_birth(node)
         if born or not self.moving.isdisjoint(read):
             self.moving.update(filter(None, node.output))
-        if born or not self.counts.isdisjoint(read) or any(self._is_real(name) for name in floats):
+        counted = (self._is_real(name) or self.kinds.get(name, Kind.FIXED) >= Kind.COUNT for name in floats)
+        if born or not self.counts.isdisjoint(read) or any(counted):
             self.counts.update(name for name in node.output if name and self._is_whole(name))
             self.moving.update(name for name in node.output if name and self._is_whole(name))
         if node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
@@ -216,7 +217,8 @@ class _Walk:
             return
         self.following.append(node)
         made = [name for name in node.output if name and self.is_float(name)]
-        if not self.spent.isdisjoint(floats) or node.op_type in _CURVED or self._is_scaled(node, floats, kind):
+        spent = not self.spent.isdisjoint(floats) or node.op_type in _CURVED or self._is_scaled(node, floats, kind)
+        if spent and node.op_type not in _ROUNDING:
             self.spent.update(made)
         if not self.fills.isdisjoint(floats) or self._is_filled(node, floats):
             self.fills.update(made)
@@ -253,6 +255,8 @@ class _Walk:
         if len(known) == len(kinds):
             if self._is_lookup(node) and most is Kind.FIXED:
                 return None
+            if op in _ROUNDING and most is Kind.NUMBER:
+                return Kind.COUNT
             return Kind.NUMBER if op in _CURVED and most > Kind.NUMBER else most
         return self._mixed_kind(node, floats)
 
@@ -264,16 +268,15 @@ class _Walk:
         return Kind.NUMBER if source in self.moving else Kind.FIXED
 
     def _sum_kind(self, node: NodeProto, most: Kind) -> Kind | None:
-        """Return what sums of numbers are: of truth values, counts, which float16 may hold all the same."""
+        """Return what sums of numbers are: of truth values, counts; of an input, such where float16 may not hold them."""
         if most is Kind.PLACE or (node.op_type == "ReduceMean" and most in (Kind.FLAG, Kind.NUMBER)):
             return None
-        if node.op_type == "CumSum":
+        if node.op_type == "CumSum" or most is Kind.FLAG:
             return Kind.COUNT
         if most in (Kind.FIXED, Kind.COUNT):
             summed = self._summed(node) if node.op_type in _ADDING else 0
             return Kind.COUNT if summed is None or summed > _EXACT else most
-        summed = self._summed(node)
-        return most if (summed is None and most is Kind.NUMBER) or (summed or _EXACT + 1) <= _EXACT else Kind.COUNT
+        return Kind.COUNT if (self._summed(node) or 0) > _EXACT else most
 
     def _summed(self, node: NodeProto) -> int | None:
         """Return how many numbers a node sums at most; ``None``: not known."""

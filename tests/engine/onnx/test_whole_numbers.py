@@ -60,7 +60,7 @@ def test_frequencies_that_are_computed() -> None:
         ("f = Cast <to = 1> (n)\n m = Sub(one, f)\n v = Mul(m, low)\n y = Add(x, v)", set()),  # a mask: 0 and 1 only
         ("f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", {"f", "m", "v", "y"}),  # a coordinate
         ("f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, third)\n y = Add(x, v)", {"f", "m"}),  # 4000.5 - 4000
-        ("f = Cast <to = 1> (n)\n m = Mul(f, third)\n v = Floor(m)\n y = Add(x, v)", {"f", "m", "v"}),
+        ("f = Cast <to = 1> (n)\n m = Mul(f, third)\n v = Floor(m)\n y = Add(x, v)", {"f", "m", "v", "y"}),
         ("f = Cast <to = 1> (n)\n m = Div(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", set()),
         ("e = Gather(table, n)\n f = Squeeze(e, axis)\n v = Sin(f)\n y = Add(x, v)", set()),  # weights, not numbers
     ],
