@@ -83,9 +83,7 @@ def to_float16(
     return sort_nodes(converted)
 
 
-def _converted(
-    model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool
-) -> tuple[ModelProto, Exact]:
+def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> tuple[ModelProto, Exact]:
     """Return what the library makes of a model, and what is float32 in it whatever the rest is.
 
     Nodes to keep, and those that the library cannot convert, stay float32.
@@ -115,9 +113,7 @@ def _converted(
     return converted, exact
 
 
-def _blocked(
-    model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool
-) -> list[str]:
+def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
     """Name every node, give those that stay float32 their own weights, and return the names of those to keep.
 
     In place; the model's types are inferred.

@@ -1,4 +1,4 @@
-"""What the float16 conversion of the library forgets: bodies of If, Loop and Scan, outputs that nodes read, single ends.
+"""What the float16 conversion of the library forgets: bodies of If, Loop and Scan, outputs that are read, single ends.
 
 Bodies stay float32, and what they read from outside is cast for them. Inputs and outputs may stay float32 one by one.
 """

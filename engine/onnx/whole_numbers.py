@@ -25,7 +25,9 @@ from engine.onnx.view import dims, subgraphs
 
 _FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
 _NARROW = frozenset(
-    getattr(TensorProto, name) for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2") if hasattr(TensorProto, name)
+    getattr(TensorProto, name)
+    for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")
+    if hasattr(TensorProto, name)
 )
 """Types of whole numbers that every float holds exactly; as constants they are weights."""
 
@@ -64,6 +66,9 @@ _COUNTING = frozenset(
 )
 """Operators that give counts or indices whatever they read."""
 
+_SIZES = frozenset(("Shape", "Size"))
+"""Operators that read no value."""
+
 _FEW = 2.0
 """Constants up to this may be added without harm: the 1 of ``1 - mask``."""
 
@@ -99,12 +104,14 @@ class Exact:
         written: outputs of the nodes that compute in float32. inputs: float inputs that hold whole numbers.
         outputs: float outputs of the graph that hold counts or coordinates.
         divisors: tensors among ``written`` that products and quotients with real numbers read as they are.
+        late: whether some of ``written`` follow from real quantities: nearly all of the model may come before them.
     """
 
     written: frozenset[str]
     inputs: frozenset[str]
     outputs: frozenset[str]
     divisors: frozenset[str]
+    late: bool
 
 
 def exact_parts(graph: GraphProto) -> Exact:
@@ -122,6 +129,7 @@ def exact_parts(graph: GraphProto) -> Exact:
         inputs=frozenset(inputs),
         outputs=frozenset(name for name in ends & (kept | inputs) if name in inputs or walk.is_returned(name)),
         divisors=frozenset(walk.divisors & kept),
+        late=not walk.late.isdisjoint(kept),
     )
 
 
@@ -163,6 +171,8 @@ class _Walk:
         self.divisors: set[str] = set()
         self.moving = {info.name for info in graph.input if not self.is_float(info.name)} | numbers
         """What follows from more than constants."""
+        self.late = {info.name for info in graph.input if self._is_real(info.name) and self.is_float(info.name)}
+        """What follows from real quantities."""
         self.following: list[NodeProto] = []
         for node in graph.node:
             self._add(node)
@@ -202,6 +212,8 @@ class _Walk:
         """Take note of what a node's outputs are."""
         read = [name for name in node.input if name]
         floats = [name for name in read if self.is_float(name)]
+        if node.op_type not in _SIZES and any(n in self.late or (self.is_float(n) and self._is_real(n)) for n in read):
+            self.late.update(filter(None, node.output))
         born = self._is_birth(node)
         if born or not self.moving.isdisjoint(read):
             self.moving.update(filter(None, node.output))
@@ -220,7 +232,7 @@ class _Walk:
         spent = not self.spent.isdisjoint(floats) or node.op_type in _CURVED or self._is_scaled(node, floats, kind)
         if spent and node.op_type not in _ROUNDING:
             self.spent.update(made)
-        if not self.fills.isdisjoint(floats) or self._is_filled(node, floats):
+        if kind < Kind.COUNT and (not self.fills.isdisjoint(floats) or self._is_filled(node, floats)):
             self.fills.update(made)
         self.kinds |= dict.fromkeys(made, kind)
 
@@ -268,7 +280,7 @@ class _Walk:
         return Kind.NUMBER if source in self.moving else Kind.FIXED
 
     def _sum_kind(self, node: NodeProto, most: Kind) -> Kind | None:
-        """Return what sums of numbers are: of truth values, counts; of an input, such where float16 may not hold them."""
+        """Return what sums of numbers are: of truth values counts, of an input such if float16 may not hold them."""
         if most is Kind.PLACE or (node.op_type == "ReduceMean" and most in (Kind.FLAG, Kind.NUMBER)):
             return None
         if node.op_type == "CumSum" or most is Kind.FLAG:
@@ -305,7 +317,7 @@ class _Walk:
         return self.is_returned(name) and name not in self.fills
 
     def _note_divisor(self, node: NodeProto, floats: Sequence[str]) -> None:
-        """Take note of the counts that a real quantity is multiplied or divided by: beyond float16 they are infinite."""
+        """Take note of the counts that real quantities are multiplied or divided by: float16 may not hold them."""
         if node.op_type in ("Mul", "Div") and any(self._is_real(name) for name in floats):
             counted = [name for name in floats if self.kinds.get(name) is Kind.COUNT and name not in self.constants]
             self.divisors.update(counted)
@@ -399,7 +411,7 @@ def _waved(graph: GraphProto) -> set[str]:
 
 
 def _given(graph: GraphProto, walk: _Walk) -> Iterator[str]:
-    """Yield the float inputs that hold whole numbers: they are cast to such, rounded to them, or beside large constants.
+    """Yield the float inputs that hold whole numbers: they are cast to such, rounded, or compared with large ones.
 
     Only operators that compute with constants, or move, may lie between.
     """
@@ -420,6 +432,6 @@ def _takes_whole(node: NodeProto, walk: _Walk) -> bool:
     if node.op_type == "Cast":
         made = next((a.i for a in node.attribute if a.name == "to" and a.type == AttributeProto.INT), 0)
         return walk.is_float(node.input[0]) and made not in _FLOATS | {TensorProto.BOOL, TensorProto.STRING}
-    if node.op_type in _COMPARING | _OFFSET:
+    if node.op_type in _COMPARING:
         return any(name in walk.constants and largest(walk.constants[name]) > _EXACT for name in node.input)
     return node.op_type in _ROUNDING or node.op_type == "OneHot"

@@ -40,7 +40,8 @@ def peak(side: int, y: int, x: int) -> Array:
 
 
 MAP = "int64[3] flat = {1, 1, 16384}"
-KEYPOINT = f"""g (float[1,1,128,128] heat, float[1,1,1] reg) => (float[1,1] x, float[1,1] y, float[1,1] place, float[1,1,1] cx)
+KEYPOINT = f"""g (float[1,1,128,128] heat, float[1,1,1] reg) => (float[1,1] x, float[1,1] y, float[1,1] place,
+    float[1,1,1] cx)
 <{MAP}, float width = {{128}}, float four = {{4}}> {{
     low = Sigmoid(heat)
     row = Reshape(low, flat)
@@ -108,7 +109,8 @@ def test_boxes_about_the_largest_of_a_heat_map(form: str) -> None:
 
 
 ANCHORS = """g (float[1,100,2] offset) => (float[1,100,2] at)
-<int64 zero = {0}, int64 one = {1}, int64 count = {100}, int64[1] column = {1}, float half = {0.5}, float stride = {32}> {
+<int64 zero = {0}, int64 one = {1}, int64 count = {100}, int64[1] column = {1},
+    float half = {0.5}, float stride = {32}> {
     i = Range(zero, count, one)
     f = Cast<to = 1>(i)
     centre = Add(f, half)
@@ -122,7 +124,9 @@ ANCHORS = """g (float[1,100,2] offset) => (float[1,100,2] at)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("limits", ["int64", "float"])
 def test_anchors_and_their_offsets(form: str, limits: str) -> None:
-    text = ANCHORS if limits == "int64" else ANCHORS.replace("int64 zero", "float zero").replace("int64 one", "float one")
+    text = (
+        ANCHORS if limits == "int64" else ANCHORS.replace("int64 zero", "float zero").replace("int64 one", "float one")
+    )
     if limits == "float":
         text = text.replace("int64 count", "float count").replace("f = Cast<to = 1>(i)", "f = Identity(i)")
     offset = np.linspace(-2, 2, 200, dtype=np.float32).astype(H).astype(np.float32).reshape(1, 100, 2)
@@ -163,7 +167,8 @@ def test_what_counts_is_exact_as_an_output(form: str, births: str, want: Any) ->
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tokens_positions_counted_by_their_mask(form: str) -> None:
-    text = """g (int64[1,3000] mask) => (float[1,3000] rows) <float one = {1}, int64 axis = {1}, float[4000] table = {0}> {
+    text = """g (int64[1,3000] mask) => (float[1,3000] rows)
+    <float one = {1}, int64 axis = {1}, float[4000] table = {0}> {
         f = Cast<to = 1>(mask)
         sums = CumSum(f, axis)
         held = Mul(sums, f)
@@ -216,7 +221,8 @@ def test_a_mean_over_more_than_float16_can_count(form: str) -> None:
     np.testing.assert_allclose(got, 0.25 / 70000, rtol=0.02)  # 0 where 70000 is infinite
 
 
-IDS = """g (float[N,3] x, float[N,4] z) => (float[N,2] y) <float[5000,2] table = {0}, int64[1] s = {0}, int64[1] e = {1}> {
+IDS = """g (float[N,3] x, float[N,4] z) => (float[N,2] y)
+<float[5000,2] table = {0}, int64[1] s = {0}, int64[1] e = {1}> {
     a = Constant<value_ints = [1]>()
     id = Slice(x, s, e, a)
     one = Squeeze(id, a)
@@ -277,7 +283,8 @@ def test_a_float16_file_of_counts_is_not_converted_again() -> None:
 def test_where_a_number_becomes_real(body: str, kept: set[str]) -> None:
     held = "float w = {100}, float low = {-10000}, float one = {1}, float[3] steps = {8, 16, 32}, int64[4,4] j = {0}"
     text = f"""g (float[4,4] r0, int64[4,4] q, float[4,4] m) => (float[4,4] y)
-    <{held}, float[16] grid = {{{",".join(str(5 * n + 2049) for n in range(16))}}}, float[4] rows = {{0.1,0.2,0.3,0.4}}> {{
+    <{held}, float[16] grid = {{{",".join(str(5 * n + 2049) for n in range(16))}}},
+    float[4] rows = {{0.1,0.2,0.3,0.4}}> {{
         r = Sigmoid(r0)
         k0 = Constant<value_ints = [4]>()
         values, i = TopK(r, k0)
