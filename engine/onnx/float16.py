@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
@@ -24,6 +25,7 @@ from engine.onnx.half_ends import (
     widen_captured,
 )
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
+from engine.onnx.large import copy_model, copy_tensor
 from engine.onnx.shapes import check_types, infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
@@ -60,9 +62,7 @@ def to_float16(
         ModelError: the conversion failed.
     """
     if keep is None and _is_half(model):
-        same = ModelProto()
-        same.CopyFrom(model)
-        return same
+        return copy_model(model)
     if lost := vanishing(model.graph):
         _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
     converted, exact = _converted(model, keep, clamp)
@@ -107,6 +107,8 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
                 check_fp16_ready=False,
                 disable_shape_infer=True,
             )
+    except EncodeError as error:
+        raise ModelError("the model cannot be converted to float16: its weights are more than 2 GB") from error
     except (ValueError, RuntimeError) as error:
         raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
     join_outputs(converted.graph, ends)
@@ -190,9 +192,7 @@ def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[s
     """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
     read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
     for name in sorted(read):
-        own = graph.initializer.add()
-        own.CopyFrom(constants[name])
-        own.name = f"{name}:{node.name}"
+        copy_tensor(constants[name], graph.initializer.add(), f"{name}:{node.name}")
     for i, name in enumerate(node.input):
         node.input[i] = f"{name}:{node.name}" if name in read else name
 

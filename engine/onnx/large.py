@@ -1,12 +1,13 @@
 """Models beyond what one protobuf message holds, 2 GiB: found by the sizes of their tensors, and kept in two parts.
 
-Asking protobuf for a message's size means to serialise it, which takes its memory again, and fails beyond the limit.
+Asking protobuf for a message's size means to serialise it, which takes its memory again, and fails beyond the limit. So
+does copying a message, be it a tensor (protobuf 7): weights are copied by :func:`copy_tensor`, field by field.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,6 +35,8 @@ _WIDTHS = {"float_data": 4, "double_data": 8, "int32_data": 10, "int64_data": 10
 
 _VALUES = ("raw_data", "string_data", *_WIDTHS)
 """Fields of a tensor that hold its contents."""
+
+_BYTES = ("raw_data",)
 
 _NUMBERS = frozenset(
     getattr(TensorProto, name)
@@ -121,6 +124,44 @@ def copy_without_values(source: TensorProto, target: TensorProto) -> None:
     copy_but(source, target, _VALUES)
 
 
+def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> None:
+    """Copy a tensor of any size into an empty one, under its own name or another."""
+    copy_but(source, target, _BYTES)
+    if source.HasField("raw_data"):
+        target.raw_data = source.raw_data
+    if name:
+        target.name = name
+
+
+def add_tensors(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
+    """Add copies of tensors of any size to a graph's initializers."""
+    for tensor in tensors:
+        copy_tensor(tensor, graph.initializer.add())
+
+
+def put_array(tensor: TensorProto, array: Array, name: str) -> None:
+    """Make a tensor hold an array of any size, in place."""
+    tensor.Clear()
+    copy_tensor(numpy_helper.from_array(array, name), tensor)
+
+
+def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None:
+    """Remove initializers, in place; those that stay are not copied."""
+    gone = [i for i, tensor in enumerate(graph.initializer) if not keep(tensor)]
+    for i in reversed(gone):
+        del graph.initializer[i]
+
+
+def copy_model(model: ModelProto) -> ModelProto:
+    """Return a copy of a model of any size."""
+    copy = ModelProto()
+    copy_but(model, copy, ("graph",))
+    copy.graph.SetInParent()
+    copy_but(model.graph, copy.graph, ("initializer",))
+    add_tensors(copy.graph, model.graph.initializer)
+    return copy
+
+
 def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
     """Make initializers of large Constant nodes, in place, in a model that one message cannot hold; return it.
 
@@ -135,8 +176,7 @@ def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
         if value is None or tensor_bytes(value) < APART:
             left.append(node)
             continue
-        model.graph.initializer.append(value)
-        model.graph.initializer[-1].name = node.output[0]
+        copy_tensor(value, model.graph.initializer.add(), node.output[0])
     if len(left) < len(model.graph.node):
         model.ir_version = max(model.ir_version, 4)  # before it, an initializer has to be an input
         del model.graph.node[:]
@@ -160,7 +200,7 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     for tensor in model.graph.initializer:
         kept = light.graph.initializer.add()
         if tensor_bytes(tensor) < APART or tensor.data_type not in _NUMBERS or _is_external(tensor):
-            kept.CopyFrom(tensor)
+            copy_tensor(tensor, kept)
             continue
         copy_without_values(tensor, kept)
         kept.data_location = TensorProto.EXTERNAL
@@ -172,8 +212,10 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
 def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
     """Undo :func:`taken_apart`, in place, and return the model."""
     for tensor in light.graph.initializer:
-        if tensor.name in apart:
-            tensor.CopyFrom(apart[tensor.name])
+        source = apart.get(tensor.name)
+        if source is not None:
+            tensor.Clear()
+            copy_tensor(source, tensor)
     return light
 
 

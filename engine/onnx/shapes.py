@@ -11,7 +11,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from engine.errors import ModelError
-from engine.onnx.large import copy_but, copy_without_values
+from engine.onnx.large import add_tensors, copy_but, copy_without_values
 from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
 from engine.text import one_line
 
@@ -52,7 +52,7 @@ def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
     """Infer the shapes of a model without weights, and give it those of the one that it was made of."""
     inferred = _sized(light, model)
     del inferred.graph.initializer[:]
-    inferred.graph.initializer.extend(model.graph.initializer)
+    add_tensors(inferred.graph, model.graph.initializer)
     return inferred
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
+from engine.onnx.large import copy_model, keep_tensors, put_array
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
@@ -173,13 +174,11 @@ def inlined(model: ModelProto) -> ModelProto:
 
 def widen(model: ModelProto) -> ModelProto:
     """Return a copy in which every float16 tensor is float32 with the same value; casts to float16 still round."""
-    wide = ModelProto()
-    wide.CopyFrom(model)
+    wide = copy_model(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
-            name = tensor.name
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), name))
+            put_array(tensor, numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
     return wide
 
 
@@ -288,9 +287,7 @@ class _Rounder:
 
     def _drop_unused_constants(self) -> None:
         used = {name for node in self.nodes for name in used_names(node)} | self.outputs
-        constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
-        del self.graph.initializer[:]
-        self.graph.initializer.extend(constants)
+        keep_tensors(self.graph, lambda tensor: tensor.name in used)
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))
@@ -319,7 +316,7 @@ class _Rounder:
         if np.array_equal(values, rounded, equal_nan=True):
             return tensor.name
         name = f"{tensor.name}:rounded"
-        self.graph.initializer.append(numpy_helper.from_array(rounded, name))
+        put_array(self.graph.initializer.add(), rounded, name)
         return name
 
     def _add(self, node: NodeProto) -> None:

@@ -15,8 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import EngineSpec, ModelError, open_engine
 from engine.backends.ort import HostSession
-from engine.onnx import external_names, file_hash, infer_shapes, load_model, model_content, save_model
-from engine.onnx import large, shapes
+from engine.onnx import external_names, file_hash, infer_shapes, large, load_model, model_content, save_model, shapes
 from engine.onnx.large import APART, fits_message, lift_constants, message_bytes, taken_apart
 
 ROWS, WIDTH = 600, 64
