@@ -416,30 +416,10 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
     with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
         cast = array.astype(spec.dtype)
     if not np.can_cast(array.dtype, spec.dtype):
-        _warn_narrowed(array, spec, warned, infinite=bool(lost))
+        from engine.narrowed import warn_narrowed
+
+        warn_narrowed(array, spec.name, spec.dtype, warned, infinite=bool(lost))
     return cast
-
-
-def _warn_narrowed(array: Array, spec: TensorSpec, warned: set[str], infinite: bool) -> None:
-    """Warn once of each input whose floats are narrowed, and once of each where that made values infinite.
-
-    Preprocessing to the narrower dtype would spoil what it does not hold as well, and is no advice then.
-    """
-    beyond = f"{spec.name}: infinite"
-    if beyond in warned or (spec.name in warned and not infinite):
-        return
-    whole = 2 ** (np.finfo(spec.dtype).nmant + 1)
-    if infinite:
-        warned.add(beyond)
-        advice = f"values beyond {np.finfo(spec.dtype).max:g} became infinite; scale them down, or use --dtype float32"
-    elif (np.abs(array) > whole).any():
-        advice = f"beyond {whole} it does not hold every whole number; where that matters, use --dtype float32"
-    else:
-        advice = f"preprocess to {spec.dtype} to save the copy"
-    warned.add(spec.name)
-    warnings.warn(
-        f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; {advice}", stacklevel=level_of_user()
-    )
 
 
 def as_list(inputs: Sequence[Array]) -> list[Array]:
