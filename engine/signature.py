@@ -408,7 +408,7 @@ def numpy_name(dtype: np.dtype[Any]) -> str:
 
 
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
-    """Cast within a kind of dtype; narrowing floats warns once per input.
+    """Cast within a kind of dtype; narrowing floats warns once per input, and once if values become infinite by it.
 
     Args:
         array: of a call. spec: the input it is for. warned: names of inputs that were warned of; it is added to.
@@ -421,15 +421,15 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
             f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
             f"use array.astype({numpy_name(spec.dtype)})"
         )
-    if not np.can_cast(array.dtype, spec.dtype) and spec.name not in warned:
-        warned.add(spec.name)
-        warnings.warn(
-            f"input {spec.name!r}: {array.dtype} cast to the model's {spec.dtype}; "
-            f"preprocess to {spec.dtype} to save the copy",
-            stacklevel=level_of_user(),
-        )
-    with np.errstate(over="ignore"):  # a value beyond the narrower range becomes inf, as on the device
-        return array.astype(spec.dtype)
+    lost: list[str] = []
+    # A value beyond the narrower range becomes infinite, as on the device; numpy notices that while it casts.
+    with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
+        cast = array.astype(spec.dtype)
+    if not np.can_cast(array.dtype, spec.dtype):
+        from engine.narrowed import warn_narrowed
+
+        warn_narrowed(array, spec.name, spec.dtype, warned, infinite=bool(lost))
+    return cast
 
 
 def as_list(inputs: Sequence[Array]) -> list[Array]:

@@ -95,9 +95,6 @@ _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal e
 
 _NOT_TEXT = "names or texts in it are not UTF-8, so the file is damaged; export it again"
 
-# A serialised protobuf message cannot pass 2 GiB; the rest is room for the graph itself.
-_PROTOBUF_LIMIT = 2**31 - 2**24
-
 
 def _options(threads: int | None, profile_prefix: Path | str | None = None) -> ort.SessionOptions:
     options = ort.SessionOptions()
@@ -136,6 +133,8 @@ class HostSession:
         source: Path | None = None,
     ) -> None:
         self._source = "" if source is None else f"{source}: "
+        if not isinstance(model, (str, Path, bytes)):
+            model, weights = _serialisable(model, weights or {})
         options = _options(threads, profile_prefix)
         if not optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -249,16 +248,23 @@ def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Se
 def _session_from_proto(
     model: onnx.ModelProto, options: ort.SessionOptions, providers: Sequence[str]
 ) -> ort.InferenceSession:
-    if model.ByteSize() < _PROTOBUF_LIMIT:
-        return _start(model.SerializeToString(), options, providers)
-    import tempfile
+    return _start(model.SerializeToString(), options, providers)
 
-    from engine.onnx.load import save_model
 
-    with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
-        path = Path(folder) / "model.onnx"
-        save_model(model, path)
-        return _start(path, options, providers)
+def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
+    """Return a model that one message holds, and its weights beside it: where it is too large, all large ones.
+
+    Raises:
+        ModelError: it is too large without these.
+    """
+    from engine.onnx.large import arrays_of, fits_message, taken_apart
+
+    if fits_message(model):
+        return model, weights
+    light, apart = taken_apart(model)
+    if not fits_message(light):
+        raise ModelError("what the model holds beside numbers is more than 2 GB, which ONNX Runtime does not open")
+    return light, {**arrays_of({name: tensor for name, tensor in apart.items() if name not in weights}), **weights}
 
 
 def open_session(path: Path, threads: int | None = None, providers: Sequence[str] = CPU) -> HostSession:

@@ -15,19 +15,25 @@ if TYPE_CHECKING:
 def exact_edges(model: ModelProto) -> set[str]:
     """Return the tensors that nodes which stay float32 hand to the others, or out of the model.
 
+    Where such nodes follow from what the others compute (an index of a heat map's largest number), these are the
+    model's outputs: all of it has to be computed before them, in float32 as well.
+
     Args:
         model: in topological order, as it is in its file.
     """
     from engine.errors import ModelError
     from engine.onnx.shapes import infer_shapes
     from engine.onnx.view import used_names
-    from engine.onnx.whole_numbers import exact_outputs
+    from engine.onnx.whole_numbers import exact_parts
 
     try:
         graph = infer_shapes(model).graph
     except ModelError:
         return set()  # the runtimes judge it
-    exact = exact_outputs(graph)
+    parts = exact_parts(graph)
+    if parts.late:
+        return {info.name for info in graph.output}
+    exact = parts.written
     fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     read = {name for node in graph.node if exact.isdisjoint(node.output) for name in used_names(node)}
     read |= {info.name for info in graph.output}

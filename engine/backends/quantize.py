@@ -133,13 +133,13 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     from engine.backends.ort import ORT_ERRORS
-    from engine.onnx.load import load_model
+    from engine.onnx.load import load_model, save_model
 
     model = _loaded(ckpt)
     failures: tuple[type[Exception], ...] = (*ORT_ERRORS, ValueError, TypeError, RuntimeError, KeyError, IndexError)
     with room_for(ckpt), tempfile.TemporaryDirectory(prefix="tecoinfer-int8-") as name, _quiet():
         folder = Path(name)
-        (folder / "source.onnx").write_bytes(model.SerializeToString())
+        save_model(model, folder / "source.onnx")
         del model
         try:
             # Folds constants and batch normalisation, which else would be quantised apart from its convolution.

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from engine.errors import ModelError
-from engine.onnx.half_ends import has_bodies, join_outputs, split_outputs, widen_captured
+from engine.onnx.half_ends import (
+    has_bodies,
+    is_cast,
+    join_outputs,
+    keep_input,
+    keep_output,
+    split_outputs,
+    widen_captured,
+)
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
+from engine.onnx.large import copy_model, copy_tensor
 from engine.onnx.shapes import check_types, infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
-from engine.onnx.whole_numbers import exact_outputs
+from engine.onnx.whole_numbers import Exact, exact_parts
 from engine.text import one_line
 
 _log = logging.getLogger(__name__)
@@ -35,6 +45,8 @@ def to_float16(
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
+    What computes with whole numbers and coordinates stays float32, and so do inputs and outputs that hold such numbers
+    (:mod:`engine.onnx.whole_numbers`).
     A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
     it cannot hold stays float32. Weights that vanish where subnormals are flushed are named in one line of the log.
     The bodies of If, Loop and Scan stay float32.
@@ -49,29 +61,33 @@ def to_float16(
     Raises:
         ModelError: the conversion failed.
     """
-    if keep is None and _is_half(model.graph):
-        same = ModelProto()
-        same.CopyFrom(model)
-        return same
+    if keep is None and _is_half(model):
+        return copy_model(model)
     if lost := vanishing(model.graph):
         _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
-    converted = _converted(model, keep, clamp)
+    converted, exact = _converted(model, keep, clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
             _write_half(node)
     _join_float32(converted.graph)
-    widen_captured(converted.graph)
-    # The library can only keep all inputs and outputs, so single inputs are kept here.
-    was = {info.name: _kind(info) for info in graph_inputs(model)}
+    # The library can only keep all inputs and outputs, so single ones are kept here.
+    was = {info.name: _kind(info) for info in (*graph_inputs(model), *model.graph.output)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
-    for name in sorted(fed.keys() & set(keep_inputs)):
-        _keep_input(converted.graph, fed[name])
+    for name in sorted(fed.keys() & {*keep_inputs, *exact.inputs}):
+        keep_input(converted.graph, fed[name])
+    for info in converted.graph.output:
+        if info.name in exact.outputs and info.name not in fed and _kind(info) != was[info.name]:
+            keep_output(converted.graph, info)
+    widen_captured(converted.graph)
     return sort_nodes(converted)
 
 
-def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> ModelProto:
-    """Return what the library makes of a model; nodes to keep, and those it cannot convert, stay float32."""
+def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> tuple[ModelProto, Exact]:
+    """Return what the library makes of a model, and what is float32 in it whatever the rest is.
+
+    Nodes to keep, and those that the library cannot convert, stay float32.
+    """
     from onnxconverter_common import float16
 
     # The library's defaults move tiny and huge weights to values of its choice.
@@ -79,7 +95,8 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
     check_types(model)
     try:
         inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
-        blocked = _blocked(inferred, keep, clamp)
+        exact = exact_parts(inferred.graph)
+        blocked = _blocked(inferred, exact, keep, clamp)
         ends = split_outputs(inferred.graph)
         with np.errstate(over="ignore"):
             converted: ModelProto = float16.convert_float_to_float16(
@@ -90,13 +107,15 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
                 check_fp16_ready=False,
                 disable_shape_infer=True,
             )
+    except EncodeError as error:
+        raise ModelError("the model cannot be converted to float16: its weights are more than 2 GB") from error
     except (ValueError, RuntimeError) as error:
         raise ModelError(f"the model cannot be converted to float16: {one_line(error)}") from error
     join_outputs(converted.graph, ends)
-    return converted
+    return converted, exact
 
 
-def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
+def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
     """Name every node, give those that stay float32 their own weights, and return the names of those to keep.
 
     In place; the model's types are inferred.
@@ -104,14 +123,14 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     from onnxconverter_common import float16
 
     blocked = []
-    exact = exact_outputs(model.graph)
     for i, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{i}"
     left = fit_batch_norms(model.graph, keep or (lambda node: False))
     constants = constant_tensors(model.graph)
     for node in list(model.graph.node):
         kept = has_bodies(node) or (keep is not None and keep(node))
-        if kept or (left | exact).intersection(node.output) or unfit(node, constants, clamp):
+        kept = kept or not exact.written.isdisjoint(node.output) or not left.isdisjoint(node.output)
+        if kept or _scales_by(node, exact.divisors) or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
             _own_constants(model.graph, node, constants)
@@ -119,14 +138,27 @@ def _blocked(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp:
     return blocked
 
 
-def _is_half(graph: onnx.GraphProto) -> bool:
-    """Say whether a graph is what an earlier conversion made: no float32 goes in or comes out, and no weights are."""
-    ends = [_kind(info) for info in (*graph.input, *graph.output)]
+def _scales_by(node: NodeProto, counts: Collection[str]) -> bool:
+    return node.op_type in ("Mul", "Div") and any(name in counts for name in node.input)
+
+
+def _is_half(model: ModelProto) -> bool:
+    """Say whether a model is what an earlier conversion made: no float32 goes in or comes out, and no weights are.
+
+    Whole numbers and coordinates may.
+    """
+    graph = model.graph
+    wide = {info.name for info in (*graph.input, *graph.output) if _kind(info) == TensorProto.FLOAT}
     size = dict.fromkeys((_HALF, TensorProto.FLOAT), 0)
     for tensor in graph.initializer:
         if tensor.data_type in size:
             size[tensor.data_type] += math.prod(tensor.dims)
-    return TensorProto.FLOAT not in ends and size[TensorProto.FLOAT] <= _ISLANDS * size[_HALF]
+    if size[TensorProto.FLOAT] > _ISLANDS * size[_HALF] or (wide and not size[_HALF]):
+        return False
+    if not wide:
+        return True
+    exact = exact_parts(infer_shapes(model).graph)
+    return wide <= exact.inputs | exact.outputs
 
 
 _ISLANDS = 0.01
@@ -135,11 +167,11 @@ _ISLANDS = 0.01
 
 def _join_float32(graph: onnx.GraphProto) -> None:
     """Let nodes that stay float32 read one another without the library's casts between them, which round."""
-    narrow = {node.output[0]: node.input[0] for node in graph.node if _is_cast(node, "_output_cast", _HALF)}
+    narrow = {node.output[0]: node.input[0] for node in graph.node if is_cast(node, "_output_cast", _HALF)}
     wide = {
         node.output[0]: narrow[node.input[0]]
         for node in graph.node
-        if _is_cast(node, "_input_cast", TensorProto.FLOAT) and node.input[0] in narrow
+        if is_cast(node, "_input_cast", TensorProto.FLOAT) and node.input[0] in narrow
     }
     if not wide:
         return
@@ -152,11 +184,6 @@ def _join_float32(graph: onnx.GraphProto) -> None:
     graph.node.extend(left)
 
 
-def _is_cast(node: NodeProto, kind: str, to: int) -> bool:
-    """Say whether a node is a cast that the library added: ``name_input_cast0``."""
-    return node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(kind) and node.attribute[0].i == to
-
-
 def _kind(info: ValueInfoProto) -> int:
     return int(info.type.tensor_type.elem_type)
 
@@ -165,9 +192,7 @@ def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[s
     """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
     read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
     for name in sorted(read):
-        own = graph.initializer.add()
-        own.CopyFrom(constants[name])
-        own.name = f"{name}:{node.name}"
+        copy_tensor(constants[name], graph.initializer.add(), f"{name}:{node.name}")
     for i, name in enumerate(node.input):
         node.input[i] = f"{name}:{node.name}" if name in read else name
 
@@ -183,12 +208,3 @@ def _write_half(node: NodeProto) -> None:
             attribute.i = _HALF
     if node.op_type == "ConstantOfShape" and not node.attribute:
         node.attribute.append(helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, np.float16))))
-
-
-def _keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
-    """Let a graph input of a converted graph take float32, with a cast behind it."""
-    half = f"{info.name}/half"
-    info.type.tensor_type.elem_type = TensorProto.FLOAT
-    for node in graph.node:
-        rename_inputs(node, {info.name: half})
-    graph.node.insert(0, helper.make_node("Cast", [info.name], [half], f"{half}/cast", to=_HALF))

@@ -19,6 +19,7 @@ from engine.errors import ModelError
 from engine.host.files import hash_files, in_place_of
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
+from engine.onnx.large import fits_message, lift_constants, write_apart
 from engine.onnx.view import sort_nodes, tensors
 
 MIN_OPSET = 7
@@ -57,7 +58,7 @@ def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda mo
     before_data(model)
     read_external(model, path)
     _check_sizes(model, path)
-    return sort_nodes(model, path)
+    return sort_nodes(lift_constants(model, path), path)
 
 
 def _parse(path: Path) -> ModelProto:
@@ -136,10 +137,12 @@ def _held(tensor: TensorProto) -> int | None:
 def save_model(model: ModelProto, path: Path) -> None:
     """Write a model atomically: on any failure the old file is left as it was. Past 2 GiB weights go to ``.data``."""
     with in_place_of(path, ".onnx") as temporary:
-        if model.ByteSize() < 2**31 - 2**24:
+        if fits_message(model):
             onnx.save(model, str(temporary))
-        else:
-            onnx.save(model, str(temporary), save_as_external_data=True, location=f"{path.name}.data")
+            return
+        beside = path.with_name(f"{path.name}.data")
+        with in_place_of(beside) as held, held.open("wb") as data:
+            write_apart(model, temporary, data, beside.name)
 
 
 def external_files(path: Path) -> list[str]:

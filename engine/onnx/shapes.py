@@ -8,19 +8,19 @@ from math import prod
 
 import numpy as np
 import onnx
-from google.protobuf.message import Message
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from engine.errors import ModelError
+from engine.onnx.large import add_tensors, copy_but, copy_without_values
 from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
 from engine.text import one_line
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
-_VALUES = ("raw_data", "float_data", "int32_data", "double_data")
-"""Fields of a tensor that hold its contents."""
-
 _SMALL = 1024
 """Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
+
+_MOST_SIZES = 2**16
+"""Elements up to which shapes may follow from a constant of another type."""
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,
@@ -52,31 +52,22 @@ def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
     """Infer the shapes of a model without weights, and give it those of the one that it was made of."""
     inferred = _sized(light, model)
     del inferred.graph.initializer[:]
-    inferred.graph.initializer.extend(model.graph.initializer)
+    add_tensors(inferred.graph, model.graph.initializer)
     return inferred
 
 
 def _light(model: ModelProto) -> ModelProto:
     """Return a copy without the contents of large weights, which are never copied: they may be gigabytes."""
     light = ModelProto()
-    _copy(model, light, ("graph",))
+    copy_but(model, light, ("graph",))
     light.graph.SetInParent()
-    _copy(model.graph, light.graph, ("initializer",))
+    copy_but(model.graph, light.graph, ("initializer",))
     for tensor in model.graph.initializer:
-        large = tensor.data_type in _FLOATS and prod(tensor.dims) > _SMALL
-        _copy(tensor, light.graph.initializer.add(), _VALUES if large else ())
-    return light
-
-
-def _copy(source: Message, target: Message, but: Sequence[str]) -> None:
-    """Copy the fields of a message into an empty one, but for some."""
-    for field, value in source.ListFields():
-        if field.name in but:
-            continue
-        if hasattr(value, "MergeFrom"):  # a message, or several values
-            getattr(target, field.name).MergeFrom(value)
+        if prod(tensor.dims) > (_SMALL if tensor.data_type in _FLOATS else _MOST_SIZES):
+            copy_without_values(tensor, light.graph.initializer.add())
         else:
-            setattr(target, field.name, value)
+            light.graph.initializer.add().CopyFrom(tensor)
+    return light
 
 
 def _sized(light: ModelProto, model: ModelProto) -> ModelProto:

@@ -1,125 +1,395 @@
-"""Where a model turns whole numbers into floats and a narrow float would spoil them: timesteps, positions, counts.
+"""Where a model counts or indexes in floats, which a narrow float would spoil: positions, indices, sizes, coordinates.
 
-bfloat16 holds whole numbers up to 256 exactly, float16 up to 2048. Rounded before it is scaled, a number keeps its
-relative error; before a sine it does not, nor before a difference or a comparison. A sinusoidal embedding of timestep
-999 in bfloat16 is that of timestep 1000.
+bfloat16 holds whole numbers up to 256 exactly, float16 up to 2048 (and none above 65504). Rounded before it is scaled,
+a number keeps its relative error; before a remainder, a floor, a difference, a comparison or a sine it does not. A
+sinusoidal embedding of timestep 999 in bfloat16 is that of timestep 1000, and row 127 of a heat map whose index is
+rounded is another row.
+
+A float tensor is one of :class:`Kind`, found in one walk along the graph. A number stays exact until it becomes a real
+quantity: what an operator that mixes many (MatMul, Conv, Softmax, a normalisation) reads, or the product or quotient of
+it and a real number. The sum of a position and a real offset is a coordinate, and stays exact as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
 
-import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 from engine.onnx.half_range import constant_tensors
+from engine.onnx.number_constants import are_halves, holds_numbers, largest, smallest
 from engine.onnx.view import dims, subgraphs
 
 _FLOATS = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
+_NARROW = frozenset(
+    getattr(TensorProto, name)
+    for name in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")
+    if hasattr(TensorProto, name)
+)
+"""Types of whole numbers that every float holds exactly; as constants they are weights."""
 
 _WAVES = frozenset(("Sin", "Cos"))
-_SENSITIVE = _WAVES | {
-    *("Tan", "Exp", "Floor", "Ceil", "Round", "Mod"),
-    *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
-}
+_ROUNDING = frozenset(("Floor", "Ceil", "Round", "Mod"))
+_COMPARING = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
+_SENSITIVE = _WAVES | _ROUNDING | _COMPARING | {"Tan", "Exp"}
 """Operators that make an error of their input larger than it was, relative to it."""
 
-_PASSING = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Pow", "Sqrt", "Log", "Reciprocal", "Min", "Max", "Clip", "Where"),
-        *("Cast", "Identity", "Constant", "ConstantOfShape", "Range", "Expand", "Tile", "Concat", "Slice", "Split"),
-        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Gather"),
-    }
-)
+_CURVED = _WAVES | {"Tan", "Exp", "Log", "Reciprocal"}
+"""Operators whose outputs are no position any more, whatever goes in."""
+
+_JOINING = frozenset(("Concat", "Where", "Min", "Max", "Clip", "ScatterElements", "ScatterND", "Pad"))
+"""Operators whose outputs are some of their inputs' numbers."""
+
+_MOVING = _JOINING | {
+    *("Identity", "Dropout", "Expand", "Tile", "Slice", "Split", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+    *("Transpose", "Gather", "GatherElements", "GatherND", "Compress", "ReverseSequence", "Trilu"),
+    *("DepthToSpace", "SpaceToDepth", "TopK", "ReduceMax", "ReduceMin", "Relu"),
+}
+"""Operators whose outputs are numbers that went in."""
+
+_PASSING = _MOVING | {
+    *("Add", "Sub", "Sum", "Mul", "Div", "Neg", "Abs", "Sign", "Pow", "Sqrt", "Log", "Reciprocal"),
+    *("Cast", "CastLike", "Constant", "ConstantOfShape", "Range"),
+}
 """Operators whose outputs are still few numbers that follow from the whole ones; what mixes many (MatMul) is not."""
+
+_PICKING = frozenset(("Gather", "GatherElements", "GatherND"))
+_OFFSET = frozenset(("Add", "Sub", "Sum"))
+_SUMMING = frozenset(("ReduceSum", "CumSum", "ReduceMean"))
+_ADDING = frozenset(("ScatterElements", "ScatterND"))
+
+_COUNTING = frozenset(
+    ("ArgMax", "ArgMin", "NonZero", "Shape", "Size", "Range", "CumSum", "NonMaxSuppression", "Unique", "TopK")
+)
+"""Operators that give counts or indices whatever they read."""
+
+_SIZES = frozenset(("Shape", "Size"))
+"""Operators that read no value."""
 
 _FEW = 2.0
 """Constants up to this may be added without harm: the 1 of ``1 - mask``."""
+
+_FILL = 1000.0
+"""Constants from this on, by which a mask is multiplied, make it a number that fills scores in: no position."""
+
+_EXACT = 2048
+"""Largest whole number up to which float16 holds all."""
+
+
+class Kind(IntEnum):
+    """What the numbers of a float tensor are; what several give together is the largest of theirs.
+
+    Attributes:
+        FIXED: constants, and what follows from them alone. FLAG: truth values as numbers. NUMBER: follows from whole
+            numbers that are inputs, whose meaning is not known (a mask, a timestep): exact where it leads to something
+            sensitive. COUNT: counts and indices that the model makes: exact throughout. PLACE: coordinates, of counts
+            and real offsets: exact throughout.
+    """
+
+    FIXED = 0
+    FLAG = 1
+    NUMBER = 2
+    COUNT = 3
+    PLACE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """What has to be float32 whatever the rest is.
+
+    Attributes:
+        written: outputs of the nodes that compute in float32. inputs: float inputs that hold whole numbers.
+        outputs: float outputs of the graph that hold counts or coordinates.
+        divisors: tensors among ``written`` that products and quotients with real numbers read as they are.
+        late: whether some of ``written`` follow from real quantities: nearly all of the model may come before them.
+    """
+
+    written: frozenset[str]
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+    divisors: frozenset[str]
+    late: bool
+
+
+def exact_parts(graph: GraphProto) -> Exact:
+    """Return which tensors of a graph have to be float32 whatever the rest is.
+
+    Args:
+        graph: with inferred types, nodes in topological order. Bodies of If, Loop and Scan are left alone.
+    """
+    walk = _Walk(graph)
+    kept = walk.kept()
+    ends = {info.name for info in graph.output if walk.is_float(info.name)}
+    inputs = {info.name for info in graph.input} & walk.given
+    return Exact(
+        written=frozenset(kept),
+        inputs=frozenset(inputs),
+        outputs=frozenset(name for name in ends & (kept | inputs) if name in inputs or walk.is_returned(name)),
+        divisors=frozenset(walk.divisors & kept),
+        late=not walk.late.isdisjoint(kept),
+    )
 
 
 def exact_outputs(graph: GraphProto) -> set[str]:
     """Return the outputs of the nodes that have to compute in float32 whatever the rest computes in.
 
-    They lie between whole numbers, or an input of one number per sample, and an operator that is sensitive.
+    They lie between whole numbers, or an input of one number per sample, and an operator that is sensitive; or they are
+    counts, indices and coordinates that the model makes.
 
     Args:
         graph: with inferred types, nodes in topological order. Bodies of If, Loop and Scan are left alone.
     """
-    found = _Walk(graph)
-    ends = [node for node in found.following if found.is_sensitive(node)]
-    writers = {name: node for node in found.following for name in node.output if name}
-    kept: set[str] = set()
-    todo = [name for node in ends for name in node.output if name]
-    while todo:
-        name = todo.pop()
-        if name in kept or name not in writers:
-            continue
-        kept.update(filter(None, writers[name].output))
-        todo.extend(writers[name].input)
-    return kept
+    return set(exact_parts(graph).written)
 
 
 class _Walk:
-    """The nodes that follow from whole numbers and constants alone, in order: ``following``."""
+    """The nodes that follow from whole numbers and constants alone, or make coordinates, in order: ``following``."""
 
     def __init__(self, graph: GraphProto) -> None:
         infos = (*graph.input, *graph.value_info, *graph.output)
-        self.kinds = {info.name: info.type.tensor_type.elem_type for info in infos}
-        self.sizes = {info.name: dims(info) for info in infos}
+        self.types = {info.name: info.type.tensor_type.elem_type for info in infos}
+        self.sizes = {info.name: dims(info) for info in infos if info.type.tensor_type.HasField("shape")}
         self.constants = constant_tensors(graph)
         self.sizes |= {name: list(tensor.dims) for name, tensor in self.constants.items()}
-        self.kinds |= {name: tensor.data_type for name, tensor in self.constants.items()}
-        self.numbers = set(_single_numbers(graph)) & _waved(graph)
-        self.known = set(self.constants)
-        """What follows, and constants."""
-        self.moving = {info.name for info in graph.input if not self.is_float(info.name)} | self.numbers
+        self.types |= {name: tensor.data_type for name, tensor in self.constants.items()}
+        self.ends = [info.name for info in graph.output]
+        self.given = set(_given(graph, self))
+        """Float inputs that hold whole numbers."""
+        numbers = (set(_single_numbers(graph)) & _waved(graph)) | self.given
+        self.kinds = dict.fromkeys(numbers, Kind.NUMBER)
+        self.counts: set[str] = set()
+        """Whole numbers that do not follow from inputs and constants alone."""
+        self.spent: set[str] = set()
+        """What is not a whole number any more: what went through a curve, and inputs scaled by fractions."""
+        self.fills: set[str] = set()
+        """Masks, multiplied by what they fill in."""
+        self.steps: set[str] = set()
+        """Rows of tables of whole numbers (the stride of a level), which coordinates are scaled by."""
+        self.divisors: set[str] = set()
+        self.moving = {info.name for info in graph.input if not self.is_float(info.name)} | numbers
         """What follows from more than constants."""
-        self.following = []
+        self.late = {info.name for info in graph.input if self._is_real(info.name) and self.is_float(info.name)}
+        """What follows from real quantities."""
+        self.following: list[NodeProto] = []
         for node in graph.node:
-            if not self.moving.isdisjoint(node.input) or node.op_type in ("Shape", "Size"):
-                self.moving.update(filter(None, node.output))
-            if self._follows(node):
-                self.following.append(node)
+            self._add(node)
 
     def is_float(self, name: str) -> bool:
-        return self.kinds.get(name, TensorProto.FLOAT) in _FLOATS
+        return self.types.get(name, TensorProto.FLOAT) in _FLOATS
 
-    def _follows(self, node: NodeProto) -> bool:
-        """Say whether a node follows, and take note of its outputs if it does."""
-        passes = node.op_type in _PASSING | _SENSITIVE or self._is_outer(node)
-        if node.domain or not passes or any(True for _ in subgraphs(node)):
+    def _is_real(self, name: str) -> bool:
+        return name not in self.kinds and name not in self.constants
+
+    def _kind_of(self, name: str) -> Kind | None:
+        """Return what a float tensor is; ``None``: real quantities. Constants are looked at when they are first met."""
+        if name not in self.kinds and name in self.constants:
+            self.kinds[name] = _constant_kind(self.constants[name])
+        return self.kinds.get(name)
+
+    def _kinds_of(self, names: Sequence[str]) -> list[Kind | None]:
+        """Return what float tensors are that one node reads: steps are constants beside counts and coordinates."""
+        kinds = [self._kind_of(name) for name in names]
+        if any(kind is not None and kind >= Kind.COUNT for kind in kinds):
+            return [Kind.FIXED if name in self.steps else kind for name, kind in zip(names, kinds, strict=True)]
+        return kinds
+
+    def _is_step(self, node: NodeProto, floats: Sequence[str]) -> bool:
+        """Say whether a node gives rows of a table of whole numbers, or moves such rows."""
+        if node.op_type in _MOVING and floats and self.steps.issuperset(floats):
+            return True
+        return self._is_lookup(node) and are_halves(self.constants[node.input[0]])
+
+    def is_returned(self, name: str) -> bool:
+        """Say whether a float output of the graph holds whole numbers or coordinates."""
+        return self.kinds.get(name, Kind.FIXED) >= Kind.NUMBER and name not in self.spent
+
+    # ------------------------------------------------------------------------------------------------------ the walk
+
+    def _add(self, node: NodeProto) -> None:
+        """Take note of what a node's outputs are."""
+        read = [name for name in node.input if name]
+        floats = [name for name in read if self.is_float(name)]
+        if node.op_type not in _SIZES and any(n in self.late or (self.is_float(n) and self._is_real(n)) for n in read):
+            self.late.update(filter(None, node.output))
+        born = self._is_birth(node)
+        if born or not self.moving.isdisjoint(read):
+            self.moving.update(filter(None, node.output))
+        counted = (self._is_real(name) or self.kinds.get(name, Kind.FIXED) >= Kind.COUNT for name in floats)
+        if born or not self.counts.isdisjoint(read) or any(counted):
+            self.counts.update(name for name in node.output if name and self._is_whole(name))
+            self.moving.update(name for name in node.output if name and self._is_whole(name))
+        if node.domain not in ("", "ai.onnx") or any(True for _ in subgraphs(node)):
+            return
+        self._note_divisor(node, floats)
+        kind = self._kind(node, floats)
+        if kind is None:
+            return
+        self.following.append(node)
+        made = [name for name in node.output if name and self.is_float(name)]
+        spent = not self.spent.isdisjoint(floats) or node.op_type in _CURVED or self._is_scaled(node, floats, kind)
+        if spent and node.op_type not in _ROUNDING:
+            self.spent.update(made)
+        if kind < Kind.COUNT and (not self.fills.isdisjoint(floats) or self._is_filled(node, floats)):
+            self.fills.update(made)
+        self.kinds |= dict.fromkeys(made, kind)
+
+    def _is_birth(self, node: NodeProto) -> bool:
+        if node.op_type != "Cast" or self.is_float(node.input[0]) or not self.is_float(node.output[0]):
+            return node.op_type in _COUNTING
+        return self.types[node.input[0]] not in _NARROW and self.types[node.input[0]] != TensorProto.BOOL
+
+    def _is_whole(self, name: str) -> bool:
+        return not self.is_float(name) and self.types[name] not in (TensorProto.BOOL, TensorProto.STRING)
+
+    def _kind(self, node: NodeProto, floats: Sequence[str]) -> Kind | None:
+        """Return what a node's float outputs are; ``None``: real quantities."""
+        op = node.op_type
+        data = node.input[0] if node.input else ""
+        if op in ("Cast", "CastLike") and not self.is_float(data):
+            return self._cast_kind(data)
+        if op == "OneHot":
+            return Kind.FLAG if node.input[2] in self.constants else None
+        if op == "Range":
+            return Kind.COUNT
+        if op not in _PASSING | _SENSITIVE | _SUMMING and not self._is_outer(node):
+            return None
+        kinds = self._kinds_of(floats)
+        known = [kind for kind in kinds if kind is not None]
+        most = max(known, default=Kind.FIXED)
+        if op in _SUMMING or (op in _ADDING and _is_sum(node)):
+            chosen = most is Kind.FIXED and not self.moving.isdisjoint(floats)
+            return self._sum_kind(node, Kind.FLAG if chosen else most) if len(known) == len(kinds) else None
+        if self._is_step(node, floats):
+            self.steps.update(filter(None, node.output))
+        if len(known) == len(kinds):
+            if self._is_lookup(node) and most is Kind.FIXED:
+                return None
+            if op in _ROUNDING and most is Kind.NUMBER:
+                return Kind.COUNT
+            return Kind.NUMBER if op in _CURVED and most > Kind.NUMBER else most
+        return self._mixed_kind(node, floats)
+
+    def _cast_kind(self, source: str) -> Kind:
+        if self.types[source] == TensorProto.BOOL:
+            return Kind.FLAG
+        if source in self.counts:
+            return Kind.COUNT
+        return Kind.NUMBER if source in self.moving else Kind.FIXED
+
+    def _sum_kind(self, node: NodeProto, most: Kind) -> Kind | None:
+        """Return what sums of numbers are: of truth values counts, of an input such if float16 may not hold them."""
+        if most is Kind.PLACE or (node.op_type == "ReduceMean" and most in (Kind.FLAG, Kind.NUMBER)):
+            return None
+        if node.op_type == "CumSum" or most is Kind.FLAG:
+            return Kind.COUNT
+        if most in (Kind.FIXED, Kind.COUNT):
+            summed = self._summed(node) if node.op_type in _ADDING else 0
+            return Kind.COUNT if summed is None or summed > _EXACT else most
+        return Kind.COUNT if (self._summed(node) or 0) > _EXACT else most
+
+    def _summed(self, node: NodeProto) -> int | None:
+        """Return how many numbers a node sums at most; ``None``: not known."""
+        shape = self.sizes.get(node.input[2 if node.op_type in _ADDING else 0])
+        if shape is None or not all(isinstance(size, int) for size in shape):
+            return None
+        whole = prod(size for size in shape if isinstance(size, int))
+        made = self.sizes.get(node.output[0], [None])
+        if node.op_type in _ADDING or not all(isinstance(size, int) for size in made):
+            return whole
+        return whole // max(1, prod(size for size in made if isinstance(size, int)))
+
+    def _mixed_kind(self, node: NodeProto, floats: Sequence[str]) -> Kind | None:
+        """Return what a node makes of numbers and real quantities: coordinates, or real quantities."""
+        places = [name for name in floats if self._is_position(name)]
+        if node.op_type in _OFFSET:
+            sums = bool(places)
+        else:
+            sums = node.op_type in _JOINING and any(self.kinds[name] >= Kind.COUNT for name in places)
+        if not sums:
+            return None
+        return Kind.PLACE
+
+    def _is_position(self, name: str) -> bool:
+        """Say whether a tensor is a count or a number that a real offset may be added to."""
+        return self.is_returned(name) and name not in self.fills
+
+    def _note_divisor(self, node: NodeProto, floats: Sequence[str]) -> None:
+        """Take note of the counts that real quantities are multiplied or divided by: float16 may not hold them."""
+        if node.op_type in ("Mul", "Div") and any(self._is_real(name) for name in floats):
+            counted = [name for name in floats if self.kinds.get(name) is Kind.COUNT and name not in self.constants]
+            self.divisors.update(counted)
+
+    def _is_scaled(self, node: NodeProto, floats: Sequence[str], kind: Kind) -> bool:
+        """Say whether whole numbers that are inputs become fractions here."""
+        if kind > Kind.NUMBER or node.op_type not in ("Mul", "Div"):
             return False
-        read = [name for name in node.input if name and self.is_float(name)]
-        follows = all(name in self.known or name in self.numbers for name in read) and not self._is_lookup(node)
-        if follows:
-            self.known.update(filter(None, node.output))
-        return follows
+        return node.op_type == "Div" or not all(are_halves(self.constants[n]) for n in floats if n in self.constants)
+
+    def _is_filled(self, node: NodeProto, floats: Sequence[str]) -> bool:
+        tensors = [self.constants[name] for name in floats if name in self.constants]
+        if node.op_type == "Mul":
+            return any(largest(tensor) >= _FILL for tensor in tensors)
+        return node.op_type == "Div" and node.input[1] in self.constants and smallest(tensors[-1]) <= 1 / _FILL
 
     def _is_outer(self, node: NodeProto) -> bool:
         """Say whether a node is an outer product, which adds nothing up: positions times frequencies."""
+        if node.op_type == "Einsum":
+            equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "").replace(" ", "")
+            terms, _, result = equation.partition("->")
+            return bool(result) and set(terms) - {",", "."} <= set(result)
         sizes = [self.sizes.get(name, []) for name in node.input]
         return node.op_type == "MatMul" and (sizes[0][-1:] == [1] or sizes[1][-2:-1] == [1])
 
     def _is_lookup(self, node: NodeProto) -> bool:
         """Say whether a node takes rows of a table of weights: what it gives is weights, rounded as they are."""
-        return node.op_type == "Gather" and node.input[0] in self.constants and self.is_float(node.input[0])
+        return node.op_type in _PICKING and node.input[0] in self.constants and self.is_float(node.input[0])
 
-    def is_sensitive(self, node: NodeProto) -> bool:
+    # ------------------------------------------------------------------------------------------------ what stays exact
+
+    def kept(self) -> set[str]:
+        """Return the outputs of the nodes that have to compute in float32."""
+        writers = {name: node for node in self.following for name in node.output if name}
+        kept: set[str] = set()
+        todo = [name for node in self.following if self._stays(node) for name in node.output if name]
+        todo += [name for name in self.ends if name in writers and self.is_float(name) and self.is_returned(name)]
+        while todo:
+            name = todo.pop()
+            if name in kept or name not in writers:
+                continue
+            kept.update(filter(None, writers[name].output))
+            todo.extend(writers[name].input)
+        return kept
+
+    def _stays(self, node: NodeProto) -> bool:
+        """Say whether a node has to compute in float32 whatever reads what it writes."""
+        floats = [name for name in node.output if name and self.is_float(name)]
+        counted = any(self.kinds.get(name, Kind.FIXED) >= Kind.COUNT and name not in self.constants for name in floats)
+        return counted or self._is_sensitive(node)
+
+    def _is_sensitive(self, node: NodeProto) -> bool:
         """Say whether a node that follows makes the error of a rounded input larger."""
         floats = [name for name in node.input if name and self.is_float(name) and name not in self.constants]
         if not floats or self.moving.isdisjoint(node.output):
             return False
-        if node.op_type == "Cast":
-            return not self.is_float(node.output[0])
-        if node.op_type in ("Add", "Sub"):
-            return len(floats) > 1 or any(self._is_large(name) for name in node.input)
+        if node.op_type in ("Cast", "CastLike"):
+            return not self.is_float(node.output[0]) and self.types[node.output[0]] != TensorProto.BOOL
+        if node.op_type in _OFFSET:
+            return len(floats) > 1 or any(
+                name in self.constants and largest(self.constants[name]) > _FEW for name in node.input
+            )
         return node.op_type in _SENSITIVE
 
-    def _is_large(self, name: str) -> bool:
-        tensor = self.constants.get(name)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-            return False
-        return bool(np.abs(numpy_helper.to_array(tensor).astype(np.float64)).max(initial=0.0) > _FEW)
+
+def _constant_kind(tensor: TensorProto) -> Kind:
+    """Return what a float constant is: a list of positions where float16 cannot hold its whole numbers."""
+    return Kind.COUNT if largest(tensor) > _EXACT and holds_numbers(tensor) else Kind.FIXED
+
+
+def _is_sum(node: NodeProto) -> bool:
+    return any(a.name == "reduction" and a.s == b"add" for a in node.attribute)
 
 
 def _single_numbers(graph: GraphProto) -> Iterator[str]:
@@ -138,3 +408,30 @@ def _waved(graph: GraphProto) -> set[str]:
         if node.op_type in _WAVES or (node.op_type in _PASSING and reached.intersection(node.output)):
             reached.update(filter(None, node.input))
     return reached
+
+
+def _given(graph: GraphProto, walk: _Walk) -> Iterator[str]:
+    """Yield the float inputs that hold whole numbers: they are cast to such, rounded, or compared with large ones.
+
+    Only operators that compute with constants, or move, may lie between.
+    """
+    reached: set[str] = set()
+    for node in reversed(graph.node):
+        if node.domain in ("", "ai.onnx") and (
+            _takes_whole(node, walk) or (node.op_type in _PASSING and not reached.isdisjoint(node.output))
+        ):
+            reached.update(filter(None, node.input[:1] if node.op_type == "OneHot" else node.input))
+    constants = {tensor.name for tensor in graph.initializer}
+    for info in graph.input:
+        if info.name in reached and info.name not in constants and walk.is_float(info.name):
+            yield info.name
+
+
+def _takes_whole(node: NodeProto, walk: _Walk) -> bool:
+    """Say whether a node takes a float for the whole number that it is, or makes it one."""
+    if node.op_type == "Cast":
+        made = next((a.i for a in node.attribute if a.name == "to" and a.type == AttributeProto.INT), 0)
+        return walk.is_float(node.input[0]) and made not in _FLOATS | {TensorProto.BOOL, TensorProto.STRING}
+    if node.op_type in _COMPARING:
+        return any(name in walk.constants and largest(walk.constants[name]) > _EXACT for name in node.input)
+    return node.op_type in _ROUNDING or node.op_type == "OneHot"

@@ -68,8 +68,9 @@ def apply_passes(
 def _run_pass(model: onnx.ModelProto, options: PassOptions, where: str) -> onnx.ModelProto:
     import onnx
 
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    from engine.onnx.large import copy_model
+
+    copy = copy_model(model)
     assert options.use_passes is not None  # noqa: S101 - for the type checker; apply_passes returned otherwise
     try:
         result = options.use_passes(copy)

@@ -114,21 +114,22 @@ def weighed_work(
     """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
-    from engine.sdaa.float16 import inlined, keeping_exact, widen
+    from engine.sdaa.float16 import exact_ends, inlined, keeping_exact, widen
 
     wide = settled(infer_shapes(widen(inlined(model))))
     known = folded(wide.graph)
     kept = keeping_exact(wide.graph, keep) if float16 else keep or (lambda node: False)
     walk, sizes = _walk(view(wide), wide.graph, known, float16, kept)
     inputs, outputs = graph_inputs(wide), list(wide.graph.output)
+    exact = exact_ends(wide.graph, model) if float16 else frozenset()
     ends = {info.name for info in (*inputs, *outputs)}
     weights = {name: sizes.get(name, 0) for name in {name for kernel in walk for name in kernel.reads} & known}
     work = ShardWork(
         float16=float16,
         inputs=len(inputs),
         outputs=len(outputs),
-        bytes_in=sum(_copied(info, float16) for info in inputs),
-        bytes_out=sum(_copied(info, float16) for info in outputs),
+        bytes_in=sum(_copied(info, float16 and info.name not in exact) for info in inputs),
+        bytes_out=sum(_copied(info, float16 and info.name not in exact) for info in outputs),
         weights=sum(weights.values()),
         activations=peak_bytes(walk, sizes, known | ends),
         kernels=tuple(walk),

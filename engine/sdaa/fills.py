@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
+from engine.onnx.large import put_array
+
 LARGEST = float(np.finfo(np.float16).max)
 
 
@@ -41,5 +43,5 @@ def _held(graph: GraphProto, name: str, tensor: TensorProto) -> str:
     clipped = np.where(np.isfinite(values), values.clip(-LARGEST, LARGEST), values).astype(np.float32)
     if np.array_equal(values, clipped, equal_nan=True):
         return name
-    graph.initializer.append(numpy_helper.from_array(clipped, f"{name}:held"))
+    put_array(graph.initializer.add(), clipped, f"{name}:held")
     return f"{name}:held"

@@ -15,9 +15,10 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.functions import inlined as _inlined
+from engine.onnx.large import copy_model, keep_tensors, put_array
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, subgraphs, tensors, used_names
-from engine.onnx.whole_numbers import exact_outputs
+from engine.onnx.whole_numbers import Exact, exact_parts
 from engine.sdaa.fills import hold_fills
 from engine.sdaa.kernels import folded, inner_tensors
 from engine.signature import Array
@@ -87,7 +88,7 @@ def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]
     """Return the places of a node's inputs that it takes in float32, where the model is stored in float16.
 
     Args:
-        node: the node. scalars: names of constants of one element (:func:`scalar_constants`).
+        node: the node. scalars: what products and quotients take in float32 (:func:`scalar_constants`).
     """
     if node.op_type in SCALAR_OPS:
         return tuple(i for i, name in enumerate(node.input) if name in scalars)
@@ -95,6 +96,15 @@ def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]
 
 
 def scalar_constants(graph: GraphProto) -> set[str]:
+    """Return the names of what products and quotients take in float32: constants of one element, and counts.
+
+    Args:
+        graph: with inferred types, nodes in topological order.
+    """
+    return _scalar_constants(graph) | exact_parts(graph).divisors
+
+
+def _scalar_constants(graph: GraphProto) -> set[str]:
     """Return the names of a graph's constants of one element."""
     found = {tensor.name for tensor in graph.initializer if prod(tensor.dims) == 1}
     for node in graph.node:
@@ -114,8 +124,8 @@ def float16_storage(
     Args:
         model: a float32, float16 or mixed model, nodes in topological order.
         keep: says which nodes stay float32; what they write is rounded only where another node reads it. So do nodes
-            between whole numbers and what is sensitive to their rounding (:func:`exact_outputs`).
-        keep_inputs: graph inputs that keep float32.
+            that compute with whole numbers and coordinates (:mod:`engine.onnx.whole_numbers`).
+        keep_inputs: graph inputs that keep float32. So do those that hold whole numbers, and outputs that do.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
     whole = inlined(model)
@@ -123,7 +133,25 @@ def float16_storage(
     wide = widen(whole)
     hold_fills(wide.graph, keep)
     wide = infer_shapes(wide)
-    return _Rounder(wide, keeping_exact(wide.graph, keep), frozenset(keep_inputs), halves).rounded()
+    exact, narrow = exact_parts(wide.graph), _half_ends(model)
+    kept_inputs = frozenset(keep_inputs) | exact.inputs - narrow
+    return _Rounder(wide, exact, _keeping(exact, keep), kept_inputs, exact.outputs - narrow, halves).rounded()
+
+
+def exact_ends(graph: GraphProto, model: ModelProto) -> frozenset[str]:
+    """Return the inputs and outputs that are float32 on the card, as they hold whole numbers or coordinates.
+
+    Args:
+        graph: of the widened model, with inferred types, nodes in topological order. model: as it was before.
+    """
+    exact = exact_parts(graph)
+    return (exact.inputs | exact.outputs) - _half_ends(model)
+
+
+def _half_ends(model: ModelProto) -> frozenset[str]:
+    """Return the inputs and outputs that are float16 in a model: they hold no more than that."""
+    ends = (*model.graph.input, *model.graph.output)
+    return frozenset(info.name for info in ends if info.type.tensor_type.elem_type == HALF)
 
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
@@ -132,8 +160,11 @@ def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = 
     Args:
         graph: with inferred types, nodes in topological order. keep: says which nodes stay float32 anyway.
     """
-    exact = exact_outputs(graph)
-    return lambda node: (keep is not None and keep(node)) or not exact.isdisjoint(node.output)
+    return _keeping(exact_parts(graph), keep)
+
+
+def _keeping(exact: Exact, keep: Callable[[NodeProto], bool] | None) -> Callable[[NodeProto], bool]:
+    return lambda node: (keep is not None and keep(node)) or not exact.written.isdisjoint(node.output)
 
 
 def inlined(model: ModelProto) -> ModelProto:
@@ -143,13 +174,11 @@ def inlined(model: ModelProto) -> ModelProto:
 
 def widen(model: ModelProto) -> ModelProto:
     """Return a copy in which every float16 tensor is float32 with the same value; casts to float16 still round."""
-    wide = ModelProto()
-    wide.CopyFrom(model)
+    wide = copy_model(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
         if tensor.data_type == HALF:
-            name = tensor.name
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), name))
+            put_array(tensor, numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
     return wide
 
 
@@ -185,8 +214,10 @@ class _Rounder:
     def __init__(
         self,
         model: ModelProto,
+        exact: Exact,
         keep: Callable[[NodeProto], bool],
         keep_inputs: frozenset[str],
+        keep_outputs: frozenset[str],
         halves: frozenset[str],
     ) -> None:
         self.model, self.keep = model, keep
@@ -195,6 +226,7 @@ class _Rounder:
         self.graph = model.graph
         self.inputs = {info.name for info in graph_inputs(model)}
         self.keep_inputs = keep_inputs & self.inputs
+        self.keep_outputs = keep_outputs - self.inputs
         self.nodes: list[NodeProto] = []
         self.exact: dict[str, str] = {}
         """Original name -> name of the value as written."""
@@ -206,7 +238,7 @@ class _Rounder:
             if info.type.tensor_type.elem_type == FLOAT:
                 self.floats.add(info.name)
         self._warn_untyped()
-        self.known, self.scalars = folded(self.graph), scalar_constants(self.graph)
+        self.known, self.scalars = folded(self.graph), _scalar_constants(self.graph) | exact.divisors
         self.outputs = {info.name for info in self.graph.output}
         self.fused = inner_tensors(self.graph, keep) & self.floats
         """Tensors inside a kernel: rounded at its end."""
@@ -225,10 +257,12 @@ class _Rounder:
         nodes = list(self.graph.node)
         for node in nodes:
             self._add(node)
-        for name in sorted(self.outputs & self.floats - self.inputs):
+        for name in sorted(self.outputs & self.floats - self.inputs - self.keep_outputs):
             self._cast(self._rounded(name), name, HALF)
+        for name in sorted(self.keep_outputs):
+            self.nodes.append(helper.make_node("Identity", [self.exact[name]], [name], f"{name}:exact"))
         for info in self.graph.output:
-            if info.name in self.floats - self.keep_inputs:
+            if info.name in self.floats - self.keep_inputs - self.keep_outputs:
                 info.type.tensor_type.elem_type = HALF
         del self.graph.node[:]
         del self.graph.value_info[:]
@@ -253,9 +287,7 @@ class _Rounder:
 
     def _drop_unused_constants(self) -> None:
         used = {name for node in self.nodes for name in used_names(node)} | self.outputs
-        constants = [tensor for tensor in self.graph.initializer if tensor.name in used]
-        del self.graph.initializer[:]
-        self.graph.initializer.extend(constants)
+        keep_tensors(self.graph, lambda tensor: tensor.name in used)
 
     def _cast(self, source: str, target: str, to: int) -> str:
         self.nodes.append(helper.make_node("Cast", [source], [target], f"{target}:cast", to=to))
@@ -284,7 +316,7 @@ class _Rounder:
         if np.array_equal(values, rounded, equal_nan=True):
             return tensor.name
         name = f"{tensor.name}:rounded"
-        self.graph.initializer.append(numpy_helper.from_array(rounded, name))
+        put_array(self.graph.initializer.add(), rounded, name)
         return name
 
     def _add(self, node: NodeProto) -> None:

@@ -248,7 +248,9 @@ def write_saved(path: Path, saved: Saved, model: ModelProto | bytes) -> None:
 
 
 def _serialised(path: Path, model: ModelProto) -> bytes:
-    size = model.ByteSize()
+    from engine.onnx.large import message_bytes
+
+    size = message_bytes(model)
     if size > MAX_MODEL:
         raise ConfigError(f"saved engine {path} cannot be written: the model has {size} bytes, {MAX_MODEL} is the most")
     return bytes(model.SerializeToString())

@@ -34,8 +34,7 @@ def settled(model: ModelProto) -> ModelProto:
     """
     if not has_open_sizes(model):
         return model
-    from onnx import ModelProto
-
+    from engine.onnx.large import copy_model
     from engine.onnx.shapes import infer_shapes
 
     light = _light(model)
@@ -43,22 +42,26 @@ def settled(model: ModelProto) -> ModelProto:
     while _compute(light.graph, contents):
         del light.graph.value_info[:]
         light = infer_shapes(light)
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = copy_model(model)
     _take_shapes(result.graph, light.graph)
     return result
 
 
 def _light(model: ModelProto) -> ModelProto:
     """Return a copy without the contents of weights, which no size follows from."""
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
+
+    from engine.onnx.large import copy_but, copy_tensor
 
     light = ModelProto()
-    light.CopyFrom(model)
-    for tensor in light.graph.initializer:
+    copy_but(model, light, ("graph",))
+    light.graph.SetInParent()
+    copy_but(model.graph, light.graph, ("initializer",))
+    for tensor in model.graph.initializer:
         if prod(tensor.dims) > _MOST:
-            kept = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
-            tensor.CopyFrom(kept)
+            light.graph.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+        else:
+            copy_tensor(tensor, light.graph.initializer.add())
     return light
 
 

@@ -6,7 +6,7 @@ the table. An index that is beyond its rows gives zeros, so that the sum over al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from engine.errors import ConfigError
+from engine.onnx.large import add_tensors
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, used_names
 from engine.sdaa.tables import looked_up
@@ -110,14 +111,15 @@ def _needed(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
     return kept[::-1]
 
 
-def _model(model: ModelProto, graph: GraphProto) -> ModelProto:
-    """Return a graph as a model of the same opsets, functions and metadata."""
+def _model(model: ModelProto, graph: GraphProto, tensors: Iterable[TensorProto]) -> ModelProto:
+    """Return a graph with initializers as a model of the same opsets, functions and metadata."""
     made = ModelProto()
     made.ir_version = model.ir_version
     made.opset_import.extend(model.opset_import)
     made.functions.extend(model.functions)
     made.metadata_props.extend(model.metadata_props)
     made.graph.CopyFrom(graph)
+    add_tensors(made.graph, tensors)
     return made
 
 
@@ -137,7 +139,7 @@ def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) ->
     kept = _needed([*renamed, *left], wanted)
     fed = [_typed(graph, node.output[0], _fed(graph, node.output[0])) for node in lookups]
     inputs = [*(info for info in graph_inputs(model) if info.name in wanted), *fed]
-    return _model(model, helper.make_graph(kept, graph.name, inputs, graph.output, list(_constants(graph, wanted))))
+    return _model(model, helper.make_graph(kept, graph.name, inputs, graph.output), _constants(graph, wanted))
 
 
 def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], spa: int, count: int) -> ModelProto:
@@ -155,7 +157,7 @@ def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], 
         nodes += _steps(node, _fed(graph, node.output[0]), last=spa == count - 1)
     inputs = [info for info in graph_inputs(model) if info.name in wanted]
     outputs = [_typed(graph, node.output[0], _fed(graph, node.output[0])) for node in lookups]
-    return _model(model, helper.make_graph(nodes, f"{graph.name}_rows", inputs, outputs, tensors))
+    return _model(model, helper.make_graph(nodes, f"{graph.name}_rows", inputs, outputs), tensors)
 
 
 def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:

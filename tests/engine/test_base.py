@@ -99,6 +99,26 @@ def test_narrowing_floats_warns_once_per_input() -> None:
     assert (a.dtype, b.dtype) == (np.float16, np.float32)
 
 
+@pytest.mark.parametrize(
+    ("largest", "advised"), [(2048.0, True), (2050.0, False), (-3000.0, False), (65504.0, False), (7e4, False)]
+)
+def test_preprocessing_to_float16_is_advised_where_it_spoils_no_whole_number(largest: float, advised: bool) -> None:
+    engine = Echo(("a", np.float16, ["N"]))
+    with pytest.warns(UserWarning, match="cast to the model's float16") as caught:
+        engine([np.array([1, largest], np.float32)])
+    assert ("preprocess" in str(caught[0].message)) is advised
+
+
+def test_values_that_become_infinite_later_are_reported_once() -> None:
+    engine = Echo(("a", np.float16, ["N"]))
+    with pytest.warns(UserWarning, match="preprocess"):
+        engine([ones(2, dtype=np.float32)])
+    with pytest.warns(UserWarning, match="infinite") as caught:
+        engine([np.array([7e4, 1], np.float32)])
+    assert len(caught) == 1
+    engine([np.array([7e4, np.inf], np.float32)])  # a second warning would be an error here
+
+
 def test_values_beyond_the_narrower_range_become_infinite_without_a_numpy_warning() -> None:
     engine = Echo(("a", np.float16, ["N"]), ("b", np.float32, ["N"]))
     with warnings.catch_warnings(record=True) as caught:

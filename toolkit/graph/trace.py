@@ -321,7 +321,8 @@ def _take_rounded(found: _GraphTraced, made: Lowered, held: LightModel) -> None:
     kept = _kept(made.model, keeps)
     now = {name for node in made.stored.graph.node for name in node.output}
     returned = {info.name for info in made.stored.graph.output if info.type.tensor_type.elem_type == _HALF}
-    found.half = (_of_kinds(found, _FLOAT, _HALF) - kept) | returned
+    fed = {info.name for info in made.stored.graph.input if info.type.tensor_type.elem_type == _FLOAT}
+    found.half = (_of_kinds(found, _FLOAT, _HALF) - kept - fed) | returned
     forms = {name: _form(name, now, kept, found.outputs) for name in _there(found, made.model) if name not in inner}
     found.take(made.stored, forms, held)
 

@@ -79,14 +79,14 @@ def _values(
     path: Path, model: ModelProto, node: NodeProto, inputs: Sequence[Array], batch: int, shapes: Shapes | None
 ) -> dict[str, Array]:
     """Return all that the node reads and writes on the baseline."""
-    from engine.onnx import used_names
+    from engine.onnx import tensor_bytes, used_names
 
     needed = {*used_names(node), *filter(None, node.output)}
     with traced(path, "onnx", dtype="float32", batch=batch, shapes=shapes, only=needed) as run:
         check_node(node, run)
         sizes = run.sizes(inputs)
         total = sum(sizes.get(name, 0) for name in needed)
-        total += sum(tensor.ByteSize() for tensor in model.graph.initializer if tensor.name in needed)
+        total += sum(tensor_bytes(tensor) for tensor in model.graph.initializer if tensor.name in needed)
         if total > LIMIT:
             raise ModelError(
                 f"node {node.name!r} reads and writes {total / 2**20:.0f} MiB, a case holds {LIMIT / 2**20:.0f}; "

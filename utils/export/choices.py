@@ -128,20 +128,20 @@ def _told(model: ModelProto, taken: Sequence[Choice]) -> ModelProto:
 
 def answers(model: ModelProto, inputs: Sequence[Array], dtype: str) -> list[Array]:
     """Return what a model computes on the baseline; its floating-point inputs are brought to this dtype."""
-    import onnx
+    from engine.onnx import save_model
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
-        large = sum(len(weight.raw_data) for weight in model.graph.initializer) > 2**30
-        onnx.save_model(model, path, save_as_external_data=large, location="model.onnx.data")
+        save_model(model, path)
         with open_engine("onnx", EngineSpec(ckpt=path, dtype=dtype)) as engine:
             return run(engine, inputs, dtype)
 
 
 def run(engine: Engine, inputs: Sequence[Array], dtype: str) -> list[Array]:
     """Return an engine's outputs as a list; float32 inputs are brought to the engine's dtype."""
-    half = dtype == "float16"
-    found = engine([x.astype(np.float16) if half and x.dtype == np.float32 else x for x in inputs])
+    half = [dtype == "float16" and tensor.dtype == np.float16 for tensor in engine.inputs]  # whole numbers may not be
+    both = zip(inputs, half, strict=True)
+    found = engine([x.astype(np.float16) if narrow and x.dtype == np.float32 else x for x, narrow in both])
     return found if isinstance(found, list) else [found]
 
 

@@ -21,10 +21,7 @@ from utils.export.graphs import first_line, foreign_ops, to_float16
 from utils.export.notes import ModelNotes as ModelNotes
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
-
-MAX_PROTOBUF = 2**31 - 2**20
-"""Weights above this many bytes go to ``<file>.data``: a protobuf ends at 2 GiB, and the graph itself needs room."""
+    from onnx import ModelProto
 
 Made: TypeAlias = Union["ModelProto", ModelError]
 """A graph, or why there is none."""
@@ -184,19 +181,16 @@ def _make(
     """Write one file, check it, run it, and add its notes; return its relative error and its foreign operators."""
     import onnx
 
+    from engine.onnx import save_model
+
     foreign = foreign_ops(model)
-    large = _weight_bytes(model.graph) > MAX_PROTOBUF
-    onnx.save_model(model, path, save_as_external_data=large, location=f"{path.name}.data")
+    save_model(model, path)  # beyond 2 GiB with its weights in <file>.data
     _check(path, variant.dtype)
     error = None if foreign else _compared(path, variant, model, tolerance)
     noted = onnx.load(path, load_external_data=False)
     onnx.helper.set_model_props(noted, dict(sorted(notes.metadata(error).items())))
     path.write_bytes(noted.SerializeToString(deterministic=True))
     return error, foreign
-
-
-def _weight_bytes(graph: GraphProto) -> int:
-    return sum(len(weight.raw_data) for weight in graph.initializer)
 
 
 _WITHOUT = {"float16": "; pass float16=False to do without"}

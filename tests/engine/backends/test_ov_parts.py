@@ -101,3 +101,23 @@ def test_a_model_that_is_nothing_else(save_onnx: SaveOnnx) -> None:
 def test_what_is_handed_over(save_onnx: SaveOnnx) -> None:
     edges = exact_edges(onnx.load(str(timed("int64[N]", save_onnx))))
     assert edges == {"wave", "other"}
+
+
+INDEX = """g (float[N,300] x) => (float[N] column) <float w = {20}> {
+    r = Relu(x)
+    i = ArgMax<axis = 1, keepdims = 0>(r)
+    f = Cast<to = 1>(i)
+    column = Mod<fmod = 1>(f, w)
+}"""
+
+
+def test_a_model_that_computes_an_index_of_its_activations_is_float32(save_onnx: SaveOnnx) -> None:
+    assert exact_edges(onnx.load(str(save_onnx(INDEX)))) == {"column"}
+
+
+@needs_openvino
+def test_an_index_is_not_rounded(save_onnx: SaveOnnx) -> None:
+    x = np.zeros((2, 300), np.float32)
+    x[0, 299] = x[1, 277] = 1  # bfloat16 holds neither number
+    with opened(save_onnx(INDEX)) as engine:
+        np.testing.assert_array_equal(engine([x]), [19, 17])

@@ -331,8 +331,8 @@ def test_to_float16_keeps_nodes_and_inputs() -> None:
         "h = Cast<to=1>(i)\n y = Mul(h, w)",
         "k = Constant<value_float=0.1>()\n h = Cast<to=1>(i)\n y = Mul(h, k)",
         "k = Constant<value_floats=[0.1, 0.2]>()\n h = Cast<to=1>(i)\n y = Mul(h, k)",
-        "s = Shape(i)\n k = ConstantOfShape(s)\n h = Cast<to=1>(i)\n y = Add(h, k)",
-        "y = Cast<to=1>(i)",
+        "s = Shape(i)\n k = ConstantOfShape(s)\n h = Cast<to=1>(i)\n z = Add(h, k)\n y = Mul(z, w)",
+        "h = Cast<to=1>(i)\n y = Softmax(h)",
     ],
 )
 def test_to_float16_of_nodes_that_name_their_own_type(body: str) -> None:

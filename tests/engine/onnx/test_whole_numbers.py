@@ -58,15 +58,20 @@ def test_frequencies_that_are_computed() -> None:
     ("body", "want"),
     [
         ("f = Cast <to = 1> (n)\n m = Sub(one, f)\n v = Mul(m, low)\n y = Add(x, v)", set()),  # a mask: 0 and 1 only
-        ("f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", {"f", "m"}),  # 4000.5 - 4000
-        ("f = Cast <to = 1> (n)\n m = Mul(f, third)\n v = Floor(m)\n y = Add(x, v)", {"f", "m", "v"}),
+        (
+            "f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, one)\n y = Add(x, v)",
+            {"f", "m", "v", "y"},
+        ),  # a coordinate
+        ("f = Cast <to = 1> (n)\n m = Sub(f, mean)\n v = Mul(m, third)\n y = Add(x, v)", {"f", "m"}),  # 4000.5 - 4000
+        ("f = Cast <to = 1> (n)\n m = Mul(f, third)\n v = Floor(m)\n y = Add(x, v)", {"f", "m", "v", "y"}),
         ("f = Cast <to = 1> (n)\n m = Div(f, mean)\n v = Mul(m, one)\n y = Add(x, v)", set()),
         ("e = Gather(table, n)\n f = Squeeze(e, axis)\n v = Sin(f)\n y = Add(x, v)", set()),  # weights, not numbers
     ],
 )
 def test_what_is_sensitive(body: str, want: set[str]) -> None:
+    table = "float[9,1] table = {0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9}"
     weights = "float one = {1}, float low = {-1e9}, float mean = {4000}, float third = {0.333}"
-    text = f"g (int64[N,1] n, float[N,1] x) => (float[N,1] y) <{weights}, float[9,1] table = {{1,2,3,4,5,6,7,8,9}}> {{"
+    text = f"g (int64[N,1] n, float[N,1] x) => (float[N,1] y) <{weights}, {table}> {{"
     assert kept(f"{text}\n axis = Constant <value_ints = [1]> ()\n {body}\n}}") == want
 
 

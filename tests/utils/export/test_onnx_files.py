@@ -9,6 +9,7 @@ import pytest
 from small_models import WEIGHT, X, linear
 
 from engine import EngineSpec, ModelError, open_engine
+from engine.onnx import large
 from utils.export import onnx_files
 from utils.export.forms import HALF
 from utils.export.onnx_files import Expected, ExportError, ExportResult, ModelNotes, Variant, write_onnx_files
@@ -112,7 +113,8 @@ class TestWriting:
         assert "max_relative_error" not in notes_of(result.path)
 
     def test_large_weights_lie_beside_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(onnx_files, "MAX_PROTOBUF", 2000)
+        monkeypatch.setattr(large, "MOST_MESSAGE", 2000)
+        monkeypatch.setattr(large, "APART", 1000)
         weight = np.linspace(-1, 1, 1200, dtype=np.float32).reshape(3, 400)
         model = linear(weight)
         model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 400

@@ -1,0 +1,272 @@
+"""Models beyond what one protobuf message holds, 2 GiB: found by the sizes of their tensors, and kept in two parts.
+
+Asking protobuf for a message's size means to serialise it, which takes its memory again, and fails beyond the limit. So
+does copying a message, be it a tensor (protobuf 7): weights are copied by :func:`copy_tensor`, field by field.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from google.protobuf.message import Message
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
+
+from engine.errors import ModelError
+from engine.onnx.view import subgraphs
+from engine.signature import Array
+
+MOST_MESSAGE = 2**31 - 2**24
+"""Bytes that a serialised model may have: a message ends at 2 GiB, and sizes here are estimates."""
+
+APART = 2**16
+"""Bytes from which a weight is worth a place of its own."""
+
+_ALIGNED = 4096
+"""Bytes at multiples of which weights begin in a file, so that a runtime can map them into memory."""
+
+_CHUNK = 2**20
+
+_WIDTHS = {"float_data": 4, "double_data": 8, "int32_data": 10, "int64_data": 10, "uint64_data": 10}
+"""Fields of numbers, and the most bytes that one takes."""
+
+_VALUES = ("raw_data", "string_data", *_WIDTHS)
+"""Fields of a tensor that hold its contents."""
+
+_BYTES = ("raw_data",)
+
+_NUMBERS = frozenset(
+    getattr(TensorProto, name)
+    for name in ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32",
+                 "UINT64")
+)  # fmt: skip
+"""Types that numpy's own arrays have."""
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Return about how many bytes a tensor takes in a message: at least what it does, with its name."""
+    size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims) + len(tensor.raw_data)
+    size += sum(width * len(getattr(tensor, field)) for field, width in _WIDTHS.items())
+    size += sum(len(text) + 11 for text in tensor.string_data)
+    return size + sum(16 + len(entry.key) + 4 * len(entry.value) for entry in tensor.external_data)
+
+
+def message_bytes(model: ModelProto) -> int:
+    """Return about how many bytes a model takes as one message, without serialising its weights."""
+    size = _graph_bytes(model.graph) + sum(_nodes_bytes(function.node) for function in model.functions)
+    return size + sum(64 + 4 * (len(entry.key) + len(entry.value)) for entry in model.metadata_props)
+
+
+def fits_message(model: ModelProto) -> bool:
+    """Say whether a model can be serialised as one message; external weights are not part of it."""
+    return message_bytes(model) <= MOST_MESSAGE
+
+
+def _graph_bytes(graph: GraphProto) -> int:
+    tensors = (*graph.initializer, *(part for sparse in graph.sparse_initializer for part in _parts(sparse)))
+    infos = sum(info.ByteSize() + 8 for info in (*graph.input, *graph.output, *graph.value_info))
+    return sum(tensor_bytes(tensor) for tensor in tensors) + infos + _nodes_bytes(graph.node)
+
+
+def _nodes_bytes(nodes: Iterable[NodeProto]) -> int:
+    return sum(_node_bytes(node) for node in nodes)
+
+
+def _node_bytes(node: NodeProto) -> int:
+    if not any(attribute.type in _HOLDING for attribute in node.attribute):
+        return node.ByteSize() + 8
+    tensors = sum(tensor_bytes(tensor) for attribute in node.attribute for tensor in _held(attribute))
+    others = sum(attribute.ByteSize() for attribute in node.attribute if attribute.type not in _HOLDING)
+    names = sum(4 * len(name) + 8 for name in (*node.input, *node.output, node.name, node.op_type, node.domain))
+    return tensors + others + names + sum(_graph_bytes(graph) for graph in subgraphs(node)) + 64
+
+
+_HOLDING = frozenset(
+    getattr(AttributeProto, name)
+    for name in ("TENSOR", "TENSORS", "GRAPH", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS")
+)
+
+
+def _held(attribute: AttributeProto) -> Iterator[TensorProto]:
+    if attribute.type == AttributeProto.TENSOR:
+        yield attribute.t
+    yield from attribute.tensors
+    if attribute.type == AttributeProto.SPARSE_TENSOR:
+        yield from _parts(attribute.sparse_tensor)
+    for sparse in attribute.sparse_tensors:
+        yield from _parts(sparse)
+
+
+def _parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
+    return sparse.values, sparse.indices
+
+
+# ------------------------------------------------------------------------------------------------------------ in parts
+
+
+def copy_but(source: Message, target: Message, but: Iterable[str]) -> None:
+    """Copy the fields of a message into an empty one, but for some."""
+    left_out = frozenset(but)
+    for field, value in source.ListFields():
+        if field.name in left_out:
+            continue
+        if hasattr(value, "MergeFrom"):  # a message, or several values
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def copy_without_values(source: TensorProto, target: TensorProto) -> None:
+    """Copy what a tensor is, but not its numbers, which may be gigabytes."""
+    copy_but(source, target, _VALUES)
+
+
+def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> None:
+    """Copy a tensor of any size into an empty one, under its own name or another."""
+    copy_but(source, target, _BYTES)
+    if source.HasField("raw_data"):
+        target.raw_data = source.raw_data
+    if name:
+        target.name = name
+
+
+def add_tensors(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
+    """Add copies of tensors of any size to a graph's initializers."""
+    for tensor in tensors:
+        copy_tensor(tensor, graph.initializer.add())
+
+
+def put_array(tensor: TensorProto, array: Array, name: str) -> None:
+    """Make a tensor hold an array of any size, in place."""
+    tensor.Clear()
+    copy_tensor(numpy_helper.from_array(array, name), tensor)
+
+
+def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None:
+    """Remove initializers, in place; those that stay are not copied."""
+    gone = [i for i, tensor in enumerate(graph.initializer) if not keep(tensor)]
+    for i in reversed(gone):
+        del graph.initializer[i]
+
+
+def copy_model(model: ModelProto) -> ModelProto:
+    """Return a copy of a model of any size."""
+    copy = ModelProto()
+    copy_but(model, copy, ("graph",))
+    copy.graph.SetInParent()
+    copy_but(model.graph, copy.graph, ("initializer",))
+    add_tensors(copy.graph, model.graph.initializer)
+    return copy
+
+
+def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
+    """Make initializers of large Constant nodes, in place, in a model that one message cannot hold; return it.
+
+    Raises:
+        ModelError: what is left beside the initializers is more than a message holds.
+    """
+    if fits_message(model):
+        return model
+    left = []
+    for node in model.graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+        if value is None or tensor_bytes(value) < APART:
+            left.append(node)
+            continue
+        copy_tensor(value, model.graph.initializer.add(), node.output[0])
+    if len(left) < len(model.graph.node):
+        model.ir_version = max(model.ir_version, 4)  # before it, an initializer has to be an input
+        del model.graph.node[:]
+        model.graph.node.extend(left)
+    beside = message_bytes(model) - sum(tensor_bytes(tensor) for tensor in model.graph.initializer)
+    if beside > MOST_MESSAGE:
+        raise ModelError(
+            f"{where}: its nodes hold {beside / 2**20:.0f} MB of weights, {MOST_MESSAGE / 2**20:.0f} MB are the most; "
+            "export them as initializers of the main graph"
+        )
+    return model
+
+
+def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
+    """Return a copy whose large initializers are external without a file, and these, which are not copied."""
+    light = ModelProto()
+    copy_but(model, light, ("graph",))
+    light.graph.SetInParent()
+    copy_but(model.graph, light.graph, ("initializer",))
+    apart: dict[str, TensorProto] = {}
+    for tensor in model.graph.initializer:
+        kept = light.graph.initializer.add()
+        if tensor_bytes(tensor) < APART or tensor.data_type not in _NUMBERS or _is_external(tensor):
+            copy_tensor(tensor, kept)
+            continue
+        copy_without_values(tensor, kept)
+        kept.data_location = TensorProto.EXTERNAL
+        kept.external_data.add(key="location", value=tensor.name)
+        apart[tensor.name] = tensor
+    return light, apart
+
+
+def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
+    """Undo :func:`taken_apart`, in place, and return the model."""
+    for tensor in light.graph.initializer:
+        source = apart.get(tensor.name)
+        if source is not None:
+            tensor.Clear()
+            copy_tensor(source, tensor)
+    return light
+
+
+def _is_external(tensor: TensorProto) -> bool:
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
+    """Return the numbers of tensors by name."""
+    return {name: np.ascontiguousarray(numpy_helper.to_array(tensor)) for name, tensor in tensors.items()}
+
+
+def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
+    """Write a model into a file, and its large weights into another one, where zeros take no room on most disks.
+
+    Args:
+        model: left as it is. path: of the model. data: an empty file. location: what the model calls it.
+
+    Raises:
+        ModelError: what is left is more than a message holds. OSError: a file cannot be written.
+    """
+    light, apart = taken_apart(model)
+    external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}
+    end = 0
+    for name, tensor in apart.items():
+        start = -(-end // _ALIGNED) * _ALIGNED
+        data.seek(start)
+        end = start + _write(data, memoryview(_little(tensor)))
+        del external[name].external_data[:]
+        for key, value in (("location", location), ("offset", str(start)), ("length", str(end - start))):
+            external[name].external_data.add(key=key, value=value)
+    data.truncate(end)
+    if not fits_message(light):
+        raise ModelError(f"{path}: what the model holds beside its numbers is more than 2 GB; no ONNX file can hold it")
+    path.write_bytes(light.SerializeToString())
+
+
+def _little(tensor: TensorProto) -> bytes:
+    """Return a tensor's numbers as a file of weights holds them."""
+    if tensor.HasField("raw_data"):
+        return tensor.raw_data
+    array: np.ndarray[Any, np.dtype[Any]] = numpy_helper.to_array(tensor)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _write(file: BinaryIO, content: memoryview) -> int:
+    zeros = bytes(_CHUNK)
+    for start in range(0, len(content), _CHUNK):
+        part = content[start : start + _CHUNK]
+        if part == zeros[: len(part)]:
+            file.seek(len(part), os.SEEK_CUR)
+        else:
+            file.write(part)
+    return len(content)

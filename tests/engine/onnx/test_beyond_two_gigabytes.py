@@ -1,0 +1,122 @@
+"""A model with one weight of more than 2 GiB, which lies in a file of holes: every target takes it, within its memory.
+
+Each case is a process of its own, so that its memory is measured and given back.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support import RunPython
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+WIDTH = 4096
+GIB = 2**30
+KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "float16": TensorProto.FLOAT16}
+
+
+def make(folder: Path, kind: str, held: str = "initializer") -> tuple[Path, int]:
+    """Write a table of a little over 2 GiB of zeros but for three rows, and a small product behind its lookup."""
+    numpy_kind = np.dtype(kind)
+    rows = 2 * GIB // (WIDTH * numpy_kind.itemsize) + 64
+    with (folder / "big.data").open("wb") as file:
+        file.truncate(rows * WIDTH * numpy_kind.itemsize)
+        for row in (0, 5, rows - 1):
+            file.seek(row * WIDTH * numpy_kind.itemsize)
+            file.write(np.full(WIDTH, row % 7 + 1, numpy_kind).tobytes())
+    assert (folder / "big.data").stat().st_blocks * 512 < GIB
+    table = TensorProto(name="table", dims=[rows, WIDTH], data_type=KINDS[kind], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "big.data"), ("length", str(rows * WIDTH * numpy_kind.itemsize))):
+        table.external_data.add(key=key, value=value)
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["r"]),
+        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(np.eye(WIDTH, 4, dtype=np.float32), "w")]
+    if held == "node":
+        nodes.insert(0, helper.make_node("Constant", [], ["table"], value=table))
+    else:
+        weights.append(table)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, ["N"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(folder / "big.onnx"))
+    return folder / "big.onnx", rows
+
+
+CALL = """
+import json, resource, sys
+import numpy as np
+from engine import EngineSpec, open_engine
+path, target, dtype, sharded, rows = sys.argv[1:]
+spec = EngineSpec(ckpt=path, batch_size=4, dtype=dtype or None, shard_tables=sharded == "sharded")
+with open_engine(target, spec) as engine:
+    y = engine(np.array([0, 5, int(rows) - 1, 7]))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"y": np.asarray(y, float).tolist(), "peak": peak}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "held", "dtype", "sharded", "most"),
+    [
+        ("onnx", "float32", "initializer", "", "", 3),
+        ("onnx", "int8", "node", "", "", 6),
+        ("cpu", "float32", "initializer", "", "", 12),
+        ("sdaa", "float32", "initializer", "", "", 14),
+        ("sdaa", "float16", "initializer", "", "", 14),
+        ("sdaa", "int8", "node", "", "", 14),
+        ("sdaa", "float32", "initializer", "float32", "", 14),
+        ("sdaa", "float32", "initializer", "", "sharded", 14),
+    ],
+)
+def test_a_target_computes_it(
+    target: str, kind: str, held: str, dtype: str, sharded: str, most: float, tmp_path: Path, run_python: RunPython
+) -> None:
+    path, rows = make(tmp_path, kind, held)
+    result = run_python("-c", CALL, str(path), target, dtype, sharded, str(rows))
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    want = np.array([1, 6, (rows - 1) % 7 + 1, 0.0])[:, None] * np.ones(4)
+    np.testing.assert_array_equal(found["y"], want)
+    assert found["peak"] < most * GIB
+
+
+SAVE = """
+import hashlib, json, resource, sys
+from pathlib import Path
+from engine.onnx import file_hash, load_model, model_content, save_model
+source, target = map(Path, sys.argv[1:])
+save_model(load_model(source), target)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"hash": file_hash(target), "content": model_content(target).sha256, "peak": peak}))
+"""
+
+
+def test_it_is_saved_again_in_two_files(tmp_path: Path, run_python: RunPython) -> None:
+    path, rows = make(tmp_path, "float32")
+    (tmp_path / "out").mkdir()
+    saved = tmp_path / "out" / "saved.onnx"
+    result = run_python("-c", SAVE, str(path), str(saved))
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["peak"] < 8 * GIB
+    data = saved.with_name("saved.onnx.data")
+    assert data.stat().st_blocks * 512 < GIB  # zeros take no room
+    model = onnx.load(str(saved), load_external_data=False)
+    table = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+    place = {entry.key: entry.value for entry in table.external_data}
+    with data.open("rb") as file:
+        file.seek(int(place["offset"]) + 4 * WIDTH * (rows - 1))
+        np.testing.assert_array_equal(np.frombuffer(file.read(4 * WIDTH), np.float32), (rows - 1) % 7 + 1)
