@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,8 @@ class OutputForm:
 
     def __str__(self) -> str:
         by = f"{self.source}: {self.operator}" if self.operator and self.source == GRAPH else self.source
-        words = [f"{self.kind} ({by})", *([self.layout] if self.layout else [])]
+        what = "not known, scores are read as logits" if self.source == DEFAULT else f"{self.kind} ({by})"
+        words = [what, *([self.layout] if self.layout else [])]
         words += [f"{self.classes} classes"] if self.classes else []
         return f"{self.name}: {', '.join(words)}" + (f"; {self.conflict}" if self.conflict else "")
 
@@ -84,16 +86,29 @@ class Forms:
         if place not in self._known:
             if place >= len(self._outputs):
                 return OutputForm("output")
-            from engine.onnx import output_tails
-
             spec = self._outputs[place]
-            tail = output_tails(self._ckpt, {spec.name}).get(spec.name)
-            self._known[place] = _decided(spec, tail, self._stored)
+            self._known[place] = _decided(spec, _tail(self._ckpt, spec.name), self._stored)
         return self._known[place]
 
     def all(self) -> list[OutputForm]:
         """Return all of them."""
         return [self.of(place) for place in range(len(self._outputs))]
+
+
+def _tail(ckpt: Path, name: str) -> Tail | None:
+    """Return what the graph in a file says of an output; ``None``: nothing, or there is no such file."""
+    try:
+        state = ckpt.stat()
+    except (OSError, ValueError):
+        return None
+    return _known_tail(ckpt, name, (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _known_tail(ckpt: Path, name: str, stamp: tuple[int, ...]) -> Tail | None:
+    from engine.onnx import output_tails
+
+    return output_tails(ckpt, {name}).get(name)
 
 
 def _decided(spec: TensorSpec, tail: Tail | None, stored: Stored) -> OutputForm:
@@ -155,8 +170,11 @@ def with_flags(found: OutputForm, options: Any, ckpt: object) -> OutputForm:
     return replace(found, layout=layout) if layout is not None else found
 
 
-def refuse_labels(found: OutputForm, ckpt: object, needs: str) -> None:
+def refuse_labels(found: OutputForm, ckpt: object, needs: str, flag: str = "--output_kind") -> None:
     """Raise where an output holds labels, and something else is needed.
+
+    Args:
+        found: what the output is. ckpt: the model. needs: what is needed. flag: that says otherwise; empty: none does.
 
     Raises:
         ModelError: it does.
@@ -164,8 +182,8 @@ def refuse_labels(found: OutputForm, ckpt: object, needs: str) -> None:
     if found.kind == LABELS:
         by = f" (it ends in {found.operator})" if found.operator else ""
         raise ModelError(
-            f"{ckpt}: output {found.name!r} holds labels{by}, and {needs}; export the model without that operator, or "
-            "say what the output is with --output_kind"
+            f"{ckpt}: output {found.name!r} holds labels{by}, and {needs}; export the model without that operator"
+            + (f", or say what the output is with {flag}" if flag else "")
         )
     if found.sorted:
         raise ModelError(

@@ -1,8 +1,8 @@
 """A model's nodes and the shapes of its weights, read from the file itself: without ``onnx``, and without the weights.
 
 Importing ``onnx`` takes longer than opening a small model, and a model may hold gigabytes of weights. Here fields are
-skipped by their lengths (https://protobuf.dev/programming-guides/encoding, onnx.proto), and a node is read when somebody
-asks for it, the last one first: what an output is stands at the end of a graph.
+skipped by their lengths (https://protobuf.dev/programming-guides/encoding, onnx.proto), and a node is read when it is
+asked for, the last one first: what an output is stands at the end of a graph.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class LightModel:
         self._functions["" if domain in _STANDARD else domain, name] = field
 
     def function(self, node: Node, scope: Graph) -> Graph | None:
-        """Return the body of a function that a node calls, its inputs bound to the node's; ``None``: it is an operator."""
+        """Return the body of a function that a node calls, bound to the node's inputs; ``None``: it is an operator."""
         field = self._functions.get((node.domain, node.name))
         if field is None:
             return None

@@ -1,9 +1,9 @@
 """What each output of a model is, found from the end of its graph: logits, probabilities, or labels.
 
-From an output the graph is followed backwards through operators that move values but leave them as they are, to the one
-that decides: ``Softmax`` gives probabilities, ``ArgMax`` labels, a ``Gemm`` or a convolution logits. Operators elsewhere,
-such as the ``Softmax`` of an attention, are not met on this way. Beyond it the layer that makes the classes is looked
-for: it says how many they are, and along which axis of the output they lie.
+From an output the graph is followed backwards through operators that move values but leave them as they are, to the
+one that decides: ``Softmax`` gives probabilities, ``ArgMax`` labels, a ``Gemm`` or a convolution logits. Operators
+elsewhere, such as the ``Softmax`` of an attention, are not met on this way. Beyond it the layer that makes the classes
+is looked for: it says how many they are, and along which axis of the output they lie.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _NOTHING = _Found()
 _STEPS = 2000
 """Nodes that are looked at for one output."""
 
-_SAME_AXES = frozenset({"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"})
+_SAME_AXES = frozenset(
+    {"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"}
+)
 _SAME_AXES |= {"Upsample", "Slice", "Split", "Gather", "Expand", "Pad", "com.microsoft::QuantizeLinear", "Min", "Max"}
 _SAME_AXES |= {"com.microsoft::DequantizeLinear"}
 _SELECTING = {"Slice", "Split", "Gather", "Pad", "Expand", "Tile"}
@@ -170,14 +172,10 @@ class _Walk:
         classes = made[1] if place is not None and made[0] == place else None
         return _Found(kind, node.op.removeprefix(_QUANTIZED), place, classes)
 
-    def _with_classes(
-        self, kind: str, op: str, scope: Graph, name: str, axes: tuple[int | None, ...] | None
-    ) -> _Found:
+    def _with_classes(self, kind: str, op: str, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> _Found:
         return _Found(kind, op, *self._made(scope, name, axes))
 
-    def _made(
-        self, scope: Graph, name: str, axes: tuple[int | None, ...] | None
-    ) -> tuple[int | None, int | None]:
+    def _made(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
         return self.classes(scope, name, axes) if self._layers else (None, None)
 
     def _chosen_from(self, scope: Graph, node: Node) -> int | None:
@@ -266,16 +264,15 @@ class _Walk:
         """Return logits where a layer's sums come out as they are, or with a bias; where they are, in any case."""
         made, last = self._made(scope, node.outputs[0], axes), node
         if node.op in ("Add", "BatchNormalization"):
-            data = self._data(scope, node)
-            behind = found_at(scope, data) if data else None
-            last = behind[1] if behind is not None else node
+            names = node.inputs if node.op == "Add" else node.inputs[:1]
+            moving = [found_at(scope, name) for name in names if constant_at(scope, name) is None]
+            layers = [at[1] for at in moving if at is not None and at[1].op in (*_PRODUCTS, *_CONVOLUTIONS)]
+            last = layers[0] if layers and len(layers) == len(moving) else node
         if last.op in _PRODUCTS or last.op in _CONVOLUTIONS:
             return _Found(LOGITS, last.name, *made)
         return _Found(None, "", *made)
 
-    def classes(
-        self, scope: Graph, name: str, axes: tuple[int | None, ...] | None
-    ) -> tuple[int | None, int | None]:
+    def classes(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
         """Return along which axis of the output the layer behind a tensor has its classes, and how many they are."""
         while self._left > 0:
             self._left -= 1
@@ -307,9 +304,7 @@ class _Walk:
             name = data
         return None, None
 
-    def _layer(
-        self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None
-    ) -> tuple[int | None, int | None]:
+    def _layer(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
         """Return the axis of a layer's channels, and how many they are."""
         if not axes or len(axes) < 2:
             return None, None
@@ -353,9 +348,7 @@ class _Walk:
             return None
         return moving[0] if moving else None
 
-    def _moved(
-        self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None
-    ) -> tuple[int | None, ...] | None:
+    def _moved(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
         """Return what the axes of a node's input become in the output, from what those of its output do."""
         if axes is None or node.op in _SAME_AXES:
             return axes if node.op != "Gather" else None
@@ -374,9 +367,7 @@ class _Walk:
             return _unsqueezed(axes, changed) if node.op == "Squeeze" else _squeezed(axes, changed)
         return axes if node.op in ("DepthToSpace", "SpaceToDepth") else None
 
-    def _reduced(
-        self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None
-    ) -> tuple[int | None, ...] | None:
+    def _reduced(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
         """Return the axes of an input whose values are averaged along some of them."""
         if axes is None or not node.op.startswith("Reduce") or node.whole("keepdims", 1):
             return axes
@@ -398,7 +389,9 @@ def _agreed(found: Sequence[_Found]) -> _Found:
     if first.kind is None or any(one.kind != first.kind or one.sorted != first.sorted for one in found):
         return _NOTHING
     axis = first.axis if all(one.axis == first.axis for one in found) else None
-    return first._replace(axis=axis, classes=first.classes if all(one.classes == first.classes for one in found) else None)
+    return first._replace(
+        axis=axis, classes=first.classes if all(one.classes == first.classes for one in found) else None
+    )
 
 
 def _unsqueezed(axes: tuple[int | None, ...], gone: Sequence[int]) -> tuple[int | None, ...] | None:

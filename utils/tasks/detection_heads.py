@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from engine import Array, InputError, ModelError, reason_of
+from utils.outputs import GRAPH, PROBABILITIES
 from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
+from utils.postprocess.image.class_maps import log_odds, logarithms
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import softmax, surest
 from utils.postprocess.image.layouts.noted import problem_of
@@ -136,12 +138,30 @@ def raw_candidates(
     """
     outputs = as_outputs(outputs, contexts, model, options, size)
     layout = choose(outputs, options.layout, model.ckpt)
+    if layout.takes_logits:
+        outputs = replace(outputs, arrays=_logits(outputs, model))
     if form.score_form == "softmax" and layout.rows is not None:
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
         raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
     least = raw_score(outputs.least, form) if least is None else least
     return _read(layout, replace(outputs, least=least), model), layout
+
+
+def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
+    """Return outputs for a layout that applies a sigmoid or a softmax itself: what the graph did already is undone.
+
+    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay.
+    """
+    found = []
+    for place, array in enumerate(outputs.arrays):
+        form = model.forms.of(place)
+        is_score = form.source == GRAPH and form.kind == PROBABILITIES and "box" not in outputs.names[place]
+        if not is_score or array.dtype.kind != "f":
+            found.append(array)
+        else:
+            found.append(logarithms(array) if form.operator == "Softmax" else log_odds(array))
+    return tuple(found)
 
 
 Suppress = Callable[[Detections, int], Detections]

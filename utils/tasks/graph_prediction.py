@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +17,14 @@ from utils.datasets.graph_sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.datasets.graphs import Graph, both_ways, checked
 from utils.datasets.molecules import Molecule, graph_of, look_of
 from utils.metrics.base import Metric
+from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITIES
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.graph_notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.prepared import Prepared, Shards
 from utils.tasks.templates.rings import TEMPLATE
 
@@ -235,8 +238,14 @@ def open_sizes(options: Options) -> dict[str, dict[Any, tuple[int, ...]]]:
 
 
 def kind_of(model: Model, options: Options) -> str:
-    """Return what the model gives: what ``--kind`` says, else what is stored, else numbers."""
-    return str(getattr(options, "kind", None) or GraphNotes.of(model).kind or KINDS[0])
+    """Return what the model gives: what ``--kind`` says, else what is stored, else classes where the graph ends in a
+    softmax or chooses one, else numbers."""
+    known = getattr(options, "kind", None) or GraphNotes.of(model).kind
+    if known:
+        return str(known)
+    form = model.form(options)
+    classes = form.operator in ("Softmax", "LogSoftmax", "ArgMax", "ArgMin")
+    return "classes" if classes else KINDS[0]
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[Array]:
@@ -248,6 +257,8 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     found = np.asarray(outputs)
     found = found[:, None] if found.ndim == 1 else found
     kind = kind_of(model, options)
+    if kind != KINDS[0] and model.form(options).source not in (DEFAULT, DTYPE):
+        return _decided(found, kind, model, options)
     if found.ndim != 2 or found.dtype.kind != "f" or (kind == "classes" and found.shape[1] < 2):
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; {kind} of graphs takes "
@@ -256,18 +267,44 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     values = found.astype(np.float64)
     if kind == "regression":
         return list(values)
+    return list(_sigmoid(values) if kind == "binary" else _softmax(values))
+
+
+def _decided(found: Array, kind: str, model: Model, options: Options) -> list[Array]:
+    """Return probabilities, float64, of an output of which it is known whether it holds logits, shares or labels."""
+    if kind == "classes":
+        rows = class_rows(found, model, options)
+        values = rows.values.astype(np.float64)
+        return list(_softmax(values) if rows.are_logits else values)
+    form, values = model.form(options), found.astype(np.float64)
+    if form.kind == LABELS:
+        return list(labels_of(values, replace(form, classes=2), model, named=False))
+    if form.kind == LOG_PROBABILITIES:
+        return list(np.exp(values))
+    if form.kind == PROBABILITIES:
+        check_probabilities(values, form, model)
+        return list(values)
+    return list(_sigmoid(values))
+
+
+def _softmax(values: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
-        if kind == "binary":
-            return list(1 / (1 + np.exp(-values)))
         powers = np.exp(values - values.max(axis=1, keepdims=True))
-        return list(powers / powers.sum(axis=1, keepdims=True))
+        found: Array = powers / powers.sum(axis=1, keepdims=True)
+    return found
+
+
+def _sigmoid(values: Array) -> Array:
+    with np.errstate(invalid="ignore", over="ignore"):
+        found: Array = 1 / (1 + np.exp(-values))
+    return found
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     """Return the metric of the model's kind, the one of record as ``--metric`` says.
 
     Raises:
-        ConfigError: that kind has no such metric.
+        ConfigError: that kind has no such metric, or the model gives labels and it needs scores.
     """
     kind = kind_of(model, options)
     chosen = options.metric or METRICS[kind][0]
@@ -280,6 +317,10 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
         return RegressionErrors(chosen, names)
     from utils.metrics.graph_labels import GraphClasses, GraphLabels
 
+    if model.form(options).kind == LABELS:
+        if chosen == "roc_auc":
+            raise ConfigError(f"--metric roc_auc: {model.ckpt} gives labels and no scores; use --metric accuracy")
+        return GraphLabels(chosen, names, scored=False) if kind == "binary" else GraphClasses(chosen, scored=False)
     return GraphLabels(chosen, names) if kind == "binary" else GraphClasses(chosen)
 
 
@@ -375,6 +416,7 @@ FLAGS = (
         "--edges", "edges of a graph in packed batches, for each of --nodes (default: 4 per node)", None, int, nargs="+"
     ),
     Flag("--no_edges", "what is done with a graph without edges", "refuse", choices=("refuse", "answer")),
+    KIND_FLAG,
     Flag("--kind", "what the model gives, where it does not store it", None, choices=KINDS),
     Flag(
         "--metric",

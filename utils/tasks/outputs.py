@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,6 @@ from utils.outputs import (
     LABELS,
     LAYOUTS,
     LOG_PROBABILITIES,
-    LOGITS,
     METADATA,
     PROBABILITIES,
     OutputForm,
@@ -53,8 +54,8 @@ def class_rows(outputs: Any, model: Model, options: Options, place: int = 0) -> 
     """Return what a classifier gives as one row of scores per sample.
 
     Args:
-        outputs: of a call: N x C, N x C x 1 x 1 or N x 1 x 1 x C scores; N or N x 1 scores of the second of two classes;
-            N or N x 1 labels.
+        outputs: of a call: N x C, N x C x 1 x 1 or N x 1 x 1 x C scores; N or N x 1 scores of the second of two
+            classes; N or N x 1 labels.
         model: says what its output is (:meth:`~utils.tasks.model.Model.form`). options: flags that say otherwise.
         place: of the output.
 
@@ -110,8 +111,8 @@ def _of_two(rows: Array, form: OutputForm, model: Model, are_logits: bool) -> Ar
     if not _says_two(form, model):
         many = "no labels" if labels is None else f"{len(labels)} labels"
         raise ModelError(
-            f"{model.ckpt}: stores {many} and gives one score per sample, which says one of two classes; export it with "
-            "two labels, or say what the score is with --output_kind"
+            f"{model.ckpt}: stores {many} and gives one score per sample, which says one of two classes; export it "
+            "with two labels, or say what the score is with --output_kind"
         )
     second = sigmoid(rows) if are_logits else rows.astype(np.float32)
     return np.concatenate([1 - second, second], axis=1)
@@ -132,8 +133,12 @@ def sigmoid(values: Array) -> Array:
     return found
 
 
-def labels_of(found: Array, form: OutputForm, model: Model) -> Array:
+def labels_of(found: Array, form: OutputForm, model: Model, named: bool = True) -> Array:
     """Return labels as they are, checked; NaN among them stays.
+
+    Args:
+        found: the output. form: what it is. model: for its stored labels and messages.
+        named: the stored labels name these classes.
 
     Raises:
         InputError: they are not whole numbers from 0 on, or not below the number of classes.
@@ -146,7 +151,7 @@ def labels_of(found: Array, form: OutputForm, model: Model) -> Array:
             f"{model.ckpt}: output {form.name!r} holds labels, and {odd[0]:g} is none; say what it is with "
             "--output_kind"
         )
-    classes, labels = form.classes, model.stored.labels
+    classes, labels = form.classes, model.stored.labels if named else None
     if classes is not None and labels is not None and classes != len(labels) and (classes, len(labels)) != (2, 1):
         raise ModelError(
             f"{model.ckpt}: stores {len(labels)} labels and its output {form.name!r} is one of {classes} classes; "
@@ -191,8 +196,8 @@ def check_probabilities(values: Array, form: OutputForm, model: Model) -> None:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < -NEAR or high > 1 + NEAR:
         raise InputError(
-            f"{model.ckpt}: output {form.name!r} gives {low if low < -NEAR else high:g}, which is not a probability; use "
-            "--output_kind logits, or export the model with its softmax or sigmoid"
+            f"{model.ckpt}: output {form.name!r} gives {low if low < -NEAR else high:g}, which is not a probability; "
+            "use --output_kind logits, or export the model with its softmax or sigmoid"
         )
 
 
@@ -208,8 +213,8 @@ def _hint(rows: Array, model: Model) -> None:
     """Warn of scores that look like probabilities where nothing says what they are."""
     if are_shares(rows):
         warnings.warn(
-            f"{model.ckpt}: its output is read as logits, and looks like probabilities: they are in 0..1 and their sums "
-            "are 1; if they are, say --output_kind probabilities",
+            f"{model.ckpt}: its output is read as logits, and looks like probabilities: they are in 0..1 and their "
+            "sums are 1; if they are, say --output_kind probabilities",
             stacklevel=3,
         )
 
@@ -223,9 +228,43 @@ def as_logarithms(values: Array, form: OutputForm, model: Model) -> Array:
     Raises:
         ModelError: they are labels. InputError: they are no probabilities.
     """
-    refuse_labels(form, model.ckpt, "scores are needed")
+    refuse_labels(form, model.ckpt, "scores are needed", "")
     if form.kind != PROBABILITIES:
         return values
     check_probabilities(values, form, model)
     wide = values.astype(np.float32)
     return np.log(np.maximum(wide, np.finfo(np.float32).tiny))
+
+
+def are_labels(found: Array) -> bool:
+    """Say whether an output of whole numbers can be labels: it has one per sample."""
+    return found.dtype.kind in "iub" and found.ndim > 0 and found.size == len(found)
+
+
+def in_words(answer: Mapping[str, Any]) -> str:
+    """Return a class with its score, where it has one."""
+    return str(answer["label"]) if answer["score"] is None else f"{answer['label']}  {answer['score']:.2f}"
+
+
+def are_logits(form: OutputForm) -> bool | None:
+    """Say whether scores of steps are logits, or logarithms, which a softmax is taken of; ``None``: it is not known."""
+    return None if form.source == DEFAULT else form.kind not in (PROBABILITIES, LABELS)
+
+
+def label_steps(outputs: Any, form: OutputForm, model: Model) -> Array:
+    """Return labels of steps, N x T or T x N, as scores with a further axis of classes: 1 at each label, 0 elsewhere.
+
+    Raises:
+        InputError: they have another shape, or are no labels. ModelError: how many classes there are is not known.
+    """
+    found = _array(outputs, 0)
+    found = found[..., 0] if found.ndim == 3 and found.shape[2] == 1 else found
+    if found.ndim != 2:
+        raise InputError(
+            f"{model.ckpt}: output {form.name!r} holds labels of shape {shape_text(found.shape)}; samples x steps are "
+            "needed"
+        )
+    words = model.stored.vocabulary
+    form = form if form.classes is not None or words is None else replace(form, classes=len(words) + 1)
+    numbers = labels_of(found, form, model, named=False)
+    return _one_hot(numbers.reshape(-1), form, model).reshape(*found.shape, -1)

@@ -1,4 +1,4 @@
-"""What a segmentation model gives, whatever its layout: scores by class, a score of the foreground, or class numbers."""
+"""What a segmentation model gives, in any layout: scores by class, a score of the foreground, or class numbers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
         ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
     """
     form = model.form(options, place)
-    if form.kind == LABELS:
+    if form.kind == LABELS or found.dtype.kind in "iub":
         return Maps(_labels(found, samples, form, model), LABELS)
     refuse_labels(form, model.ckpt, "scores of classes are needed")
     if found.ndim == 3 and form.source != DEFAULT:
@@ -75,8 +75,8 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
     if labels is not None and len(labels) != channels and not (channels == 1 and len(labels) <= 2):
         raise ModelError(
             f"{model.ckpt}: stores {len(labels)} labels and its output has {channels} channels "
-            f"({shape_text(found.shape)}, {form.layout or CHANNELS_FIRST}); export it with all labels, or say where its "
-            "classes lie with --output_layout"
+            f"({shape_text(found.shape)}, {form.layout or CHANNELS_FIRST}); export it with all labels, or say where "
+            "its classes lie with --output_layout"
         )
     if channels == 1 and form.source == DEFAULT and _are_whole(found):
         raise ModelError(
@@ -106,8 +106,8 @@ def _labels(found: Array, samples: int, form: OutputForm, model: Model) -> Array
 def _unknown(found: Array, samples: int, model: Model) -> InputError:
     return InputError(
         f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {samples} samples; segmentation "
-        "takes scores N x C x h x w or N x h x w x C, or class numbers N x h x w; where its graph does not say which it "
-        "is, say it with --output_kind"
+        "takes scores N x C x h x w or N x h x w x C, or class numbers N x h x w; where its graph does not say which "
+        "it is, say it with --output_kind"
     )
 
 

@@ -53,9 +53,7 @@ def postprocess(
     return results[0] if len(results) == 1 else results
 
 
-def answers(
-    outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: bool = True
-) -> list[list[ClassScore]]:
+def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: bool = True) -> list[list[ClassScore]]:
     """Return what :func:`postprocess` does, always as one list of answers per sample, even for a batch of one.
 
     Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.

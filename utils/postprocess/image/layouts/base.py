@@ -72,6 +72,7 @@ class Layout:
         clipped: boxes are clipped to the picture before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
         rows: changes each row of scores; ``None`` where scores do not lie in rows.
+        takes_logits: reading applies a sigmoid or a softmax to what is no box.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Layout:
     clipped: bool = False
     box_format: str = "xyxy"
     rows: Callable[[Outputs, Callable[[Array], Array]], tuple[Array, ...]] | None = None
+    takes_logits: bool = False
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:
