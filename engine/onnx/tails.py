@@ -238,7 +238,8 @@ class _Walk:
             above = self._behind(scope, node.inputs[0], "Exp")
             if sums is None or above is None or self._behind(sums[0], sums[1].inputs[0], "Exp") is None:
                 return None
-            axis = (self._constant_axes(*sums) or [None])[0]
+            summed = self._constant_axes(*sums)
+            axis = summed[0] if summed else None
             place = axes[axis] if axes and axis is not None and -len(axes) <= axis < len(axes) else None
             made = self._made(scope, node.inputs[0], axes)
             return _Found(PROBABILITIES, "Softmax", place, made[1] if made[0] == place else None)

@@ -79,8 +79,8 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
     if rows.are_labels:
         refuse_topk(options.topk, model.ckpt)
     if options.script != "valid":
-        found = answers(rows.values, options.topk, model.stored.labels, are_logits=rows.are_logits)
-        return [[{**one, "score": None} for one in each] for each in found] if rows.are_labels else found
+        best = answers(rows.values, options.topk, model.stored.labels, are_logits=rows.are_logits)
+        return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
     refuse_trivial(options.topk, rows.values.shape[1], model.ckpt)
     return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +16,15 @@ from utils.datasets.graph_sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.datasets.graphs import Graph, both_ways, checked
 from utils.datasets.molecules import Molecule, graph_of, look_of
 from utils.metrics.base import Metric
-from utils.outputs import DEFAULT, DTYPE, LABELS, LOG_PROBABILITIES, PROBABILITIES
+from utils.outputs import DEFAULT, DTYPE, LABELS
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.graph_notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
+from utils.tasks.graph_scores import probabilities_of, sigmoid, softmax
 from utils.tasks.model import Model
-from utils.tasks.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
+from utils.tasks.outputs import KIND_FLAG
 from utils.tasks.prepared import Prepared, Shards
 from utils.tasks.templates.rings import TEMPLATE
 
@@ -258,7 +258,7 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     found = found[:, None] if found.ndim == 1 else found
     kind = kind_of(model, options)
     if kind != KINDS[0] and model.form(options).source not in (DEFAULT, DTYPE):
-        return _decided(found, kind, model, options)
+        return probabilities_of(found, kind == "binary", model, options)
     if found.ndim != 2 or found.dtype.kind != "f" or (kind == "classes" and found.shape[1] < 2):
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; {kind} of graphs takes "
@@ -267,37 +267,7 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     values = found.astype(np.float64)
     if kind == "regression":
         return list(values)
-    return list(_sigmoid(values) if kind == "binary" else _softmax(values))
-
-
-def _decided(found: Array, kind: str, model: Model, options: Options) -> list[Array]:
-    """Return probabilities, float64, of an output of which it is known whether it holds logits, shares or labels."""
-    if kind == "classes":
-        rows = class_rows(found, model, options)
-        values = rows.values.astype(np.float64)
-        return list(_softmax(values) if rows.are_logits else values)
-    form, values = model.form(options), found.astype(np.float64)
-    if form.kind == LABELS:
-        return list(labels_of(values, replace(form, classes=2), model, named=False))
-    if form.kind == LOG_PROBABILITIES:
-        return list(np.exp(values))
-    if form.kind == PROBABILITIES:
-        check_probabilities(values, form, model)
-        return list(values)
-    return list(_sigmoid(values))
-
-
-def _softmax(values: Array) -> Array:
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
-
-
-def _sigmoid(values: Array) -> Array:
-    with np.errstate(invalid="ignore", over="ignore"):
-        found: Array = 1 / (1 + np.exp(-values))
-    return found
+    return list(sigmoid(values) if kind == "binary" else softmax(values))
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
@@ -307,7 +277,8 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
         ConfigError: that kind has no such metric, or the model gives labels and it needs scores.
     """
     kind = kind_of(model, options)
-    chosen = options.metric or METRICS[kind][0]
+    labelled = kind != KINDS[0] and model.form(options).kind == LABELS
+    chosen = options.metric or ("accuracy" if labelled else METRICS[kind][0])
     if chosen not in METRICS[kind]:
         raise ConfigError(f"--metric {chosen} is none of {kind}: use {', '.join(METRICS[kind])}, or say --kind")
     names = names_of(model) or tuple(dataset.notes.get(TARGETS, ()))
@@ -317,11 +288,10 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
         return RegressionErrors(chosen, names)
     from utils.metrics.graph_labels import GraphClasses, GraphLabels
 
-    if model.form(options).kind == LABELS:
-        if chosen == "roc_auc":
-            raise ConfigError(f"--metric roc_auc: {model.ckpt} gives labels and no scores; use --metric accuracy")
-        return GraphLabels(chosen, names, scored=False) if kind == "binary" else GraphClasses(chosen, scored=False)
-    return GraphLabels(chosen, names) if kind == "binary" else GraphClasses(chosen)
+    if labelled and chosen == "roc_auc":
+        raise ConfigError(f"--metric roc_auc: {model.ckpt} gives labels and no scores; use --metric accuracy")
+    how = {"scored": not labelled}
+    return GraphLabels(chosen, names, **how) if kind == "binary" else GraphClasses(chosen, **how)
 
 
 def names_of(model: Model) -> tuple[str, ...]:
@@ -336,6 +306,9 @@ def show(sample: Graph | Molecule, prediction: Array, model: Model, options: Opt
     if len(names) != len(prediction):
         names = tuple(f"{'class' if kind == 'classes' else 'value'} {place}" for place in range(len(prediction)))
     answer = {name: round(float(value), 4) for name, value in zip(names, prediction, strict=True)}
+    if kind == "classes" and model.form(options).kind == LABELS:
+        best = names[int(prediction.argmax())]
+        return Artifact(best, {best: None}, partial(_save, sample, best))
     order = np.argsort(-prediction, kind="stable") if kind == "classes" else np.arange(len(prediction))
     words = [f"{names[place]} {prediction[place]:.2f}{f' {unit}' if unit else ''}" for place in order[:SHOWN]]
     more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []

@@ -195,7 +195,8 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
         InputError: the output has another shape.
         ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
     """
-    from utils.tasks.segmentation_output import LABELS, read
+    from utils.outputs import LABELS
+    from utils.tasks.segmentation_output import read
 
     place = _which(model)
     found = outputs[place] if isinstance(outputs, (list, tuple)) else outputs

@@ -7,11 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array, InputError, ModelError, shape_text
-from utils.outputs import CHANNELS_FIRST, CHANNELS_LAST, DEFAULT, LABELS, LOG_PROBABILITIES, PROBABILITIES, OutputForm
+from utils.outputs import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    DEFAULT,
+    LABELS,
+    LOG_PROBABILITIES,
+    PROBABILITIES,
+    OutputForm,
+    refuse_labels,
+)
 from utils.postprocess.image.class_maps import log_odds, logarithms
 from utils.tasks.base import Options
 from utils.tasks.model import Model
-from utils.tasks.outputs import are_shares, check_probabilities, labels_of, refuse_labels
+from utils.tasks.outputs import are_shares, check_probabilities, labels_of
 
 
 class Maps(NamedTuple):

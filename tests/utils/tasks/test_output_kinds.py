@@ -1,4 +1,4 @@
-"""Models of every domain, extended by a softmax, a sigmoid, a choice or a transposition: the metric stays what it was."""
+"""Models of every domain, extended by a softmax, a sigmoid, a choice or a transposition: the metric stays."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Case:
         self.task, self.ckpt = task, EXAMPLE / model
         self.data, self.samples, self.given = self.ckpt.parent / data, samples, given
 
-    def run(self, ckpt: Path | None = None, target: str = "onnx", **given: Any) -> tuple[Metric | None, list[Any]]:
-        """Take some samples through the task's functions; return the metric (``None``: it has no targets), the answers."""
+    def run(self, ckpt: Path | None = None, target: str = "onnx", **given: Any) -> tuple[Metric, list[Any]]:
+        """Take some samples through the task's functions; return the metric and the answers."""
         opt = options(self.task, **{"given": set(), **self.given, **given})
         dataset = self.task.load({"data": self.data}, opt)
         dataset = dataset.select(range(0, len(dataset), max(1, len(dataset) // self.samples)))
@@ -68,9 +68,7 @@ class Case:
 
     def value(self, ckpt: Path | None = None, **given: Any) -> float:
         """Return the metric."""
-        metric, _ = self.run(ckpt, **given)
-        assert metric is not None
-        return metric.compute()
+        return self.run(ckpt, **given)[0].compute()
 
 
 def dataset_samples(dataset: Any) -> Sequence[Any]:
@@ -208,8 +206,9 @@ def test_flags_go_first(tmp_path: Path) -> None:
     assert [one[0]["score"] for one in answers(found)] == pytest.approx(want, abs=1e-6)
     with pytest.raises(InputError, match="--output_kind"):
         case.run(DIGITS, output_kind="probabilities")
+    sums: list[Step] = [("ReduceSum", {"keepdims": 0, "inputs": [np.array([1])]})]
+    extra = extended(DIGITS, tmp_path / "n.onnx", sums, 1)
     with pytest.raises(InputError, match="--output_kind"):
-        extra = extended(DIGITS, tmp_path / "n.onnx", [("ReduceSum", {"keepdims": 0, "inputs": [np.array([1])]})], 1)
         case.run(extra, output_kind="labels")
 
 
@@ -227,7 +226,7 @@ def test_metadata_go_before_the_graph(tmp_path: Path) -> None:
 
 
 def test_the_layout_may_be_said(tmp_path: Path) -> None:
-    """Behind an operator that the graph's reading does not follow, and without labels, a flag says where classes lie."""
+    """Behind an operator that is not followed, and without labels, a flag says where the classes lie."""
     steps: list[Step] = [*LAST, ("CumSum", {"inputs": [np.int64(3)]}), ("Slice", {"inputs": [[0], [200], [1]]})]
     file = extended(UNET, tmp_path / "m.onnx", steps, 4, without=["class_labels"])
     case = CASES["segmentation"]
@@ -326,7 +325,6 @@ def test_clicks(tmp_path: Path) -> None:
     assert case.value(odds, output="logits") == pytest.approx(known("recommendation"), abs=1e-6)
     metric, _ = case.run(odds, output="logits")
     plain, _ = case.run()
-    assert metric is not None and plain is not None
     assert metric.secondary()["log_loss"] == pytest.approx(plain.secondary()["log_loss"], rel=1e-4)
 
 
@@ -342,4 +340,5 @@ def test_labels_of_lines_need_the_greedy_decoder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--decoder"):
         case.run(file, decoder="beam")
     found = case.run(file, script="multi")[1]
-    assert {one.answer["score"] for one in found} == {None} and any(one.answer["text"] for one in found)
+    assert {one.answer["score"] for one in found} == {None}
+    assert any(one.answer["text"] for one in found)

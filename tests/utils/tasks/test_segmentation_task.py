@@ -236,7 +236,7 @@ def test_every_kind_of_output() -> None:
     assert decode(binary, contexts((4, 8), (4, 8)), two, opt)[0].tolist() == (whole[0] > 0).astype(int).tolist()
     sure = options(SEGMENTATION, threshold=0.7)
     assert not decode(binary, contexts((4, 8), (4, 8)), two, sure)[0].any()
-    with pytest.raises(ModelError, match="3 labels .* 1 channel"):
+    with pytest.raises(ModelError, match="3 labels"):
         decode(binary, contexts((4, 8), (4, 8)), model(), opt)
     several = replace(model(), outputs=(TensorSpec("aux", FLOAT, (None,)), TensorSpec("out", FLOAT, (None,))))
     assert decode([binary, scores], contexts((4, 8), (4, 8)), several, opt)[1].tolist() == found[1].tolist()
