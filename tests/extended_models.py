@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 Step = tuple[str, dict[str, Any]]
 """An operator and its attributes; ``inputs``: arrays that it takes behind the tensor."""
@@ -66,3 +66,20 @@ def extended(
     onnx.checker.check_model(model)
     onnx.save(model, target)
     return target
+
+
+def small_model(
+    path: Path, body: str, y: str, x: str = "float[N, 4] x", weights: dict[str, Any] | None = None, **notes: Any
+) -> Path:
+    """Write a model in ONNX's textual syntax and return its path.
+
+    Args:
+        path: the file. body: its nodes. y, x: outputs and inputs. weights: arrays by name. notes: metadata, as JSON.
+    """
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\ng ({x}) => ({y}) {{ {body} }}')
+    for name, array in (weights or {}).items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    for key, value in notes.items():
+        model.metadata_props.add(key=key, value=json.dumps(value))
+    onnx.save(model, path)
+    return path

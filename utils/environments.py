@@ -261,7 +261,7 @@ class Actions(NamedTuple):
         """
         lost = np.isnan(numbers).any(axis=1)
         known = np.where(lost[:, None], 0, numbers)
-        wrong: Array = (known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known))
+        wrong = np.asarray((known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known)))
         if wrong.any():
             raise ModelError(
                 f"the policy chooses action {known[wrong][0]:g}, and there are {' and '.join(map(str, self.sizes))}; "
