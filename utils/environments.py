@@ -259,9 +259,9 @@ class Actions(NamedTuple):
         Raises:
             ModelError: a number is none of the choices.
         """
-        lost = np.isnan(numbers).any(axis=1)
+        lost: Array = np.asarray(np.isnan(numbers).any(axis=1))
         known = np.where(lost[:, None], 0, numbers)
-        wrong = np.asarray((known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known)))
+        wrong = (known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known))
         if wrong.any():
             raise ModelError(
                 f"the policy chooses action {known[wrong][0]:g}, and there are {' and '.join(map(str, self.sizes))}; "

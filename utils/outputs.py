@@ -30,7 +30,7 @@ FLAG, METADATA, GRAPH, DTYPE, DEFAULT = ("flag", "metadata", "graph", "dtype", "
 """What decided, by rank."""
 
 
-@dataclass(frozen=True, repr=False)  # what is generated costs every start
+@dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
 class OutputForm:
     """What one output of a model is.
 

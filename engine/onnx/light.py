@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from engine.host.files import open_regular
 
@@ -24,15 +24,15 @@ _HEAD = 24
 _STANDARD = ("", "ai.onnx")
 
 
-class Source(Protocol):
+class Source:
     """Where a message lies."""
 
     def read(self, start: int, count: int) -> bytes:
         """Return some bytes, fewer where it ends."""
-        ...
+        raise NotImplementedError
 
 
-class _File:
+class _File(Source):
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
@@ -40,7 +40,7 @@ class _File:
         return os.pread(self._handle, count, start)
 
 
-class _Bytes:
+class _Bytes(Source):
     def __init__(self, content: bytes) -> None:
         self.content = content
 

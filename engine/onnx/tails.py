@@ -23,7 +23,6 @@ class Tail(NamedTuple):
     """What the graph says of an output.
 
     Attributes:
-        name: of the output.
         kind: one of :data:`KINDS`; ``None``: the graph does not tell.
         operator: which one decided; empty where none did.
         axis: of the output, along which the classes lie; ``None``: not known, or there is none.
@@ -31,7 +30,6 @@ class Tail(NamedTuple):
         sorted: the values are in falling order, as ``TopK`` gives them, so that their places say no class.
     """
 
-    name: str
     kind: str | None = None
     operator: str = ""
     axis: int | None = None
@@ -39,15 +37,7 @@ class Tail(NamedTuple):
     sorted: bool = False
 
 
-class _Found(NamedTuple):
-    kind: str | None = None
-    operator: str = ""
-    axis: int | None = None
-    classes: int | None = None
-    sorted: bool = False
-
-
-_NOTHING = _Found()
+_NOTHING = Tail()
 
 _STEPS = 2000
 """Nodes that are looked at for one output."""
@@ -89,7 +79,7 @@ def tails_of(model: LightModel, names: Collection[str] | None = None) -> dict[st
     for name, rank in model.graph.outputs:
         if names is None or name in names:
             axes = None if rank is None else tuple(range(rank))
-            found[name] = Tail(name, *_Walk(model, rank is None or rank > ROWS).value(model.graph, name, axes))
+            found[name] = _Walk(model, rank is None or rank > ROWS).value(model.graph, name, axes)
     return found
 
 
@@ -107,7 +97,7 @@ class _Walk:
     def __init__(self, model: LightModel, layers: bool) -> None:
         self._model, self._layers, self._left = model, layers, _STEPS
 
-    def value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> _Found:
+    def value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
         """Return what a tensor is, whose axes become these of the output."""
         whole = True  # nothing selects from the classes
         while True:
@@ -135,21 +125,21 @@ class _Walk:
             found = self._decided(scope, node, name, axes)
             return found if whole or found.kind == LABELS else found._replace(classes=None)
 
-    def _decided(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> _Found:
+    def _decided(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> Tail:
         op = node.op.removeprefix(_QUANTIZED)
         if op in ("Softmax", "LogSoftmax"):
             return self._normalised(scope, node, axes)
         if op in ("Sigmoid", "HardSigmoid"):
             return self._with_classes(PROBABILITIES, op, scope, node.inputs[0], axes)
         if op in ("ArgMax", "ArgMin"):
-            return _Found(LABELS, op, None, self._chosen_from(scope, node))
+            return Tail(LABELS, op, None, self._chosen_from(scope, node))
         if op == "TopK":
             if node.outputs[1:2] == [name]:
-                return _Found(LABELS, op)
+                return Tail(LABELS, op)
             inner = self.value(scope, node.inputs[0], axes)
             return inner._replace(axis=None, operator="TopK", sorted=True)
         if op in _COMPARING:
-            return _Found(LABELS, op, None, 2)
+            return Tail(LABELS, op, None, 2)
         if op == "If":
             return self._branches(scope, node, name, axes)
         if op in _JOINING:
@@ -163,17 +153,17 @@ class _Walk:
                 return found
         return self._linear(scope, node, axes)
 
-    def _normalised(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> _Found:
+    def _normalised(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
         """Return what a ``Softmax`` gives: its axis is that of the classes."""
         kind = LOG_PROBABILITIES if node.op == "LogSoftmax" else PROBABILITIES
         axis = node.whole("axis", -1 if self._model.opset >= 13 else 1)
         place = axes[axis] if axes is not None and -len(axes) <= axis < len(axes) else None
         made = self._made(scope, node.inputs[0], axes)
         classes = made[1] if place is not None and made[0] == place else None
-        return _Found(kind, node.op.removeprefix(_QUANTIZED), place, classes)
+        return Tail(kind, node.op.removeprefix(_QUANTIZED), place, classes)
 
-    def _with_classes(self, kind: str, op: str, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> _Found:
-        return _Found(kind, op, *self._made(scope, name, axes))
+    def _with_classes(self, kind: str, op: str, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
+        return Tail(kind, op, *self._made(scope, name, axes))
 
     def _made(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
         return self.classes(scope, name, axes) if self._layers else (None, None)
@@ -188,9 +178,9 @@ class _Walk:
                 return count
         return None
 
-    def _branches(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> _Found:
+    def _branches(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> Tail:
         """Return what both branches of an ``If`` give, where that is the same kind."""
-        place, found = node.outputs.index(name), list[_Found]()
+        place, found = node.outputs.index(name), list[Tail]()
         for branch in ("then_branch", "else_branch"):
             lies = node.body(branch)
             if lies is None:
@@ -201,18 +191,18 @@ class _Walk:
             found.append(self.value(body, body.outputs[place][0], axes))
         return _agreed(found)
 
-    def _joined(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> _Found:
+    def _joined(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
         """Return what several tensors are together, where they are the same kind; constants say nothing."""
         names = node.inputs[1:] if node.op == "Where" else node.inputs
         moving = [name for name in names if constant_at(scope, name) is None]
         if node.op == "Where" and not moving:
-            return _Found(LABELS, node.op)
+            return Tail(LABELS, node.op)
         if not moving or (node.op == "Concat" and len(moving) < len(names)):
             return _NOTHING
         found = _agreed([self.value(scope, name, axes) for name in moving])
         return found._replace(classes=None) if node.op == "Concat" and len(names) > 1 else found
 
-    def _computed(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> _Found | None:
+    def _computed(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail | None:
         """Return what arithmetic gives that is a known function; ``None`` where it is none."""
         op, first = node.op, node.inputs[0]
         if op in ("Log", "Exp"):
@@ -221,7 +211,7 @@ class _Walk:
             return inner._replace(kind=after, operator=inner.operator) if inner.kind == before else _NOTHING
         if op == "Round":
             inner = self.value(scope, first, axes)
-            return _Found(LABELS, op, None, 2) if inner.kind == PROBABILITIES else _NOTHING
+            return Tail(LABELS, op, None, 2) if inner.kind == PROBABILITIES else _NOTHING
         if op == "Mul":
             moving = [name for name in node.inputs if constant_at(scope, name) is None]
             if len(moving) == 2:
@@ -230,7 +220,7 @@ class _Walk:
             return None
         return self._written_out(scope, node, axes)
 
-    def _written_out(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> _Found | None:
+    def _written_out(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail | None:
         """Return what a softmax or a sigmoid that is written out gives: e / sum(e), and 1 / (1 + e), e = exp(x)."""
         below = node.inputs[-1]
         if node.op == "Div" and constant_at(scope, node.inputs[0]) is None:
@@ -242,7 +232,7 @@ class _Walk:
             axis = summed[0] if summed else None
             place = axes[axis] if axes and axis is not None and -len(axes) <= axis < len(axes) else None
             made = self._made(scope, node.inputs[0], axes)
-            return _Found(PROBABILITIES, "Softmax", place, made[1] if made[0] == place else None)
+            return Tail(PROBABILITIES, "Softmax", place, made[1] if made[0] == place else None)
         sums = self._behind(scope, below, "Add")
         if sums is None:
             return None
@@ -261,7 +251,7 @@ class _Walk:
             scope, name = at[0], at[1].inputs[0]
         return None
 
-    def _linear(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> _Found:
+    def _linear(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
         """Return logits where a layer's sums come out as they are, or with a bias; where they are, in any case."""
         made, last = self._made(scope, node.outputs[0], axes), node
         if node.op in ("Add", "BatchNormalization"):
@@ -270,8 +260,8 @@ class _Walk:
             layers = [at[1] for at in moving if at is not None and at[1].op in (*_PRODUCTS, *_CONVOLUTIONS)]
             last = layers[0] if layers and len(layers) == len(moving) else node
         if last.op in _PRODUCTS or last.op in _CONVOLUTIONS:
-            return _Found(LOGITS, last.name, *made)
-        return _Found(None, "", *made)
+            return Tail(LOGITS, last.name, *made)
+        return Tail(None, "", *made)
 
     def classes(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
         """Return along which axis of the output the layer behind a tensor has its classes, and how many they are."""
@@ -384,7 +374,7 @@ class _Walk:
         return list(constant.numbers) if constant is not None and constant.numbers is not None else None
 
 
-def _agreed(found: Sequence[_Found]) -> _Found:
+def _agreed(found: Sequence[Tail]) -> Tail:
     """Return what several are where they are of one kind; of what they differ in nothing is known."""
     first = found[0]
     if first.kind is None or any(one.kind != first.kind or one.sorted != first.sorted for one in found):
