@@ -71,10 +71,20 @@ class Forms:
 
     Args:
         ckpt: the file. outputs: its outputs. stored: what its export stored.
+
+    Raises:
+        ModelError: the metadata hold something else, or describe an output that the model has not.
     """
 
     def __init__(self, ckpt: Path, outputs: Sequence[TensorSpec], stored: Stored) -> None:
         self._ckpt, self._outputs, self._stored = ckpt, tuple(outputs), stored
+        names = [spec.name for spec in self._outputs]
+        unknown = [name for name in stored.outputs if names and name not in names]
+        if unknown:
+            raise ModelError(
+                f"{ckpt}: metadata 'outputs' describe {unknown[0]!r}, and its outputs are {', '.join(names)}; correct "
+                "the metadata"
+            )
         self._known: dict[int, OutputForm] = {}
 
     def of(self, place: int) -> OutputForm:

@@ -42,6 +42,12 @@ _NOTHING = Tail()
 _STEPS = 2000
 """Nodes that are looked at for one output."""
 
+_DEEPEST = 40
+"""Tensors behind one another of which several are followed."""
+
+_MOST_CLASSES = 1 << 24
+"""Classes that a layer is believed to have."""
+
 _SAME_AXES = frozenset(
     {"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"}
 )
@@ -95,10 +101,19 @@ class _Walk:
     """
 
     def __init__(self, model: LightModel, layers: bool) -> None:
-        self._model, self._layers, self._left = model, layers, _STEPS
+        self._model, self._layers, self._left, self._depth = model, layers, _STEPS, 0
 
     def value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
         """Return what a tensor is, whose axes become these of the output."""
+        if self._depth >= _DEEPEST:
+            return _NOTHING
+        self._depth += 1
+        try:
+            return self._value(scope, name, axes)
+        finally:
+            self._depth -= 1
+
+    def _value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
         whole = True  # nothing selects from the classes
         while True:
             at = found_at(scope, name)
@@ -279,7 +294,8 @@ class _Walk:
                 scope, name = body, body.outputs[place][0]
                 continue
             if node.op in _CONVOLUTIONS or node.op in _PRODUCTS:
-                return self._layer(scope, node, axes)
+                place, count = self._layer(scope, node, axes)
+                return place, count if count is not None and 0 < count <= _MOST_CLASSES else None
             if node.op in _SAME_AXES or node.op in _ELEMENTWISE:
                 if node.op in _SELECTING:
                     axes = None  # there may be fewer of them now

@@ -74,6 +74,11 @@ def test_metadata_that_cannot_be(outputs: Any) -> None:
         Stored({"outputs": json.dumps(outputs)}).check()
 
 
+def test_metadata_of_another_output(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="scores"):
+        form(made(tmp_path, SOFTMAX, outputs={"scores": {"kind": "probabilities"}}))
+
+
 def test_each_output_has_its_own_form(tmp_path: Path) -> None:
     model = made(tmp_path, SOFTMAX + " z = ArgMax<axis = 1>(h)", f"{ROWS}, int64[N, 1] z")
     assert [one.kind for one in model.forms.all()] == [PROBABILITIES, LABELS]

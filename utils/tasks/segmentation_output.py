@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +94,8 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
             "labels; say --output_kind labels, or --output_kind logits"
         )
     if form.kind != PROBABILITIES:
+        if channels == 1 and form.source == DEFAULT:
+            _hint(found, model)
         return Maps(found, form.kind)
     check_probabilities(found, form, model)
     return Maps(found, PROBABILITIES, channels == 1 or not _exclude(found, form))
@@ -144,6 +147,17 @@ def _exclude(found: Array, form: OutputForm) -> bool:
     if form.operator:
         return form.operator == "Softmax"
     return are_shares(np.moveaxis(found, 1, -1))
+
+
+def _hint(found: Array, model: Model) -> None:
+    """Warn of a foreground's scores that look like probabilities where nothing says what they are."""
+    low, high = float(np.nanmin(found, initial=1)), float(np.nanmax(found, initial=0))
+    if 0 <= low < high <= 1:
+        warnings.warn(
+            f"{model.ckpt}: its output is read as logits, and all of it lies in 0..1 as probabilities do; if they are, "
+            "say --output_kind probabilities",
+            stacklevel=3,
+        )
 
 
 def _are_whole(found: Array) -> bool:

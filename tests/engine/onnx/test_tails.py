@@ -147,6 +147,16 @@ def test_a_softmax_of_an_old_opset_has_the_first_axis() -> None:
     assert tail(CONV + "y = Softmax(h)", MAPS, PICTURE, opset=13).axis == 3
 
 
+def test_long_graphs_end() -> None:
+    """What lies behind thousands of joined tensors, or a function that calls itself, is not known."""
+    joined = " ".join(f"h{i + 1} = Concat<axis = 1>(h{i}, h{i})" for i in range(3000))
+    assert tail(f"h0 = Softmax(x) {joined} y = Identity(h3000)").kind is None
+    again = '<domain: "own", opset_import: ["": 17, "own": 1]>\nlast (a) => (c) { c = own.last(a) }'
+    assert tail(GEMM + "y = own.last(h)", functions=again).kind is None
+    moved = " ".join(f"h{i + 1} = Identity(h{i})" for i in range(1500))
+    assert tail(f"h0 = Softmax(x) {moved} y = Identity(h1500)").kind == PROBABILITIES
+
+
 def test_functions_and_branches_are_followed() -> None:
     function = '<domain: "own", opset_import: ["": 17]>\nlast (a) => (c) { q = Softmax<axis = -1>(a) c = Identity(q) }'
     assert tail(GEMM + "y = own.last(h)", functions=function).kind == PROBABILITIES

@@ -259,6 +259,9 @@ def test_one_channel_of_a_sigmoid(tmp_path: Path) -> None:
     }
     found = {name: masks(case, file) for name, file in maps.items()}
     assert {0, 1} == set(np.unique(np.concatenate([one.ravel() for one in found["logit"]])))
+    scaled = [*flip, *SIGMOID, ("Mul", {"inputs": [np.float32(1)]})]
+    with pytest.warns(UserWarning, match="--output_kind"):
+        masks(case, extended(UNET, tmp_path / "f.onnx", scaled, 4, **binary))
     for name in ("sigmoid", "flat", "last", "labels"):
         same = [float((one == other).mean()) for one, other in zip(found["logit"], found[name], strict=True)]
         assert min(same) > 0.999, name
