@@ -13,7 +13,7 @@ import onnx
 import pytest
 from support import DIGITS, ROOT
 
-from engine.onnx.tails import KINDS
+from engine.onnx import KINDS
 from utils.outputs import LAYOUTS
 from utils.tasks.find import tasks
 

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, ModelError, TensorSpec
+from utils.stored import OUTPUT_KINDS, OUTPUT_LAYOUTS, Stored
 
 if TYPE_CHECKING:
     from engine.onnx import Tail
-    from utils.stored import Stored
 
-LOGITS, PROBABILITIES, LOG_PROBABILITIES, LABELS = KINDS = ("logits", "probabilities", "log_probabilities", "labels")
+LOGITS, PROBABILITIES, LOG_PROBABILITIES, LABELS = KINDS = OUTPUT_KINDS
 """Numbers before the softmax or sigmoid; shares from 0 to 1; their natural logarithms; class numbers."""
 
-CHANNELS_FIRST, CHANNELS_LAST = LAYOUTS = ("channels_first", "channels_last")
+CHANNELS_FIRST, CHANNELS_LAST = LAYOUTS = OUTPUT_LAYOUTS
 """Of an output with more dimensions than samples and classes: N x C x ..., or N x ... x C."""
 
 FLAG, METADATA, GRAPH, DTYPE, DEFAULT = ("flag", "metadata", "graph", "dtype", "default")

@@ -34,6 +34,10 @@ LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
 VOCABULARY, SAMPLE_RATE, OUTPUTS = "vocabulary", "sample_rate", "outputs"
 NAMES, STRIDE = "names", "stride"
 
+OUTPUT_KINDS = ("logits", "probabilities", "log_probabilities", "labels")
+OUTPUT_LAYOUTS = ("channels_first", "channels_last")
+"""What ``outputs`` may hold; :mod:`utils.outputs` says what the words mean."""
+
 LONGEST_LABEL = 250
 """Characters of a class name: those of an answer stand in one line."""
 
@@ -169,11 +173,9 @@ class Stored:
         """What outputs are, by their names: ``kind`` and ``layout``; empty where nothing is stored."""
         if self.text(OUTPUTS) is None:
             return {}
-        from utils.outputs import KINDS, LAYOUTS
-
         found = self._object(OUTPUTS)
         for name, words in found.items():
-            known = {"kind": KINDS, "layout": LAYOUTS}
+            known = {"kind": OUTPUT_KINDS, "layout": OUTPUT_LAYOUTS}
             if not isinstance(words, dict):
                 raise self._error(OUTPUTS, f"{_short(words)} of {_short(name)} is not a JSON object")
             for key, word in words.items():
