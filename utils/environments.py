@@ -250,6 +250,29 @@ class Actions(NamedTuple):
             return list((shaped > 0).astype(self.dtype))
         return list(np.clip(shaped.astype(self.dtype), self.low, self.high))
 
+    def rows_of(self, numbers: Array) -> Array:
+        """Return rows that say the choices of these numbers, counted from 0: float32 [N, ``width``], 1 at each choice.
+
+        Args:
+            numbers: N x as many as there are discrete actions; a row with NaN stays one.
+
+        Raises:
+            ModelError: a number is none of the choices.
+        """
+        lost: Array = np.asarray(np.isnan(numbers).any(axis=1))
+        known = np.where(lost[:, None], 0, numbers)
+        wrong = (known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known))
+        if wrong.any():
+            raise ModelError(
+                f"the policy chooses action {known[wrong][0]:g}, and there are {' and '.join(map(str, self.sizes))}; "
+                "pass another --env, or a policy that was trained on this one"
+            )
+        found: Array = np.zeros((len(numbers), self.width), np.float32)
+        firsts = np.cumsum([0, *self.sizes[:-1]])
+        found[np.arange(len(numbers))[:, None], known.astype(np.int64) + firsts] = 1
+        found[lost] = np.nan
+        return found
+
     def odd(self, actions: Array) -> Any:
         """Return the first of N actions that is none of the space's choices; ``None`` where all are, or are values."""
         if self.kind == "continuous" or not len(actions):

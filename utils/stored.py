@@ -7,6 +7,7 @@ A model's metadata is text by key. Ours is JSON, written by :class:`utils.export
 - ``provenance``: an object of text by name: source, weights, versions.
 - ``vocabulary``: a list of tokens, in the order of their numbers.
 - ``sample_rate``: samples of audio per second.
+- ``outputs``: an object by output with ``kind`` and ``layout``, words of :mod:`utils.outputs`.
 
 Where there are none, the class names that Ultralytics' exports store as ``names`` are read, a Python dict as text; such
 a model takes samples in 0..1 as they are.
@@ -30,8 +31,12 @@ from utils.plain_json import plain_json
 from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
-VOCABULARY, SAMPLE_RATE = "vocabulary", "sample_rate"
+VOCABULARY, SAMPLE_RATE, OUTPUTS = "vocabulary", "sample_rate", "outputs"
 NAMES, STRIDE = "names", "stride"
+
+OUTPUT_KINDS = ("logits", "probabilities", "log_probabilities", "labels")
+OUTPUT_LAYOUTS = ("channels_first", "channels_last")
+"""What ``outputs`` may hold; :mod:`utils.outputs` says what the words mean."""
 
 LONGEST_LABEL = 250
 """Characters of a class name: those of an answer stand in one line."""
@@ -164,6 +169,22 @@ class Stored:
         return self._object(PROVENANCE)
 
     @cached_property
+    def outputs(self) -> dict[str, dict[str, str]]:
+        """What outputs are, by their names: ``kind`` and ``layout``; empty where nothing is stored."""
+        if self.text(OUTPUTS) is None:
+            return {}
+        found = self._object(OUTPUTS)
+        for name, words in found.items():
+            known = {"kind": OUTPUT_KINDS, "layout": OUTPUT_LAYOUTS}
+            if not isinstance(words, dict):
+                raise self._error(OUTPUTS, f"{_short(words)} of {_short(name)} is not a JSON object")
+            for key, word in words.items():
+                if key not in known or word not in known[key]:
+                    takes = f"one of {', '.join(known[key])}" if key in known else "left out"
+                    raise self._error(OUTPUTS, f"{_short(key)} {_short(word)} of {_short(name)} must be {takes}")
+        return found
+
+    @cached_property
     def picture(self) -> PictureNotes:
         """How pictures become the model's input: what is stored, and ImageNet's usual values for the rest.
 
@@ -186,7 +207,7 @@ class Stored:
 
     def check(self) -> None:
         """Read everything that has a type of its own, for its errors."""
-        for value in ("labels", "vocabulary", "sample_rate", "provenance", "picture"):
+        for value in ("labels", "vocabulary", "sample_rate", "provenance", "outputs", "picture"):
             getattr(self, value)
 
     def _error(self, key: str, what: str) -> ModelError:

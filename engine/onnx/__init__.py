@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.onnx.large import fits_message as fits_message, tensor_bytes as tensor_bytes
     from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
     from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
+    from engine.onnx.tails import KINDS as KINDS, Tail as Tail, output_tails as output_tails
     from engine.onnx.view import (
         dims as dims,
         graph_inputs as graph_inputs,
@@ -66,6 +67,7 @@ _HOMES = {
         "tensors",
         "used_names",
     ),
+    "engine.onnx.tails": ("KINDS", "Tail", "output_tails"),
     "engine.onnx.float16": ("to_float16",),
     "engine.onnx.half_range": (
         "Loss",

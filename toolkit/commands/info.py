@@ -48,6 +48,7 @@ def gather(model: Model) -> dict[str, Any]:
         "flags": {step: model.flags(step) for step in model.scripts},
         "files": {file.relative_to(model.folder).as_posix(): file.stat().st_size for file in files},
         "onnx": {file.name: _signature(file) for file in files if file.suffix == ".onnx"},
+        "outputs": {file.name: _outputs(file) for file in files if file.suffix == ".onnx"},
     }
 
 
@@ -65,7 +66,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     for step, flags in found["flags"].items():
         text += wrap(f"{step}: {' '.join(flags) or 'none'}")
     text += ["", "ONNX files" if found["onnx"] else f"ONNX files: none; 'teco run {found['name']} export' makes them"]
-    text += [f"  {name}: {signature}" for name, signature in found["onnx"].items()]
+    for name, signature in found["onnx"].items():
+        text.append(f"  {name}: {signature}")
+        text += [f"    {one['text']}" for one in found["outputs"][name]]
     return [*text, "", "files", *_files(found["files"])]
 
 
@@ -98,6 +101,20 @@ def _signature(file: Path) -> str:
     inputs = ", ".join(f"{info.name} {_shape(dims(info))}" for info in graph_inputs(graph))
     outputs = ", ".join(f"{info.name} {_shape(dims(info))}" for info in graph.graph.output)
     return f"{inputs} -> {outputs}"
+
+
+def _outputs(file: Path) -> list[dict[str, Any]]:
+    """Return what each output is, as the tasks read it where no flag says otherwise (:mod:`utils.outputs`)."""
+    from engine.onnx import load_model, metadata, signature
+    from utils.outputs import Forms
+    from utils.stored import Stored
+
+    try:
+        model = load_model(file)
+        forms = Forms(file, signature(model)[1], Stored(metadata(model), file)).all()
+    except ModelError as error:
+        return [{"name": None, "error": str(error), "text": f"outputs: {error}"}]
+    return [{**one.as_json(), "text": str(one)} for one in forms]
 
 
 def _shape(shape: Sequence[int | str | None]) -> str:

@@ -27,7 +27,8 @@ class GraphLabels(RecordMetric):
     - ``accuracy``: the share of all known properties whose probability is on the right side of one half.
 
     Args:
-        primary: one of :data:`KINDS`; the other is told beside it. names: of the properties.
+        primary: one of :data:`KINDS`; the other is shown beside it. names: of the properties.
+        scored: ``False``: predictions are labels, of which there is no ROC curve.
 
     Raises:
         ConfigError: it is none of these.
@@ -35,11 +36,11 @@ class GraphLabels(RecordMetric):
 
     bounds = None
 
-    def __init__(self, primary: str = "roc_auc", names: Sequence[str] = ()) -> None:
+    def __init__(self, primary: str = "roc_auc", names: Sequence[str] = (), scored: bool = True) -> None:
         if primary not in KINDS:
             raise ConfigError(f"metric {primary!r} is none of {', '.join(KINDS)}")
         self.name = self.primary = primary
-        self.names = tuple(names)
+        self.names, self._kinds = tuple(names), KINDS if scored else ("accuracy",)
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return T records of :data:`RECORD` per sample.
@@ -87,10 +88,10 @@ class GraphLabels(RecordMetric):
         return ""
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the other figure."""
-        other = next(kind for kind in KINDS if kind != self.primary)
+        """Return the other figure, where there is one."""
         kept = self._all()
-        return {other: GraphLabels(other).value(kept, np.ones(len(kept)))}
+        others = (kind for kind in self._kinds if kind != self.primary)
+        return {other: GraphLabels(other).value(kept, np.ones(len(kept))) for other in others}
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
         """Return the figures of each property, where there are several."""
@@ -101,7 +102,7 @@ class GraphLabels(RecordMetric):
         names = self.names if len(self.names) == count else tuple(f"target {place}" for place in range(count))
         ones = np.ones(len(kept))
         return {
-            name: {kind: GraphLabels(kind).value(kept[:, [place]], ones) for kind in KINDS}
+            name: {kind: GraphLabels(kind).value(kept[:, [place]], ones) for kind in self._kinds}
             | {"samples": float(kept["known"][:, place].sum())}
             for place, name in enumerate(names)
         }
@@ -114,16 +115,18 @@ class GraphClasses(RecordMetric):
     - ``roc_auc``: of two classes, the area under the ROC curve of the second one's probability.
 
     Args:
-        primary: one of :data:`KINDS`; the other is told beside it where there are two classes.
+        primary: one of :data:`KINDS`; the other is shown beside it where there are two classes.
+        scored: ``False``: predictions are labels, of which there is no ROC curve.
 
     Raises:
         ConfigError: it is none of these.
     """
 
-    def __init__(self, primary: str = "accuracy") -> None:
+    def __init__(self, primary: str = "accuracy", scored: bool = True) -> None:
         if primary not in KINDS:
             raise ConfigError(f"metric {primary!r} is none of {', '.join(KINDS)}")
         self.name = self.primary = primary
+        self._scored = scored
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record per sample: whether it is right, the second class's probability, and whether that is right.
@@ -158,7 +161,7 @@ class GraphClasses(RecordMetric):
     def secondary(self) -> Mapping[str, float]:
         """Return the other figure of two classes."""
         kept = self._all()
-        if np.isnan(kept["score"]).all():
+        if not self._scored or np.isnan(kept["score"]).all():
             return {}
         other = next(kind for kind in KINDS if kind != self.primary)
         return {other: GraphClasses(other).value(kept, np.ones(len(kept)))}

@@ -13,12 +13,14 @@ from engine import Array, ConfigError
 from utils.datasets.base import Dataset
 from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
-from utils.postprocess.pytorch.classification import answers, scores
+from utils.outputs import refuse_topk
+from utils.postprocess.pytorch.classification import answers, only_output, scores
 from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.modes import DECODES
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Task, Template, str2bool
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, class_rows
 from utils.tasks.picture_input import report_form
 from utils.tasks.prepared import Prepared
 
@@ -26,6 +28,7 @@ FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
     Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
     Flag("--skip_postprocess", "use the raw outputs", False, str2bool, nargs="?"),
+    KIND_FLAG,
     Flag(
         "--decode",
         "exact, or a faster way that changes pixels a little",
@@ -65,17 +68,27 @@ def prepare(samples: Sequence[Any], model: Model, options: Options, *, out: Arra
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> Any:
-    """Return softmax scores, N x C, for the metric; for people one list of answers per sample.
+    """Return probabilities, N x C, for the metric; for people one list of answers per sample.
+
+    Of logits the softmax is taken; what is a probability already, or a label, stays (:mod:`utils.outputs`).
 
     Raises:
-        ConfigError: the metric would be 1 whatever the scores, as ``--topk`` takes all classes.
+        ConfigError: the metric would be 1 whatever the scores, as ``--topk`` takes all classes; or the model gives
+            labels, and ``--topk`` asks for more.
     """
+    if options.script == "valid" and options.skip_postprocess:
+        found = np.asarray(outputs)
+        if found.ndim == 2:  # anything else the metric refuses
+            refuse_trivial(options.topk, found.shape[1], model.ckpt)
+        return found
+    rows = class_rows(only_output(outputs), model, options)
+    if rows.are_labels:
+        refuse_topk(options.topk, model.ckpt)
     if options.script != "valid":
-        return answers(outputs, options.topk, model.stored.labels)
-    found = np.asarray(outputs) if options.skip_postprocess else scores(outputs)
-    if found.ndim == 2:  # anything else the metric refuses
-        refuse_trivial(options.topk, found.shape[1], model.ckpt)
-    return found
+        best = answers(rows.values, options.topk, model.stored.labels, are_logits=rows.are_logits)
+        return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
+    refuse_trivial(options.topk, rows.values.shape[1], model.ckpt)
+    return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> TopK:
@@ -96,7 +109,10 @@ def hinter(model: Model, options: Options) -> Hinter:
 
 def show(sample: Any, prediction: Any, model: Model, options: Options) -> Artifact:
     """Return labels and scores, and the picture with them in a band below it."""
-    lines = [f"{answer['label']}  {answer['score']:.3f}" for answer in prediction]
+    lines = [
+        answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
+        for answer in prediction
+    ]
     save = partial(_save, sample, lines) if isinstance(sample, Path) else None
     return Artifact("  ".join(lines), prediction, save)
 

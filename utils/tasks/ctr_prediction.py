@@ -21,6 +21,7 @@ from utils.datasets.splits import HOWS, PARTS
 from utils.datasets.text_table import ENCODING, ENDINGS
 from utils.metrics.base import Metric
 from utils.metrics.clicks import METRICS, Clicks
+from utils.outputs import DEFAULT, GRAPH, LOGITS, PROBABILITIES, refuse_labels
 from utils.preprocess.features import Features, Row
 from utils.regular import text_of
 from utils.tasks.base import Artifact, Choice, Flag, Options, Task
@@ -185,6 +186,10 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
         InputError: the output is not one number per row, or no probability where it should be one.
     """
     found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+    _refuse_labels(model, options)
+    if found.ndim == 2 and found.shape[1] == 2 and found.dtype.kind == "f" and model.forms.of(0).source == GRAPH:
+        is_logits = now("output", model, options) == "logits"  # of no click, and of a click
+        found = found[:, 1] - found[:, 0] if is_logits else found[:, 1]
     if found.dtype.kind != "f" or found.size != len(found) or found.ndim > 2:
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; click prediction takes "
@@ -202,21 +207,33 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return what the output means: what the flag says, else what is stored, else a probability.
+    """Return what the output means: what the flag says, else what is stored, else what the graph ends in, else a
+    probability.
 
     Raises:
-        ModelError: the export stored something else.
+        ModelError: the export stored something else, or what contradicts the graph.
     """
     given = getattr(options, key, None)
     if given is not None:
         return given
-    notes = model.stored.json(NOTE, {})
-    stored = notes.get(key, OUTPUTS[0]) if isinstance(notes, dict) else notes
+    notes, form = model.stored.json(NOTE, {}), model.forms.of(0)
+    usual = OUTPUTS[1] if form.kind == LOGITS and form.source != DEFAULT else OUTPUTS[0]
+    stored = notes.get(key, usual) if isinstance(notes, dict) else notes
+    if stored == OUTPUTS[1] and form.kind == PROBABILITIES and form.source == GRAPH:
+        raise ModelError(
+            f"{model.ckpt}: metadata {NOTE!r}: {key} {stored!r}, and the graph ends in {form.operator}; correct the "
+            "metadata, or say which it is with --output"
+        )
     if stored not in OUTPUTS:
         raise ModelError(
             f"{model.ckpt}: metadata {NOTE!r}: {key} {stored!r} must be one of {', '.join(OUTPUTS)}; export it again"
         )
     return stored
+
+
+def _refuse_labels(model: Model, options: Options) -> None:
+    if getattr(options, "output", None) is None:
+        refuse_labels(model.forms.of(0), model.ckpt, "a click needs its probability", "--output")
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:

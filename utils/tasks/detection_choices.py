@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from engine import Array, ConfigError, ModelError
+from utils.outputs import DEFAULT, LOGITS
 from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS
 from utils.postprocess.image.layouts import NOTE
 from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Laying
@@ -100,12 +101,23 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
                 raise ModelError(
                     f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {kind.words}; export the model again"
                 )
+        if value is None and key == "score_form":
+            value = _scores_of(model)
         found[key] = kind.usual if value is None else value
     if FIT in stored and getattr(options, "resize", None) is None:
         found["resize"] = FIT
     if model.inputs and model.inputs[0].dtype.kind in "iu" and getattr(options, "pixel_values", None) is None:
         found["pixel_values"] = "0..255"  # what whole numbers can hold of pictures
     return found
+
+
+def _scores_of(model: Model) -> str | None:
+    """Return the form of the scores where an output of that name is a layer's sums as they are; ``None``: not known."""
+    names = [spec.name for spec in model.outputs]
+    if "scores" not in names:
+        return None
+    form = model.forms.of(names.index("scores"))
+    return "logit" if form.kind == LOGITS and form.source != DEFAULT else None
 
 
 def now(key: str, model: Model, options: Options) -> Any:

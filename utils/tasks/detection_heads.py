@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from engine import Array, InputError, ModelError, reason_of
+from utils.outputs import GRAPH, PROBABILITIES
 from utils.postprocess.image.box_forms import NMS, USUAL, BoxForm, raw_score, reformed
+from utils.postprocess.image.class_maps import log_odds, logarithms
 from utils.postprocess.image.layouts import NOTE, Layout, Outputs, choose
 from utils.postprocess.image.layouts.base import softmax, surest
 from utils.postprocess.image.layouts.noted import problem_of
@@ -144,6 +146,8 @@ def raw_candidates(
     with _named(model.ckpt):
         refuse_prototypes(outputs)
     layout = choose(outputs, options.layout, model.ckpt)
+    if layout.takes_logits:
+        outputs = replace(outputs, arrays=_logits(outputs, model))
     probable = probable and form.score_form == "probability"
     if probable:
         with _named(f"{model.ckpt}: layout {layout.name}"):
@@ -169,6 +173,22 @@ def _named(what: object) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{what}: {error}") from error
+
+
+def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
+    """Return outputs for a layout that applies a sigmoid or a softmax itself: what the graph did already is undone.
+
+    Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay.
+    """
+    found = []
+    for place, array in enumerate(outputs.arrays):
+        form = model.forms.of(place)
+        is_score = form.source == GRAPH and form.kind == PROBABILITIES and "box" not in outputs.names[place]
+        if not is_score or array.dtype.kind != "f":
+            found.append(array)
+        else:
+            found.append(logarithms(array) if form.operator == "Softmax" else log_odds(array))
+    return tuple(found)
 
 
 Suppress = Callable[[Detections, int], Detections]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError, ModelError
+from utils.outputs import GRAPH, refuse_labels
 from utils.preprocess.text.lengths import planned
 from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
 from utils.progress import progress
@@ -122,6 +123,9 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
                 f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
             )
         found = per_token
+    form = model.form(None, place_of(arrays, found))
+    if form.source == GRAPH:
+        refuse_labels(form, model.ckpt, "an embedding is needed", "")
     if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
         raise ModelError(
             f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} texts; an embedding is "
@@ -131,6 +135,11 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     if found.ndim == 3:
         found = pooled(found, lengths, notes.pooling)
     return scaled(found) if notes.normalize or notes.compare == COSINE else found
+
+
+def place_of(arrays: Sequence[Array], found: Array) -> int:
+    """Return the place of an array among others."""
+    return next(place for place, one in enumerate(arrays) if one is found)
 
 
 def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 from engine import ConfigError, InputError
 from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
+from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.image.faces import HEADS, MOST, Faces, decode_faces
 from utils.postprocess.image.nms import Detections
 from utils.preprocess.image.images import open_image
@@ -21,6 +22,7 @@ from utils.tasks.detection_choices import CHOICES
 from utils.tasks.detection_data import check_classes
 from utils.tasks.detection_heads import note, threshold
 from utils.tasks.model import Model
+from utils.tasks.outputs import sigmoid
 from utils.tasks.templates.drawn_faces import TEMPLATE
 
 LEAST = 0.05
@@ -53,6 +55,11 @@ def decode(outputs: Any, contexts: Sequence[Geometry], model: Model, options: Op
     by_name = {spec.name: array for spec, array in zip(model.outputs, arrays, strict=False)}
     if set(HEADS) <= set(by_name):
         arrays = [by_name[name] for name in HEADS]
+    names = [spec.name for spec in model.outputs]
+    form = model.form(None, names.index("heatmap") if "heatmap" in names else 0)
+    refuse_labels(form, model.ckpt, "faces need a score for each cell", "")
+    if (form.kind, form.source) == (LOGITS, GRAPH) and arrays:
+        arrays[0] = sigmoid(arrays[0])
     most = int(note(model).get("max_detections") or MOST if options.max_detections is None else options.max_detections)
     overlap = threshold("iou_threshold", model, options, IOU)
     try:

@@ -21,6 +21,7 @@ import numpy as np
 
 from engine import Array, DataError, ModelError, TensorSpec, Timeline
 from utils.tasks.model import Model
+from utils.tasks.outputs import as_logarithms
 
 FIRST, NEXT = "first token", "next tokens"
 """Stages in a timeline: until a batch has its first tokens, and each further step; samples are the tokens."""
@@ -135,7 +136,7 @@ class Decoder:
     Inputs are known by their names: tokens (``ids`` or ``tokens`` in it), their places (``position``), the mask
     (``mask``; N x P of slots only, or N x (P + T) of the new tokens too), how many slots are filled (``length``), and
     caches (``past``). Outputs: the logits (``logits``, or the first), and a cache for each, in the same order: the new
-    keys and values alone, or behind the old ones.
+    keys and values alone, or behind the old ones. Of probabilities the logarithms stand for the logits.
 
     Args:
         call: the engine, or what stands for it. model: says its tensors.
@@ -157,6 +158,7 @@ class Decoder:
         self.kinds = [_kind(spec, self._constants, model) for spec in model.inputs]
         caches = [i for i, kind in enumerate(self.kinds) if kind == "past"]
         self._logits = next((i for i, spec in enumerate(model.outputs) if "logits" in spec.name.lower()), 0)
+        self._form = model.form(None, self._logits)
         behind = [i for i in range(len(model.outputs)) if i != self._logits]
         if not 0 < len(caches) <= len(behind) or "ids" not in self.kinds:
             raise ModelError(
@@ -238,6 +240,7 @@ class Decoder:
             raise ModelError(
                 f"{self._model.ckpt}: its logits have shape {list(logits.shape)}; a decoder gives N x T x vocabulary"
             )
+        logits = as_logarithms(logits, self._form, self._model)
         size = tokens.shape[1]
         cache.write([_newest(outputs[form.output], form, size) for form in self.forms], counts)
         return logits

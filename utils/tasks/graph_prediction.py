@@ -16,12 +16,15 @@ from utils.datasets.graph_sets import FEATURES, TARGETS, Wanted, load_graphs
 from utils.datasets.graphs import Graph, both_ways, checked
 from utils.datasets.molecules import Molecule, graph_of, look_of
 from utils.metrics.base import Metric
+from utils.outputs import DEFAULT, DTYPE, LABELS
 from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.graph_notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
+from utils.tasks.graph_scores import probabilities_of, sigmoid, softmax
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG
 from utils.tasks.prepared import Prepared, Shards
 from utils.tasks.templates.rings import TEMPLATE
 
@@ -235,8 +238,14 @@ def open_sizes(options: Options) -> dict[str, dict[Any, tuple[int, ...]]]:
 
 
 def kind_of(model: Model, options: Options) -> str:
-    """Return what the model gives: what ``--kind`` says, else what is stored, else numbers."""
-    return str(getattr(options, "kind", None) or GraphNotes.of(model).kind or KINDS[0])
+    """Return what the model gives: what ``--kind`` says, else what is stored, else classes where the graph ends in a
+    softmax or chooses one, else numbers."""
+    known = getattr(options, "kind", None) or GraphNotes.of(model).kind
+    if known:
+        return str(known)
+    form = model.form(options)
+    classes = form.operator in ("Softmax", "LogSoftmax", "ArgMax", "ArgMin")
+    return "classes" if classes else KINDS[0]
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[Array]:
@@ -248,6 +257,8 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     found = np.asarray(outputs)
     found = found[:, None] if found.ndim == 1 else found
     kind = kind_of(model, options)
+    if kind != KINDS[0] and model.form(options).source not in (DEFAULT, DTYPE):
+        return probabilities_of(found, kind == "binary", model, options)
     if found.ndim != 2 or found.dtype.kind != "f" or (kind == "classes" and found.shape[1] < 2):
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; {kind} of graphs takes "
@@ -256,21 +267,18 @@ def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[
     values = found.astype(np.float64)
     if kind == "regression":
         return list(values)
-    with np.errstate(invalid="ignore", over="ignore"):
-        if kind == "binary":
-            return list(1 / (1 + np.exp(-values)))
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        return list(powers / powers.sum(axis=1, keepdims=True))
+    return list(sigmoid(values) if kind == "binary" else softmax(values))
 
 
 def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
     """Return the metric of the model's kind, the one of record as ``--metric`` says.
 
     Raises:
-        ConfigError: that kind has no such metric.
+        ConfigError: that kind has no such metric, or the model gives labels and it needs scores.
     """
     kind = kind_of(model, options)
-    chosen = options.metric or METRICS[kind][0]
+    labelled = kind != KINDS[0] and model.form(options).kind == LABELS
+    chosen = options.metric or ("accuracy" if labelled else METRICS[kind][0])
     if chosen not in METRICS[kind]:
         raise ConfigError(f"--metric {chosen} is none of {kind}: use {', '.join(METRICS[kind])}, or say --kind")
     names = names_of(model) or tuple(dataset.notes.get(TARGETS, ()))
@@ -280,7 +288,10 @@ def metric(options: Options, dataset: Dataset, model: Model) -> Metric:
         return RegressionErrors(chosen, names)
     from utils.metrics.graph_labels import GraphClasses, GraphLabels
 
-    return GraphLabels(chosen, names) if kind == "binary" else GraphClasses(chosen)
+    if labelled and chosen == "roc_auc":
+        raise ConfigError(f"--metric roc_auc: {model.ckpt} gives labels and no scores; use --metric accuracy")
+    how = {"scored": not labelled}
+    return GraphLabels(chosen, names, **how) if kind == "binary" else GraphClasses(chosen, **how)
 
 
 def names_of(model: Model) -> tuple[str, ...]:
@@ -295,6 +306,9 @@ def show(sample: Graph | Molecule, prediction: Array, model: Model, options: Opt
     if len(names) != len(prediction):
         names = tuple(f"{'class' if kind == 'classes' else 'value'} {place}" for place in range(len(prediction)))
     answer = {name: round(float(value), 4) for name, value in zip(names, prediction, strict=True)}
+    if kind == "classes" and model.form(options).kind == LABELS:
+        best = names[int(prediction.argmax())]
+        return Artifact(best, {best: None}, partial(_save, sample, best))
     order = np.argsort(-prediction, kind="stable") if kind == "classes" else np.arange(len(prediction))
     words = [f"{names[place]} {prediction[place]:.2f}{f' {unit}' if unit else ''}" for place in order[:SHOWN]]
     more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
@@ -375,6 +389,7 @@ FLAGS = (
         "--edges", "edges of a graph in packed batches, for each of --nodes (default: 4 per node)", None, int, nargs="+"
     ),
     Flag("--no_edges", "what is done with a graph without edges", "refuse", choices=("refuse", "answer")),
+    KIND_FLAG,
     Flag("--kind", "what the model gives, where it does not store it", None, choices=KINDS),
     Flag(
         "--metric",

@@ -15,6 +15,7 @@ from engine import Array, ConfigError, DataError, Engine, ModelError
 from utils.datasets.base import Dataset
 from utils.datasets.histories import CATALOGUE, TYPED, UNASKED, Catalogue, History
 from utils.metrics.base import Metric
+from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
 from utils.tasks.base import Artifact, Flag, Options, Task, str2bool
 from utils.tasks.item_index import ITEM, QUERY, Index, index_of, known_items
@@ -156,8 +157,10 @@ class State(NamedTuple):
 
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> State:
     """Make the index of items: by the item model where there is one, once; with ``--resume`` its vectors are kept."""
+    model = Model.of(engines[QUERY])
+    refuse_labels(model.form(None), model.ckpt, "a ranking needs scores or vectors", "")
     if options.script == "valid":
-        _check_split(Model.of(engines[QUERY]), options)
+        _check_split(model, options)
     catalogue: Catalogue = dataset.notes[CATALOGUE]
     index, said = index_of(engines, catalogue, dataset.fingerprint(), options)
     said = [*said, *_unasked(dataset, options)]

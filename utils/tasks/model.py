@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine import ConfigError, Engine, TensorSpec
 
 if TYPE_CHECKING:
+    from utils.outputs import Forms, OutputForm
     from utils.stored import Stored
 
 
@@ -70,3 +71,24 @@ class Model:
         from utils.stored import Stored
 
         return Stored(self.metadata, self.ckpt)
+
+    @cached_property
+    def forms(self) -> Forms:
+        """What its outputs are, as metadata and graph say."""
+        from utils.outputs import Forms
+
+        return Forms(self.ckpt, self.outputs, self.stored)
+
+    def form(self, options: object, place: int = 0) -> OutputForm:
+        """Return what an output is: logits, probabilities or labels, and along which axis its classes lie.
+
+        Args:
+            options: the flags ``output_kind`` and ``output_layout`` among them go first.
+            place: of the output.
+
+        Raises:
+            ModelError: the metadata cannot be read, or contradict the graph.
+        """
+        from utils.outputs import with_flags
+
+        return with_flags(self.forms.of(place), options, self.ckpt)

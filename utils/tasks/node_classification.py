@@ -16,6 +16,7 @@ from utils.datasets.node_graphs import GRAPH, Node, NodeGraph, load_nodes
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
 from utils.once import Once
+from utils.outputs import DEFAULT, DTYPE, LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
 from utils.tasks.base import Artifact, Choice, Options, Task
 from utils.tasks.model import Model
@@ -37,6 +38,7 @@ from utils.tasks.node_input import (
     share_of,
     whole_graph,
 )
+from utils.tasks.outputs import KIND_FLAG, are_labels, class_rows, in_words
 from utils.tasks.prepared import Prepared
 
 
@@ -127,18 +129,24 @@ def _first(outputs: Any) -> Array:
 
 
 def decode(outputs: Array, contexts: Any, model: Model, options: Options) -> list[Array]:
-    """Return the softmax over the classes: N rows of C float32.
+    """Return probabilities, N rows of C float32; of logits by a softmax.
 
     Raises:
         InputError: the output is not N x C scores of at least two classes.
     """
     found = np.asarray(outputs)
-    if found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2:
+    unsure = model.form(options).source in (DEFAULT, DTYPE)
+    if unsure and (found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2) and not are_labels(found):
         raise InputError(
             f"{model.ckpt}: the scores of {len(contexts)} nodes have shape {found.shape} and dtype {found.dtype}; "
             "classification takes two classes or more"
         )
-    logits = found.astype(np.float32)
+    rows = class_rows(found, model, options)
+    if rows.are_labels and options.script != "valid":
+        refuse_topk(options.topk, model.ckpt)
+    logits = rows.values.astype(np.float32)
+    if not rows.are_logits:
+        return list(logits)
     with np.errstate(invalid="ignore"):  # an infinite score makes its node's scores NaN, which is never right
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return list(powers / powers.sum(axis=1, keepdims=True))
@@ -166,12 +174,15 @@ def show(sample: Node, prediction: Array, model: Model, options: Options) -> Art
     """Return the best classes with their scores, and the node's known neighbours; saving draws node and neighbours."""
     labels = model.stored.labels or sample.graph.found.classes
     best = np.argsort(-prediction, kind="stable")[: options.topk].tolist()
-    classes = [{"label": _label(labels, one), "score": round(float(prediction[one]), 4)} for one in best]
+    scored = model.form(options).kind != LABELS
+    classes = [
+        {"label": _label(labels, one), "score": round(float(prediction[one]), 4) if scored else None} for one in best
+    ]
     how = how_of(model, sample.graph, options)
     neighbours = neighbours_of(sample.graph, how.both, how.adjacency)
     start, stop = neighbours.starts[sample.number], neighbours.starts[sample.number + 1]
     around = neighbours.sources[start:stop]
-    said = "   ".join(f"{one['label']}  {one['score']:.2f}" for one in classes)
+    said = "   ".join(map(in_words, classes))
     answer = {"node": sample.number, "classes": classes, "neighbours": len(around)}
     words = f"{said}   {len(around)} neighbour{'' if len(around) == 1 else 's'}"
     return Artifact(words, answer, partial(_save, sample, classes, around, labels))
@@ -203,7 +214,7 @@ def _save(
     for number in around[:MOST].tolist():
         place = int(found.labels[number]) if known[number] else None
         near.append(spot(number, place, "?" if place is None else _label(labels, place)))
-    lines = [", ".join(f"{one['label']}  {one['score']:.2f}" for one in classes)]
+    lines = [", ".join(map(in_words, classes))]
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
@@ -273,7 +284,7 @@ NODE_CLASSIFICATION = Task(
     figures=figures,
     open_sizes=open_sizes,
     check=check,
-    flags=FLAGS,
+    flags=(*FLAGS, KIND_FLAG),
     watched=False,
     data_help="a graph: an .npz file, a folder with Planetoid's ind.NAME.*, or an OGB folder",
     choices=(

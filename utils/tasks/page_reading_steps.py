@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from engine import Array, Engine, ModelError
+from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.text.ctc import Text, greedy
 from utils.postprocess.text.lines import Found, Settings, find_lines
 from utils.preprocess.image.lines import LineForm, line_input
@@ -17,6 +18,7 @@ from utils.preprocess.image.straighten import straightened
 from utils.preprocess.image.tiles import Tiles
 from utils.tasks.base import Options
 from utils.tasks.model import Model
+from utils.tasks.outputs import sigmoid
 from utils.tasks.text_recognition_input import charset_of
 
 TILES, LINES = 4, 16
@@ -78,6 +80,10 @@ class Reader:
         self._dtypes = {name: model.float_dtype for name, model in models.items()}
         self._heights = {name: _height(models[name]) for name in ("cls", "rec")}
         self._files = {name: model.ckpt for name, model in models.items()}
+        forms = {name: models[name].form(None) for name in ("det", "cls")}
+        self._logits = {name for name, form in forms.items() if (form.kind, form.source) == (LOGITS, GRAPH)}
+        for name, form in forms.items():
+            refuse_labels(form, self._files[name], "probabilities are needed", "")
         shape = models["cls"].inputs[0].shape
         self._across = shape[3] or 192
         self._widths = _widths(models["rec"], options)
@@ -113,13 +119,17 @@ class Reader:
         found = np.asarray(_only(outputs), np.float32)
         if found.ndim != 4 or found.shape[1] != 1:
             raise self._error("det", found, "N x 1 x H x W, how likely each pixel is of a line")
-        return found[:, 0]
+        maps: Array = found[:, 0]
+        return sigmoid(maps) if "det" in self._logits else maps
 
     def _directions(self, outputs: Any) -> Array:
         """Return how likely lines stand upright, and on their heads, N x 2."""
         found = np.asarray(_only(outputs), np.float32)
         if found.ndim != 2 or found.shape[1] != 2:
             raise self._error("cls", found, "N x 2, how likely a line stands upright, and on its head")
+        if "cls" in self._logits:
+            second = sigmoid(found[:, 1:] - found[:, :1])
+            return np.concatenate([1 - second, second], axis=1)
         return found
 
     def _error(self, name: str, found: Array, wanted: str) -> ModelError:

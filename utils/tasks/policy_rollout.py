@@ -18,6 +18,7 @@ from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
 from utils.tasks.base import SCRIPTS, Artifact, Flag, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG
 from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.rollout import Lane, Setting, environment_of, roll
 from utils.tasks.templates.poles import TEMPLATE
@@ -212,6 +213,7 @@ def check(options: Options) -> None:
 
 FLAGS = (
     Flag("--env", "environment of gymnasium, or MODULE:NAME of your own; left out: the one the model stores"),
+    KIND_FLAG,
     Flag("--episodes", "how many to run, each with a seed of its own", 100, int),
     Flag("--seed", "seed of the first episode; the others have the numbers after it", 1000, int),
     Flag(

@@ -21,6 +21,7 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.spans import Found, Span, Window, best_answer
 from utils.tasks.base import Artifact, Flag, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.prepared import Prepared
 from utils.tasks.text_input import (
     LENGTH_FLAGS,
@@ -92,10 +93,13 @@ class State(NamedTuple):
 
     Attributes:
         rows: windows per call at most. silent: whether "no answer" may be the answer.
+        model, options: say what the outputs are.
     """
 
     rows: int
     silent: bool
+    model: Model
+    options: Options
 
 
 def load(paths: Mapping[str, Path], options: Options) -> Dataset:
@@ -161,16 +165,17 @@ def prepare(samples: Sequence[Question], model: Model, options: Options) -> Prep
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> State:
     """Settle whether "no answer" may be one: ``--no_answer``, else what the export says, else what the data has."""
     check_tokens(engines, dataset, options)
-    if options.no_answer != "auto":
-        return State(options.batch_size, options.no_answer == "yes")
     (engine,) = engines.values()
-    note = Model.of(engine).stored.json(NOTE, {})
+    model = Model.of(engine)
+    if options.no_answer != "auto":
+        return State(options.batch_size, options.no_answer == "yes", model, options)
+    note = model.stored.json(NOTE, {})
     if not isinstance(note, dict) or not isinstance(note.get("no_answer", False), bool):
         raise ModelError(
             f"{engine.spec.ckpt}: metadata {NOTE!r}: {note!r} is no object with no_answer; export it again"
         )
     silent = note.get("no_answer", dataset.notes.get(UNANSWERABLE, False))
-    return State(options.batch_size, bool(silent))
+    return State(options.batch_size, bool(silent), model, options)
 
 
 def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context], state: State) -> list[Scores]:
@@ -184,7 +189,7 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context
     found = []
     for begin in range(0, rows, state.rows):
         outputs = engine([array[begin : begin + state.rows] for array in arrays])
-        found.append(_logits(outputs if isinstance(outputs, list) else [outputs], engine))
+        found.append(_logits(outputs if isinstance(outputs, list) else [outputs], engine, state))
     starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
     scores, row = [], 0
     for context in contexts:
@@ -194,8 +199,15 @@ def infer(engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context
     return scores
 
 
-def _logits(outputs: Sequence[Array], engine: Engine) -> tuple[Array, Array]:
-    """Return the logits of first and last tokens, N x L each; two outputs go by their names, else by their order."""
+def _logits(outputs: Sequence[Array], engine: Engine, state: State) -> tuple[Array, Array]:
+    """Return the logits of first and last tokens, N x L each; two outputs go by their names, else by their order.
+
+    Of probabilities the logarithms are taken: a span's score is the sum of two.
+    """
+    outputs = [
+        as_logarithms(output, state.model.form(state.options, place), state.model)
+        for place, output in enumerate(outputs)
+    ]
     if len(outputs) == 1 and outputs[0].ndim == 3 and outputs[0].shape[2] == 2:
         return outputs[0][..., 0], outputs[0][..., 1]
     flat = [place for place, output in enumerate(outputs) if output.ndim == 2]
@@ -387,6 +399,7 @@ FLAGS = (
         "auto",
         choices=("auto", "yes", "no"),
     ),
+    KIND_FLAG,
     Flag("--null_threshold", "how much surer no answer must be than the best one, in logits", 0.0, float),
     Flag(
         "--metric",

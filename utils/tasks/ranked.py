@@ -11,6 +11,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, ModelError, write_file
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.text_table import read_lines
+from utils.outputs import refuse_labels
 from utils.tasks.base import Artifact, Options
 from utils.tasks.model import Model
 
@@ -70,6 +71,8 @@ class Judge:
 
     def _read(self, outputs: Any, lengths: Sequence[int]) -> Array:
         found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+        model = self.rows.model
+        refuse_labels(model.form(None), model.ckpt, "a ranking needs a score for each pair", "")
         if found.dtype.kind != "f" or found.ndim > 2 or len(found) != len(lengths) or found.size > 2 * len(lengths):
             raise ModelError(
                 f"{self.rows.model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} pairs; a "

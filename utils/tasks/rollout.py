@@ -17,6 +17,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, ModelError, typed_reason
 from utils.datasets.episodes import RECORDED, Start
 from utils.environments import NO_LIMIT, Actions, Observations, close_environment, facts_of, make_environment
+from utils.outputs import LABELS, LOG_PROBABILITIES, LOGITS, PROBABILITIES
 from utils.tasks.base import Options
 from utils.tasks.model import Model
 from utils.tasks.stuck import Stuck
@@ -61,6 +62,7 @@ class Setting(NamedTuple):
         observations, actions: how they become the policy's arrays, and come of them.
         output: place of the output that says the action. rows: of every call. dtype: of the policy's input.
         keep: episodes keep their observations, for a recording.
+        kind: of the output, one of :data:`utils.outputs.KINDS`.
     """
 
     env: str
@@ -72,6 +74,7 @@ class Setting(NamedTuple):
     rows: int
     dtype: np.dtype[Any]
     keep: bool
+    kind: str = LOGITS
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Setting:
@@ -89,10 +92,25 @@ class Setting(NamedTuple):
         observations = Observations.of(facts.observations, spec, where)
         actions = Actions.of(facts.actions, where)
         limit = options.max_steps or facts.limit or NO_LIMIT
-        output = actions.place(model.outputs, named, where)
+        output = _chosen(model, options, actions, named)
+        kind = LABELS
+        if output is None:
+            output = actions.place(model.outputs, named, where)
+            kind = model.form(options, output).kind
         rows = model.batch or options.batch_size
         keep = getattr(options, "save_predictions", None) is not None
-        return cls(name, limit, facts.limit, observations, actions, output, rows, spec.dtype, keep)
+        return cls(name, limit, facts.limit, observations, actions, output, rows, spec.dtype, keep, kind)
+
+
+def _chosen(model: Model, options: Options, actions: Actions, named: str | None) -> int | None:
+    """Return the place of an output that holds the numbers of the chosen actions; ``None`` where there is none."""
+    if not actions.sizes:
+        return None
+    for place, spec in enumerate(model.outputs):
+        width = math.prod(size or len(actions.sizes) for size in spec.shape[1:])
+        if named in (None, spec.name) and width == len(actions.sizes) and model.form(options, place).kind == LABELS:
+            return place
+    return None
 
 
 class Lane(NamedTuple):
@@ -255,6 +273,10 @@ def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
     outputs = engine(rows)
     found = np.asarray(outputs if isinstance(outputs, np.ndarray) else outputs[setting.output])
     said: Array = found.reshape(len(rows), -1).astype(np.float32, copy=False)
+    if setting.kind == LABELS and setting.actions.sizes:
+        said = setting.actions.rows_of(said)
+    elif setting.kind in (PROBABILITIES, LOG_PROBABILITIES) and setting.actions.kind == "binary":
+        said = said - np.float32(0.5 if setting.kind == PROBABILITIES else math.log(0.5))
     finite: Array = np.logical_not(np.isnan(said).any(axis=1))
     return said if finite.all() else np.nan_to_num(said), finite
 

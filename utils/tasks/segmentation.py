@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError, InputError, ModelError, channels_last
+from engine import Array, ConfigError, DataError, ModelError, channels_last
 from utils.datasets.base import Batch, Dataset
 from utils.datasets.mask_codes import IGNORED
 from utils.datasets.masks import (
@@ -150,7 +150,7 @@ def _nearest(truth: Array, size: tuple[int, int]) -> Array:
 def _truth(sample: Labelled, size: tuple[int, int], model: Model, options: Options) -> tuple[Array, str]:
     """Return what is right for a picture, H x W int16, in the model's classes, and what 255 was taken for."""
     truth: Truth = sample.truth
-    count = _classes(model)
+    count = _classes(model, options)
     found, decided = truth.read_for(size, count) if isinstance(truth, MaskFile) else (truth.read(size), "")
     if truth.classes is not None:
         labels = model.stored.labels
@@ -187,12 +187,15 @@ def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str
     return np.array(table, np.int16)
 
 
-def _classes(model: Model) -> int | None:
+def _classes(model: Model, options: Options) -> int | None:
     """Return how many classes the model tells apart; ``None`` where neither its output nor its labels say."""
-    spec = model.outputs[_which(model)] if model.outputs else None
-    if spec is not None and len(spec.shape) == 4 and spec.shape[1] is not None and spec.dtype.kind == "f":
-        return max(2, spec.shape[1])
     labels = model.stored.labels
+    if model.outputs:
+        from utils.tasks.segmentation_output import class_count
+
+        found = class_count(model, options, _which(model))
+        if found is not None:
+            return found
     return None if labels is None else len(labels)
 
 
@@ -201,34 +204,38 @@ def decode(outputs: Any, contexts: Sequence[Context], model: Model, options: Opt
 
     The model's output is one of these; of several outputs it is the one called ``logits`` or ``out``, or the first.
 
-    - N x C x h x w floats, one score per class: they are resized to the picture (bilinear, ``align_corners=False``, as
-      torchvision and mmsegmentation do), and the highest wins.
-    - N x 1 x h x w floats, a logit of the foreground: resized, and 1 where its sigmoid is at least ``--threshold``.
-    - N x h x w or N x 1 x h x w whole numbers, the classes themselves: resized by the nearest.
+    - N x C x h x w or N x h x w x C floats, one score per class: they are resized to the picture (bilinear,
+      ``align_corners=False``, as torchvision and mmsegmentation do), and the highest wins. Of probabilities the
+      logarithms are resized.
+    - N x 1 x h x w, N x h x w x 1 or N x h x w floats, a score of the foreground: resized, and 1 where it is a
+      probability of at least ``--threshold``.
+    - N x h x w, N x 1 x h x w or N x h x w x 1 class numbers, of any dtype: resized by the nearest.
+
+    Which one it is says :mod:`utils.outputs`.
 
     Raises:
         InputError: the output has another shape.
+        ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
     """
-    found = outputs[_which(model)] if isinstance(outputs, (list, tuple)) else outputs
-    if found.dtype.kind in "iu" and found.ndim == 4 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != (3 if found.dtype.kind in "iu" else 4) or len(found) != len(contexts):
-        raise InputError(
-            f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {len(contexts)} samples; "
-            "segmentation takes scores N x C x h x w, or class numbers N x h x w as integers"
-        )
+    from utils.outputs import LABELS
+    from utils.tasks.segmentation_output import read
+
+    place = _which(model)
+    found = outputs[place] if isinstance(outputs, (list, tuple)) else outputs
     views = _views(contexts, model)
-    if found.dtype.kind in "iu":
-        return [nearest_classes(one, view) for one, view in zip(found, views, strict=True)]
-    _refuse_classes(contexts, max(2, found.shape[1]), model)
-    if found.shape[1] == 1:
-        return [foreground(one[0], view, options.threshold) for one, view in zip(found, views, strict=True)]
-    return [best_classes(one, view) for one, view in zip(found, views, strict=True)]
+    maps = read(found, len(contexts), views[0].canvas if views else (1, 1), model, options, place)
+    if maps.kind == LABELS:
+        return [nearest_classes(one, view) for one, view in zip(maps.values, views, strict=True)]
+    _refuse_classes(contexts, max(2, maps.values.shape[1]), model, options)
+    if maps.values.shape[1] == 1:
+        pairs = zip(maps.values, views, strict=True)
+        return [foreground(maps.scores(one[0]), view, options.threshold) for one, view in pairs]
+    return [best_classes(maps.scores(one), view) for one, view in zip(maps.values, views, strict=True)]
 
 
-def _refuse_classes(contexts: Sequence[Context], count: int, model: Model) -> None:
+def _refuse_classes(contexts: Sequence[Context], count: int, model: Model, options: Options) -> None:
     """Refuse masks with classes that the output lacks, where only the output says how many there are."""
-    if _classes(model) is not None:
+    if _classes(model, options) is not None:
         return
     top = max((int(one.truth.max(initial=-1)) for one in contexts if one.truth is not None), default=-1)
     if top >= count:

@@ -12,6 +12,7 @@ from utils.preprocess.image.forms import PictureForm, picture_form
 from utils.preprocess.image.letterbox import fit
 from utils.tasks.base import Flag, Options
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, LAYOUT_FLAG
 
 NOTE = "segmentation"
 """Key of what an export may store beside ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""
@@ -157,6 +158,8 @@ FLAGS = (
     ),
     Flag("--overlap", "class of a pixel in several COCO regions", OVERLAPS[0], choices=OVERLAPS),
     Flag("--unlisted", "COCO categories that the model does not know", UNLISTED[0], choices=UNLISTED),
+    KIND_FLAG,
+    LAYOUT_FLAG,
     Flag("--threshold", "of a model with one output channel: least probability of the foreground", 0.5, float),
     Flag(
         "--evaluate_at",

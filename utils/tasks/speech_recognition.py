@@ -13,10 +13,12 @@ import numpy as np
 from engine import Array, Engine
 from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
+from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import Settings, features, settings_of
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, are_logits
 from utils.tasks.prepared import Prepared
 from utils.tasks.sound_figures import sound_amounts, stream_figures
 from utils.tasks.speech_recognition_input import (
@@ -125,7 +127,9 @@ def collate(parts: Sequence[Prepared], model: Model) -> list[Array]:
 def setup(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> Windows:
     """Return what runs the model over recordings of any length."""
     engine = engine_of(engines)
-    settings, _ = heard_by(Model.of(engine))
+    model = Model.of(engine)
+    refuse_labels(model.form(options), model.ckpt, "speech recognition needs the scores of every token")
+    settings, _ = heard_by(model)
     return Windows(engine, options, settings.hop / settings.rate)
 
 
@@ -155,7 +159,7 @@ def _heard(steps: Array, context: Context, model: Model, options: Options) -> He
     if not len(steps):
         return Heard("", 0.0, (), context.seconds)
     alphabet = alphabet_of(model, options, steps.shape[-1])
-    likely = probabilities(steps)
+    likely = probabilities(steps, are_logits(model.form(options)))
     if options.decoder == "greedy":
         classes, score = greedy_classes(likely, alphabet.blank)
     else:
@@ -289,6 +293,7 @@ def agreement(one: Any, other: Any) -> float:
 
 OWN_FLAGS = (
     *FLAGS,
+    KIND_FLAG,
     Flag(
         "--metric",
         "the metric of record; the other one is shown beside it",

@@ -15,10 +15,12 @@ from utils.datasets.text import load_texts
 from utils.metrics.base import Metric
 from utils.metrics.classification import refuse_trivial
 from utils.metrics.f1 import Accuracy, MacroF1, Matthews
+from utils.outputs import DEFAULT, DTYPE, LABELS, refuse_topk
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
 from utils.tasks.base import Artifact, Choice, Flag, Options, Task
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, are_labels, class_rows, in_words
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.sentences import TEMPLATE
 from utils.tasks.text_input import (
@@ -121,21 +123,28 @@ def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[Array]:
-    """Return the softmax over the classes of N x C logits: N rows of C float32, in the order of the classes.
+    """Return probabilities, N rows of C float32, in the order of the classes; of logits by a softmax.
 
     Raises:
         InputError: the output is not N x C numbers of at least two classes, or ``--label_order`` is of another number.
-        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes.
+        ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes; or the model gives labels,
+            and ``--topk`` asks for more.
     """
     found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    if found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2:
+    unsure = model.form(options).source in (DEFAULT, DTYPE)
+    if unsure and (found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2) and not are_labels(found):
         raise InputError(
             f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; "
             "text classification takes N x C floating-point logits of two classes or more"
         )
+    rows = class_rows(found, model, options)
+    if rows.are_labels:
+        refuse_topk(options.topk, model.ckpt)
     if options.script == "valid":
-        refuse_trivial(options.topk, found.shape[1], model.ckpt)
-    logits = found[:, _order(model, options, found.shape[1])].astype(np.float32)
+        refuse_trivial(options.topk, rows.values.shape[1], model.ckpt)
+    logits = rows.values[:, _order(model, options, rows.values.shape[1])].astype(np.float32)
+    if not rows.are_logits:
+        return list(logits)
     with np.errstate(invalid="ignore"):  # an infinite logit makes its text's scores NaN, which no metric calls right
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return list(powers / powers.sum(axis=1, keepdims=True))
@@ -186,10 +195,15 @@ def show(sample: Given, prediction: Array, model: Model, options: Options) -> Ar
     names = model.stored.labels
     _check_labels(names, len(prediction), model)
     best = np.argsort(-prediction, kind="stable")[: options.topk].tolist()
+    scored = model.form(options).kind != LABELS
     answer = [
-        {"label": names[place] if names else str(place), "score": round(float(prediction[place]), 4)} for place in best
+        {
+            "label": names[place] if names else str(place),
+            "score": round(float(prediction[place]), 4) if scored else None,
+        }
+        for place in best
     ]
-    return Artifact("   ".join(f"{one['label']}  {one['score']:.2f}" for one in answer), answer)
+    return Artifact("   ".join(map(in_words, answer)), answer)
 
 
 def _check_labels(names: Sequence[str] | None, classes: int, model: Model) -> None:
@@ -237,6 +251,7 @@ FLAGS = (
     *TEXT_FLAGS,
     *LENGTH_FLAGS,
     *COLUMN_FLAGS,
+    KIND_FLAG,
     Flag("--topk", "answers per text; accuracy is top-k accuracy", 1, int),
     Flag("--metric", "the metric of record; the others are shown beside it", "accuracy", choices=tuple(METRICS)),
     Flag("--neutral", "ratings nearer to 0 are left out of a second accuracy, where texts have ratings", 0.0, float),

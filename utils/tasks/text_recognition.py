@@ -8,12 +8,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine import ConfigError
 from utils.datasets.base import Dataset
 from utils.metrics.base import Metric
+from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import line_input
 from utils.tasks.base import Artifact, Flag, Hinter, Options, Saver, Task
 from utils.tasks.model import Model
+from utils.tasks.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.bars import TEMPLATE
 from utils.tasks.text_recognition_input import (
@@ -81,7 +84,8 @@ def decode(outputs: Any, contexts: Sequence[Any] | None, model: Model, options: 
     """Return the text of every line, with its score.
 
     Args:
-        outputs: N x T x C, or T x N x C; probabilities, their logarithms or logits. Of several outputs the first.
+        outputs: N x T x C, or T x N x C; probabilities, their logarithms or logits; or labels N x T. Of several outputs
+            the first.
         contexts: one per line.
         model: stores the characters.
         options: ``--decoder`` says how.
@@ -89,15 +93,24 @@ def decode(outputs: Any, contexts: Sequence[Any] | None, model: Model, options: 
     Raises:
         InputError: the output has another form. ConfigError: the characters do not fit.
     """
+    form = model.form(options)
+    if form.kind == LABELS:
+        if options.decoder != "greedy":
+            raise ConfigError(
+                f"--decoder {options.decoder}: {model.ckpt} gives the label of one class per step and no scores; use "
+                "--decoder greedy"
+            )
+        outputs = label_steps(outputs, form, model)
     steps = steps_of(outputs, None if contexts is None else len(contexts), model)
     charset = charset_of(model, options, steps.shape[-1])
     if options.decoder == "greedy":
-        return greedy(steps, charset.characters, charset.blank)
+        return greedy(steps, charset.characters, charset.blank, logits=are_logits(form))
     from utils.postprocess.text.beam import beam
 
     names = tuple(class_texts(steps, charset.characters, charset.blank))
     words = None if options.lexicon is None else lexicon_of(Path(options.lexicon), names)
-    return beam(steps, charset.characters, charset.blank, width=options.beam_width, lexicon=words)
+    how: dict[str, Any] = {"width": options.beam_width, "lexicon": words, "logits": are_logits(form)}
+    return beam(steps, charset.characters, charset.blank, **how)
 
 
 @lru_cache(maxsize=4)
@@ -128,6 +141,9 @@ def show(sample: Path, prediction: Text, model: Model, options: Options) -> Arti
     from utils.text import clean_line
 
     text, score = clean_line(prediction.text), round(float(prediction.score), 4)
+    if model.form(options).kind == LABELS:
+        answer = {"text": prediction.text, "score": None}
+        return Artifact(text or "(nothing read)", answer, partial(_save, sample, text))
     words = f"{text}  {score:.2f}" if text else f"(nothing read)  {score:.2f}"
     return Artifact(words, {"text": prediction.text, "score": score}, partial(_save, sample, text))
 
@@ -169,6 +185,7 @@ def agreement(one: Text, other: Text) -> float:
 
 OWN_FLAGS = (
     *FLAGS,
+    KIND_FLAG,
     Flag(
         "--metric",
         "the metric of record; the other one is shown beside it",

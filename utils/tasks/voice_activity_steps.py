@@ -7,10 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array, Engine, ModelError, TensorSpec
+from utils.outputs import GRAPH, LOGITS, refuse_labels
 from utils.postprocess.audio.speech_segments import Rules, Segmenter
 from utils.preprocess.audio.resampling import Resampler
 from utils.tasks.base import Options
 from utils.tasks.model import Model
+from utils.tasks.outputs import sigmoid
 
 KEY = "voice_activity"
 """Key of the metadata that holds ``chunk`` and ``context`` in samples, as a JSON object."""
@@ -93,8 +95,10 @@ class Voices:
     """
 
     def __init__(self, engine: Engine, layout: Layout, count: int) -> None:
-        self._engine, self._layout = engine, layout
+        self._engine, self._layout, model = engine, layout, Model.of(engine)
         sound, state, rate = layout.places
+        self._is_logit = model.form(None).kind == LOGITS and model.form(None).source == GRAPH
+        refuse_labels(model.form(None), model.ckpt, "probabilities of speech are needed", "")
         self._dtype: np.dtype[np.generic] = engine.inputs[sound].dtype
         self._before = np.zeros((count, layout.context), np.float32)
         self._inputs: list[Array] = [np.zeros(0)] * len(engine.inputs)
@@ -123,7 +127,8 @@ class Voices:
         self._inputs[sound] = seen.astype(self._dtype, copy=False)
         found, self._inputs[state] = self._engine(list(self._inputs))[:2]
         self._before = seen[:, seen.shape[1] - self._layout.context :]
-        return np.asarray(found, np.float32)[:, 0]
+        speech: Array = np.asarray(found, np.float32)[:, 0]
+        return sigmoid(speech) if self._is_logit else speech
 
 
 def _zero_state(spec: TensorSpec, count: int) -> Array:

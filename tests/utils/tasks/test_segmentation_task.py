@@ -232,9 +232,12 @@ def test_every_kind_of_output() -> None:
     for array in (whole, whole[:, None], whole.astype(np.uint8)):
         assert decode(array, contexts((4, 8), (8, 16)), model(), opt)[0].tolist() == whole[0].tolist()
     binary = np.where(whole[:, None] > 0, 0.5, -0.5).astype(np.float32)
-    assert decode(binary, contexts((4, 8), (4, 8)), model(), opt)[0].tolist() == (whole[0] > 0).astype(int).tolist()
+    two = replace(model(), metadata={"class_labels": '["background", "cat"]'})
+    assert decode(binary, contexts((4, 8), (4, 8)), two, opt)[0].tolist() == (whole[0] > 0).astype(int).tolist()
     sure = options(SEGMENTATION, threshold=0.7)
-    assert not decode(binary, contexts((4, 8), (4, 8)), model(), sure)[0].any()
+    assert not decode(binary, contexts((4, 8), (4, 8)), two, sure)[0].any()
+    with pytest.raises(ModelError, match="3 labels"):
+        decode(binary, contexts((4, 8), (4, 8)), model(), opt)
     several = replace(model(), outputs=(TensorSpec("aux", FLOAT, (None,)), TensorSpec("out", FLOAT, (None,))))
     assert decode([binary, scores], contexts((4, 8), (4, 8)), several, opt)[1].tolist() == found[1].tolist()
 

@@ -80,6 +80,24 @@ def foreground(scores: Array, view: View, threshold: float) -> Array:
     return classes
 
 
+def log_odds(shares: Array) -> Array:
+    """Return the numbers whose sigmoid is these probabilities, float32; 0 and 1 become finite."""
+    least = np.float32(1e-30)
+    inside = np.clip(shares.astype(np.float32), least, np.float32(1 - 2**-24))
+    found: Array = np.log(inside) - np.log1p(-inside)
+    return found
+
+
+def logarithms(shares: Array) -> Array:
+    """Return the natural logarithms of probabilities, float32; that of 0 is finite.
+
+    Between cells they are resized as the logits are, whose softmax the probabilities were: the two differ by a number
+    that is the same for all classes of a cell.
+    """
+    found: Array = np.log(np.maximum(shares.astype(np.float32), np.float32(1e-30)))
+    return found
+
+
 def nearest_classes(classes: Array, view: View) -> Array:
     """Return h x w class numbers at the answer's size, H x W int16: the cell that a pixel's centre lies in.
 

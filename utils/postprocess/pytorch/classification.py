@@ -23,9 +23,9 @@ _WORDNET_ID = re.compile(r"^n\d{8}\s+")
 
 
 class ClassScore(TypedDict):
-    """One class a picture may belong to: its softmax score in 0..1 and its name."""
+    """One class a picture may belong to: its score in 0..1 (``None``: the model gives labels alone) and its name."""
 
-    score: float
+    score: float | None
     label: str
 
 
@@ -53,10 +53,14 @@ def postprocess(
     return results[0] if len(results) == 1 else results
 
 
-def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[ClassScore]]:
+def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: bool = True) -> list[list[ClassScore]]:
     """Return what :func:`postprocess` does, always as one list of answers per sample, even for a batch of one.
 
     Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.
+
+    Args:
+        outputs, topk, labels: as :func:`postprocess` takes them.
+        are_logits: ``False``: the outputs are probabilities, and no softmax is taken.
     """
     if topk < 1:
         raise ConfigError(f"topk {topk} must be at least 1")
@@ -69,7 +73,7 @@ def answers(outputs: Any, topk: int = 1, labels: Labels = None) -> list[list[Cla
             f"{len(names)} labels for a model with {logits.shape[1]} classes; pass the labels it was trained with"
         )
     best = _best(logits, min(topk, logits.shape[1]))
-    best_scores = np.take_along_axis(_softmax(logits), best, axis=1)
+    best_scores = np.take_along_axis(_softmax(logits) if are_logits else logits, best, axis=1)
     return [
         [ClassScore(score=score, label=names[index]) for index, score in zip(*row, strict=True)]
         for row in zip(best.tolist(), best_scores.tolist(), strict=True)
@@ -126,7 +130,7 @@ def _labels_in_file(path: Path) -> list[str]:
 
 def _logits(outputs: Any) -> Array:
     """Return the outputs as N x C float32."""
-    array = _only_array(outputs)
+    array = only_output(outputs)
     trailing = array.shape[2:]
     if array.dtype.kind not in "fiu" or not array.ndim or not array.size or any(length != 1 for length in trailing):
         shape = shape_text(array.shape)
@@ -137,8 +141,12 @@ def _logits(outputs: Any) -> Array:
     return logits
 
 
-def _only_array(outputs: Any) -> Array:
-    """Return the only output as an array, also of a framework's tensor."""
+def only_output(outputs: Any) -> Array:
+    """Return the only output as an array, also of a framework's tensor.
+
+    Raises:
+        InputError: there are several, or none.
+    """
     if isinstance(outputs, (list, tuple)):
         if len(outputs) != 1:
             raise InputError(

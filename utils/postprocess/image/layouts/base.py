@@ -74,6 +74,7 @@ class Layout:
         rows: changes each row of scores; ``None`` where scores do not lie in rows.
         scores: the place of the output with the scores, and some of those of the first picture, where they are
             probabilities as they are; ``None`` in a layout that makes them of other numbers.
+        takes_logits: reading applies a sigmoid or a softmax to what is no box.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Layout:
     box_format: str = "xyxy"
     rows: Callable[[Outputs, Callable[[Array], Array]], tuple[Array, ...]] | None = None
     scores: Callable[[Outputs], tuple[int, Array] | None] | None = None
+    takes_logits: bool = False
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:

@@ -118,6 +118,6 @@ def _strides(outputs: Outputs, logits: tuple[Array, ...]) -> list[tuple[int, int
 
 
 LAYOUTS = (
-    Layout("retinanet", RETINANET_NEEDS, read_retinanet, clipped=True),
-    Layout("fcos", FCOS_NEEDS, read_fcos, clipped=True),
+    Layout("retinanet", RETINANET_NEEDS, read_retinanet, clipped=True, takes_logits=True),
+    Layout("fcos", FCOS_NEEDS, read_fcos, clipped=True, takes_logits=True),
 )

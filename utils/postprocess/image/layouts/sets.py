@@ -115,7 +115,21 @@ LAYOUTS = (
         read_detr,
         fits_detr,
         final=True,
+        takes_logits=True,
     ),
-    Layout("rtdetr", "logits N x Q x C and pred_boxes N x Q x 4: sigmoid", read_rtdetr, fits_rtdetr, final=True),
-    Layout("owl", "logits N x P x queries and pred_boxes N x P x 4: sigmoid per text query", read_owl, final=True),
+    Layout(
+        "rtdetr",
+        "logits N x Q x C and pred_boxes N x Q x 4: sigmoid",
+        read_rtdetr,
+        fits_rtdetr,
+        final=True,
+        takes_logits=True,
+    ),
+    Layout(
+        "owl",
+        "logits N x P x queries and pred_boxes N x P x 4: sigmoid per text query",
+        read_owl,
+        final=True,
+        takes_logits=True,
+    ),
 )

@@ -76,4 +76,13 @@ def read(outputs: Outputs) -> list[Detections]:
     ]
 
 
-LAYOUTS = (Layout("ssd", f"{NEEDS}: offsets from default boxes, class 0 is the background", read, fits, clipped=True),)
+LAYOUTS = (
+    Layout(
+        "ssd",
+        f"{NEEDS}: offsets from default boxes, class 0 is the background",
+        read,
+        fits,
+        clipped=True,
+        takes_logits=True,
+    ),
+)

@@ -261,6 +261,6 @@ LAYOUTS = (
     Layout("yolov8", f"{V8} (v8, v9, v11, v12)", read_v8, fits_v8, box_format="cxcywh", scores=_in_columns),
     Layout("yolov10", f"{END} (v10, v26)", read_end, fits_end, final=True, scores=partial(_in_rows, end=5)),
     Layout("yolox", X, read_x, fits_free, scores=_in_rows),
-    Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", read_v5_maps, fits_maps),
-    Layout("yolov7_maps", f"{MAPS}; anchors of YOLOv7", read_v7_maps, _fits_noted_maps),
+    Layout("yolov5_maps", f"{MAPS}; anchors of YOLOv5, or stored ones", read_v5_maps, fits_maps, takes_logits=True),
+    Layout("yolov7_maps", f"{MAPS}; anchors of YOLOv7", read_v7_maps, _fits_noted_maps, takes_logits=True),
 )

@@ -1,0 +1,356 @@
+"""A model's nodes and the shapes of its weights, read from the file itself: without ``onnx``, and without the weights.
+
+Importing ``onnx`` takes longer than opening a small model, and a model may hold gigabytes of weights. Here fields are
+skipped by their lengths (https://protobuf.dev/programming-guides/encoding, onnx.proto), and a node is read when it is
+asked for, the last one first: what an output is stands at the end of a graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.host.files import open_regular
+
+LONGEST_NODE = 1 << 20
+"""Bytes of a node that are read: its names come first, and a larger one holds weights."""
+
+_HEAD = 24
+"""Bytes that hold a field's number and its length."""
+
+_STANDARD = ("", "ai.onnx")
+
+
+class Source:
+    """Where a message lies."""
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return some bytes, fewer where it ends."""
+        raise NotImplementedError
+
+
+class _File(Source):
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def read(self, start: int, count: int) -> bytes:
+        return os.pread(self._handle, count, start)
+
+
+class _Bytes(Source):
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self, start: int, count: int) -> bytes:
+        return self.content[start : start + count]
+
+
+class Field(NamedTuple):
+    """A field of a message: its number, its value where that is a whole number, and else where its content lies."""
+
+    number: int
+    value: int
+    start: int
+    end: int
+
+
+def fields(source: Source, start: int, end: int) -> Iterator[Field]:
+    """Yield the fields of a message, up to the first that is damaged."""
+    while start < end:
+        head = source.read(start, _HEAD)
+        tag, used = _varint(head, 0)
+        wire, value, first, last = tag & 7, 0, 0, 0
+        if wire == 0:
+            value, used = _varint(head, used)
+        elif wire == 2:
+            length, used = _varint(head, used)
+            first = start + used
+            last = first + length
+        elif wire in (1, 5):
+            used += 8 if wire == 1 else 4
+        if not used or wire not in (0, 1, 2, 5) or last > end:
+            return
+        yield Field(tag >> 3, value, first, last)
+        start = last or start + used
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a number and the place behind it, 0 where there is none."""
+    value = shift = 0
+    for index in range(place, min(len(data), place + 10)):
+        byte = data[index]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, index + 1
+        shift += 7
+    return 0, 0
+
+
+def _text(source: Source, field: Field) -> str:
+    return source.read(field.start, min(field.end - field.start, LONGEST_NODE)).decode("utf-8", "surrogateescape")
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _numbers(source: Source, field: Field) -> list[int]:
+    """Return a repeated whole number's values, of one field: packed ones, or a single one."""
+    if not field.end:
+        return [_signed(field.value)]
+    data, found, place = source.read(field.start, min(field.end - field.start, LONGEST_NODE)), list[int](), 0
+    while place < len(data):
+        value, place = _varint(data, place)
+        if not place:
+            break
+        found.append(_signed(value))
+    return found
+
+
+class Node:
+    """An operator of a graph.
+
+    Attributes:
+        op: its name; those of a domain other than ONNX's own have it in front, ``domain::Name``.
+        domain: of the operator; empty for ONNX's own. name: without it.
+        inputs, outputs: names of tensors; empty where an optional one is left out.
+    """
+
+    def __init__(self, source: Source, start: int, end: int) -> None:
+        self._source = source
+        self.inputs, self.outputs, self._attributes = list[str](), list[str](), list[Field]()
+        name = domain = ""
+        for field in fields(source, start, end):
+            if field.number == 1:
+                self.inputs.append(_text(source, field))
+            elif field.number == 2:
+                self.outputs.append(_text(source, field))
+            elif field.number == 4:
+                name = _text(source, field)
+            elif field.number == 5:
+                self._attributes.append(field)
+            elif field.number == 7:
+                domain = _text(source, field)
+        self.domain, self.name = "" if domain in _STANDARD else domain, name
+        self.op = f"{self.domain}::{name}" if self.domain else name
+
+    def _attribute(self, name: str) -> list[Field]:
+        for attribute in self._attributes:
+            inner = list(fields(self._source, attribute.start, attribute.end))
+            if any(one.number == 1 and _text(self._source, one) == name for one in inner):
+                return inner
+        return []
+
+    def whole(self, name: str, default: int) -> int:
+        """Return a whole number among the attributes."""
+        found = [one.value for one in self._attribute(name) if one.number == 3]
+        return _signed(found[0]) if found else default
+
+    def wholes(self, name: str) -> list[int] | None:
+        """Return several whole numbers; ``None`` where there is no such attribute."""
+        found = self._attribute(name)
+        numbers = [number for one in found if one.number == 8 for number in _numbers(self._source, one)]
+        return numbers if found else None
+
+    def tensor(self, name: str) -> Weight | None:
+        """Return a tensor among the attributes."""
+        return next((_weight(self._source, one) for one in self._attribute(name) if one.number == 5), None)
+
+    def body(self, name: str) -> tuple[Source, int, int] | None:
+        """Return where a graph among the attributes lies."""
+        return next(((self._source, one.start, one.end) for one in self._attribute(name) if one.number == 6), None)
+
+
+class Weight(NamedTuple):
+    """A constant: its name, its shape, and its values where they are a few whole numbers of 64 bits."""
+
+    name: str
+    shape: tuple[int, ...]
+    numbers: tuple[int, ...] | None
+
+
+_INT64, _MOST_NUMBERS = 7, 64
+
+
+def _weight(source: Source, field: Field) -> Weight:
+    name, shape, kind, numbers, raw = "", list[int](), 0, list[int](), None
+    for part in fields(source, field.start, field.end):
+        if part.number == 1:
+            shape += _numbers(source, part)
+        elif part.number == 2:
+            kind = part.value
+        elif part.number == 7 and len(numbers) < _MOST_NUMBERS:
+            numbers += _numbers(source, part)
+        elif part.number == 8:
+            name = _text(source, part)
+        elif part.number == 9 and part.end - part.start <= 8 * _MOST_NUMBERS:
+            raw = source.read(part.start, part.end - part.start)
+    if kind == _INT64 and raw is not None:
+        numbers = [int.from_bytes(raw[i : i + 8], "little", signed=True) for i in range(0, len(raw) - 7, 8)]
+    return Weight(name, tuple(shape), tuple(numbers) if kind == _INT64 else None)
+
+
+class Graph:
+    """Nodes by the tensors they give, and weights: of a model, of a branch or of a function.
+
+    Attributes:
+        outputs: names of its outputs, with how many dimensions each declares (``None``: it says nothing).
+        inputs: of a function, the names of what it is called with.
+        outer: of a branch, the graph around it. bound: of a function, where what it is called with comes from.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        end: int,
+        outer: Graph | None = None,
+        function: bool = False,
+    ) -> None:
+        self._source, self.outer = source, outer
+        self.bound: Mapping[str, tuple[Graph, str]] = {}
+        self.outputs, self.inputs = list[tuple[str, int | None]](), list[str]()
+        self._unread, self._by_output = list[Field](), dict[str, Node]()
+        self._weights: dict[str, Weight] | None = None
+        self._weight_fields = list[Field]()
+        for field in fields(source, start, end):
+            if field.number == (7 if function else 1):
+                self._unread.append(field)
+            elif function and field.number in (4, 5):
+                names = self.inputs if field.number == 4 else None
+                text = _text(source, field)
+                self.outputs.append((text, None)) if names is None else names.append(text)
+            elif not function and field.number == 5:
+                self._weight_fields.append(field)
+            elif not function and field.number == 12:
+                self.outputs.append(_declared(source, field))
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that gives a tensor; the last nodes are looked through first."""
+        while name not in self._by_output and self._unread:
+            field = self._unread.pop()
+            node = Node(self._source, field.start, min(field.end, field.start + LONGEST_NODE))
+            self._by_output.update(dict.fromkeys(filter(None, node.outputs), node))
+        return self._by_output.get(name)
+
+    def weight(self, name: str) -> Weight | None:
+        """Return a constant by its name; ``None`` where there is none."""
+        if self._weights is None:
+            found = (_weight(self._source, field) for field in self._weight_fields)
+            self._weights = {one.name: one for one in found}
+        return self._weights.get(name)
+
+
+def _declared(source: Source, field: Field) -> tuple[str, int | None]:
+    """Return name and number of dimensions of a ValueInfo."""
+    name, rank = "", None
+    for one in fields(source, field.start, field.end):
+        if one.number == 1:
+            name = _text(source, one)
+        elif one.number == 2:
+            tensors = (part for part in fields(source, one.start, one.end) if part.number == 1)
+            for shape in (part for tensor in tensors for part in fields(source, tensor.start, tensor.end)):
+                if shape.number == 2:
+                    rank = sum(dim.number == 1 for dim in fields(source, shape.start, shape.end))
+    return name, rank
+
+
+class LightModel:
+    """A model's graph, its functions, and the version of ONNX's operators that it uses.
+
+    Args:
+        source: where it lies. end: how many bytes it has.
+    """
+
+    def __init__(self, source: Source, end: int) -> None:
+        self._source, self._functions, self.opset = source, dict[tuple[str, str], Field](), 1
+        graph = None
+        for field in fields(source, 0, end):
+            if field.number == 7:
+                graph = field
+            elif field.number == 8:
+                self._take_opset(field)
+            elif field.number == 25:
+                self._take_function(field)
+        self.graph = Graph(source, graph.start, graph.end) if graph is not None else Graph(source, 0, 0)
+
+    def _take_opset(self, field: Field) -> None:
+        domain, version = "", 1
+        for one in fields(self._source, field.start, field.end):
+            domain = _text(self._source, one) if one.number == 1 else domain
+            version = one.value if one.number == 2 else version
+        self.opset = version if domain in _STANDARD else self.opset
+
+    def _take_function(self, field: Field) -> None:
+        name = domain = ""
+        for one in fields(self._source, field.start, field.end):
+            name = _text(self._source, one) if one.number == 1 else name
+            domain = _text(self._source, one) if one.number == 10 else domain
+        self._functions["" if domain in _STANDARD else domain, name] = field
+
+    def function(self, node: Node, scope: Graph) -> Graph | None:
+        """Return the body of a function that a node calls, bound to the node's inputs; ``None``: it is an operator."""
+        field = self._functions.get((node.domain, node.name))
+        if field is None:
+            return None
+        body = Graph(self._source, field.start, field.end, function=True)
+        body.bound = {name: (scope, given) for name, given in zip(body.inputs, node.inputs, strict=False) if given}
+        return body
+
+
+@contextmanager
+def open_light(path: Path) -> Iterator[LightModel]:
+    """Give the model in a file, while the file is open; one that is no ONNX has no outputs.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= _WHOLE:
+            yield LightModel(_Bytes(file.read()), size)
+        else:
+            yield LightModel(_File(file.fileno()), size)
+
+
+_WHOLE = 1 << 24
+"""Bytes of a file that is read at once."""
+
+
+def light_model(content: bytes) -> LightModel:
+    """Return the model in a serialised message."""
+    return LightModel(_Bytes(content), len(content))
+
+
+def found_at(scope: Graph, name: str) -> tuple[Graph, Node] | None:
+    """Return the node that gives a tensor seen in a graph, with the graph that holds the node; ``None``: none does."""
+    at: Graph | None = scope
+    while at is not None:
+        node = at.producer(name)
+        if node is not None:
+            return at, node
+        if name in at.bound:
+            at, name = at.bound[name]
+        else:
+            at = at.outer
+    return None
+
+
+def constant_at(scope: Graph, name: str) -> Weight | None:
+    """Return the constant that a tensor is: a weight, or what a ``Constant`` node holds."""
+    found = found_at(scope, name)
+    if found is not None:
+        return found[1].tensor("value") if found[1].op == "Constant" else None
+    at: Graph | None = scope
+    while at is not None:
+        weight = at.weight(name)
+        if weight is not None:
+            return weight
+        if name in at.bound:
+            at, name = at.bound[name]
+        else:
+            at = at.outer
+    return None
