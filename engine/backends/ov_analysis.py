@@ -19,7 +19,7 @@ from engine.onnx.view import graph_inputs, used_names
 
 _INT32 = (-(2**31), 2**31 - 1)
 
-_LEAST_LONGEST, _LEAST_WHOLE = 2**9, 2**12
+_LEAST_LONGEST, _LEAST_WHOLE = 2**9, 2**8
 """Bounds of sizes and of whole numbers under which a model must be exact, or it is refused."""
 
 _STEPS_PER_OCTAVE = 4
