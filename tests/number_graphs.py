@@ -12,7 +12,20 @@ from onnx import helper, numpy_helper
 BINARY = ("Add", "Sub", "Mul", "Max", "Min", "Div", "Mod")
 UNARY = ("Neg", "Abs", "Identity", "Sign", "Clip", "CumSum", "ReduceSum", "ReduceMax", "ReduceProd")
 FLOAT_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
-FLOAT_UNARY = ("Neg", "Abs", "Sqrt", "Exp", "Sigmoid", "Tanh", "Relu", "Floor", "Reciprocal", "Pow", "Softmax", "ReduceMean")
+FLOAT_UNARY = (
+    "Neg",
+    "Abs",
+    "Sqrt",
+    "Exp",
+    "Sigmoid",
+    "Tanh",
+    "Relu",
+    "Floor",
+    "Reciprocal",
+    "Pow",
+    "Softmax",
+    "ReduceMean",
+)
 
 Plan = list[tuple[str, int, int]]
 

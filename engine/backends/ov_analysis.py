@@ -15,7 +15,8 @@ from engine.onnx.range_rules import FLOATS, WHOLE, Range
 from engine.onnx.ranges import Assumed, Step, steps, whole_range
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.table_indices import index_bounds
-from engine.onnx.view import graph_inputs, used_names
+from engine.onnx.view import subgraphs, used_names
+from engine.text import one_line
 
 _INT32 = (-(2**31), 2**31 - 1)
 
@@ -72,8 +73,14 @@ def analysed(model: ModelProto) -> Guard:
         plain = inliner.inline_local_functions(model) if model.functions else model
         graph = infer_shapes(plain).graph
     except (ModelError, RuntimeError, ValueError) as error:
-        return Guard(f"its types cannot be inferred ({error})")
-    seen = _Model(graph)
+        return Guard(f"its types cannot be inferred ({one_line(error)})")
+    try:
+        return _widest(_Model(graph))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of nodes that no operator allows
+        return Guard(f"its numbers cannot be followed ({one_line(error)})")
+
+
+def _widest(seen: _Model) -> Guard:
     widest = seen.judged(UNLIMITED, UNLIMITED)
     if not widest.problem:
         return widest.guard
@@ -114,7 +121,6 @@ class _Model:
         self.inputs = [info for info in graph.input if info.name not in constants]
         self.rows = index_bounds(graph)
         self.reaching = _reaching(graph)
-        self.known: dict[str, object] = {}
 
     def judged(self, longest: int, most: int) -> _Judged:
         """Judge the model with dimensions up to ``longest`` and whole numbers from ``-most`` to ``most``."""
@@ -130,7 +136,9 @@ class _Model:
         for step in found:
             wanted = list(self._probes(step, most))
             if wanted and step.inner and not problem:
-                problem = f"{_named(step.node)} in a body may make what OpenVINO computes otherwise (NaN, large numbers)"
+                problem = (
+                    f"{_named(step.node)} in a body may make what OpenVINO computes otherwise (NaN, large numbers)"
+                )
             probes += wanted
         needed = {name: b for name, b in bounds.items() if b != WHOLE[self._kind(name)]}
         return _Judged(problem, Guard("", needed, longest, tuple(dict.fromkeys(probes))))
@@ -180,8 +188,6 @@ def _reaching(graph: GraphProto) -> set[str]:
 
 
 def _hides(node: NodeProto) -> bool:
-    from engine.onnx.view import subgraphs
-
     if node.domain not in ("", "ai.onnx"):
         return True  # not known
     inner = any(_hides(one) for graph in subgraphs(node) for one in graph.node)
@@ -200,6 +206,8 @@ def _problem(step: Step) -> str:
     op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
     if op in _QUANTISED:
         return ""
+    if any(name and not kind for name, kind in zip(node.output, step.kinds, strict=True)):
+        return f"the type of what {_named(node)} gives is not known"
     if TensorProto.DOUBLE in kinds:
         return _problem_of_doubles(step)
     if op in _ORDER_OF_EQUALS and len(node.output) > 1 and node.output[1]:

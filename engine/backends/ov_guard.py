@@ -127,7 +127,9 @@ def _to_json(guard: Guard) -> dict[str, Any]:
 
 def _from_json(entry: Mapping[str, Any]) -> Guard | None:
     try:
-        bounds = {name: (whole(low, -MOST), whole(high, -MOST)) for name, (low, high) in entries(entry["bounds"]).items()}
+        bounds = {
+            name: (whole(low, -MOST), whole(high, -MOST)) for name, (low, high) in entries(entry["bounds"]).items()
+        }
         probes = [Probe(text(name), _bound(low), _bound(high)) for name, low, high in entry["probes"]]
         return Guard(text(entry["refusal"]), bounds, whole(entry["longest"], 1), tuple(probes))
     except Problems:

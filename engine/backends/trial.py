@@ -243,9 +243,7 @@ def _warm_up(
     return right
 
 
-def _compare_draws(
-    engines: Mapping[str, Engine], first: str, draws: Draws, refused: dict[str, TecoInferError]
-) -> None:
+def _compare_draws(engines: Mapping[str, Engine], first: str, draws: Draws, refused: dict[str, TecoInferError]) -> None:
     """Run further calls on every engine; add those that give something else than the first to ``refused``."""
     for arrays in draws(engines[first]):
         try:

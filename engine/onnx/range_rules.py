@@ -25,6 +25,9 @@ _MOST = 2**200
 _EXP_HIGHEST = 88.0
 """Exp of more than this is infinite in float32."""
 
+_LEAST_DIVISOR = 1e-20
+"""What a number of ordinary size may be divided by without leaving float32."""
+
 _LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)
 """Exponents of a Pow that is a few products."""
 
@@ -411,8 +414,12 @@ RULES: Mapping[str, Rule] = {
 # ------------------------------------------------------------------------------------------- where NaN may first appear
 
 
+def _is_nearly_zero(a: Range) -> bool:
+    return a.low < _LEAST_DIVISOR and a.high > -_LEAST_DIVISOR
+
+
 def _divides_by_zero(i: Inputs) -> bool:
-    return not i.is_whole() and _has_zero(i.range(1))
+    return not i.is_whole() and _is_nearly_zero(i.range(1))
 
 
 def _may_overflow(i: Inputs) -> bool:
@@ -441,7 +448,7 @@ def _no_epsilon(i: Inputs) -> bool:
 _BIRTHS: Mapping[str, Callable[[Inputs], bool]] = {
     **{"Div": _divides_by_zero, "Mod": _divides_by_zero, "Pow": _power_is_not_safe, "Exp": _may_overflow},
     **{"Log": lambda i: i.range(0).low <= 0, "Sqrt": lambda i: i.range(0).low < 0},
-    **{"Reciprocal": lambda i: _has_zero(i.range(0)), "ReduceLogSum": lambda i: i.range(0).low <= 0},
+    **{"Reciprocal": lambda i: _is_nearly_zero(i.range(0)), "ReduceLogSum": lambda i: i.range(0).low <= 0},
     **{"Sinh": _outside(-_EXP_HIGHEST, _EXP_HIGHEST), "Cosh": _outside(-_EXP_HIGHEST, _EXP_HIGHEST)},
     **{"Acos": _outside(-1, 1), "Asin": _outside(-1, 1), "Acosh": _outside(1, INF), "Atanh": _outside(-0.999, 0.999)},
     **{"BatchNormalization": _variance_is_not_safe, "ReduceLogSumExp": _may_overflow, "ReduceProd": lambda i: True},

@@ -173,7 +173,10 @@ def _kind(scope: _Scope, given: Inputs, place: int) -> int:
         return TensorProto.BOOL
     if op == "Cast":
         return int(given.attribute("to", TensorProto.UNDEFINED))
-    first = given.operand(1 if op == "Where" else 0)
+    if given.node.domain not in ("", "ai.onnx"):
+        kinds = [one.kind for one in given.operands if one is not None]
+        return next((kind for kind in kinds if kind in FLOATS), TensorProto.UNDEFINED)
+    first = given.operand(1 if op in ("Where", "CastLike") else 0)
     return TensorProto.UNDEFINED if first is None else first.kind
 
 
@@ -236,8 +239,3 @@ def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool
     if whole.within(low, high):
         return [whole], False
     return [Range(max(low, min(whole.low, high)), min(high, max(whole.high, low)))], True
-
-
-def constants_of(step: Step) -> bool:
-    """Say whether everything that a node reads is constant."""
-    return all(one is None or one.constant is not None for one in step.given.operands) and bool(step.given.operands)

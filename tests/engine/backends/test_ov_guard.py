@@ -71,14 +71,26 @@ def same(got: list[Array], want: list[Array]) -> None:
 
 WHOLE = {
     "a constant modulus": ("int64", f"int64 m = {{8}}, {TABLE}", "h = Mod(x, m)\n y = Gather(t, h)"),
-    "a product first": ("int64", f"int64 k = {{1000003}}, int64 m = {{8}}, {TABLE}", "p = Mul(x, k)\n h = Mod(p, m)\n y = Gather(t, h)"),
-    "a large constant": ("int64", f"int64 k = {{2654435761}}, int64 m = {{8}}, {TABLE}", "p = Mul(x, k)\n h = Mod(p, m)\n y = Gather(t, h)"),
+    "a product first": (
+        "int64",
+        f"int64 k = {{1000003}}, int64 m = {{8}}, {TABLE}",
+        "p = Mul(x, k)\n h = Mod(p, m)\n y = Gather(t, h)",
+    ),
+    "a large constant": (
+        "int64",
+        f"int64 k = {{2654435761}}, int64 m = {{8}}, {TABLE}",
+        "p = Mul(x, k)\n h = Mod(p, m)\n y = Gather(t, h)",
+    ),
     "the sign of a remainder": ("int64", "int64 m = {-7}", "h = Mod(x, m)\n y = Cast <to = 1> (h)"),
     "a quotient": ("int64", "int64 m = {3}", "h = Div(x, m)\n y = Cast <to = 1> (h)"),
     "a difference": ("int64", "int64 m = {2147483647}", "h = Sub(x, m)\n y = Cast <to = 1> (h)"),
     "a comparison": ("int64", "int64 m = {4294967296}", "h = Less(x, m)\n y = Cast <to = 1> (h)"),
     "as it is": ("int64", "float z = {0}", "h = Identity(x)\n y = Cast <to = 1> (h)"),
-    "a sum over an axis": ("int64", "int64[1] a = {0}", "h = ReduceSum(x, a)\n h2 = Expand(h, n)\n y = Cast <to = 1> (h2)"),
+    "a sum over an axis": (
+        "int64",
+        "int64[1] a = {0}",
+        "h = ReduceSum(x, a)\n h2 = Expand(h, n)\n y = Cast <to = 1> (h2)",
+    ),
 }
 
 
@@ -145,7 +157,8 @@ def test_doubles(body: str, save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["int8", "uint8", pytest.param("int32", marks=pytest.mark.slow), pytest.param("uint32", marks=pytest.mark.slow)]
+    "kind",
+    ["int8", "uint8", pytest.param("int32", marks=pytest.mark.slow), pytest.param("uint32", marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Mod", "BitShift", "Neg", "Abs"])
 def test_numbers_that_wrap(kind: str, op: str, save_onnx: SaveOnnx) -> None:
@@ -211,7 +224,9 @@ BORN = {
 
 
 @pytest.mark.parametrize("how", BORN)
-@pytest.mark.parametrize("op", ["Relu", *(pytest.param(op, marks=pytest.mark.slow) for op in ("Clip", "Max", "ReduceMax"))])
+@pytest.mark.parametrize(
+    "op", ["Relu", *(pytest.param(op, marks=pytest.mark.slow) for op in ("Clip", "Max", "ReduceMax"))]
+)
 def test_nan_that_is_made_inside(how: str, op: str, save_onnx: SaveOnnx) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -237,7 +252,9 @@ def test_nan_that_is_made_inside(how: str, op: str, save_onnx: SaveOnnx) -> None
     ],
 )
 def test_what_cannot_be_nan_costs_nothing(body: str, probes: int, save_onnx: SaveOnnx) -> None:
-    text = f"g (float[6] x) => (float[6] y) <float two = {{2}}, float one = {{1}}, float eps = {{0.00001}}> {{ {body} }}"
+    text = (
+        f"g (float[6] x) => (float[6] y) <float two = {{2}}, float one = {{1}}, float eps = {{0.00001}}> {{ {body} }}"
+    )
     path = save_onnx(text)
     guard = guard_of(path)
     assert (guard.refusal, guard.bounds, len(guard.probes)) == ("", {}, probes)
@@ -269,11 +286,20 @@ def test_an_index_out_of_range_is_an_error_as_on_onnx(save_onnx: SaveOnnx) -> No
 
 
 SHAPES = {
-    "flattened": ("float", "s = Shape(x)\n f = Gather <axis = 0> (s, first)\n r = Concat <axis = 0> (f, rest)\n y = Reshape(x, r)"),
-    "positions": ("float", "s = Shape(x)\n n = Gather(s, scalar)\n p = Range(scalar, n, step)\n i = Cast <to = 1> (p)\n u = Unsqueeze(i, last)\n y = Mul(x, u)"),
+    "flattened": (
+        "float",
+        "s = Shape(x)\n f = Gather <axis = 0> (s, first)\n r = Concat <axis = 0> (f, rest)\n y = Reshape(x, r)",
+    ),
+    "positions": (
+        "float",
+        "s = Shape(x)\n n = Gather(s, scalar)\n p = Range(scalar, n, step)\n i = Cast <to = 1> (p)\n u = Unsqueeze(i, last)\n y = Mul(x, u)",
+    ),
     "the largest": ("float", "m = ArgMax <axis = 1, keepdims = 1> (x)\n f = Cast <to = 1> (m)\n y = Add(x, f)"),
     "cut": ("float", "y = Slice(x, first, far, first, step1)"),
-    "how many": ("float", "z = NonZero(x)\n s = Shape(z)\n c = Gather <axis = 0> (s, step1)\n f = Cast <to = 1> (c)\n y = Mul(x, f)"),
+    "how many": (
+        "float",
+        "z = NonZero(x)\n s = Shape(z)\n c = Gather <axis = 0> (s, step1)\n f = Cast <to = 1> (c)\n y = Mul(x, f)",
+    ),
 }
 
 
@@ -413,5 +439,3 @@ def test_an_engine_of_another_cache_folder_knows_the_same(save_onnx: SaveOnnx, m
     monkeypatch.setenv("TECO_CACHE_DIR", str(path))  # a file: nothing can be kept there
     assert guard_of(path) == first
     assert ov_guard.TABLE.is_file()
-
-

@@ -18,6 +18,8 @@ from engine.onnx.shapes import infer_shapes
 from engine.onnx.table_indices import drawn_bounds, index_bounds, sizing_inputs
 
 BOUND = 1000
+
+
 def computed(model: onnx.ModelProto, x: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -30,7 +32,9 @@ def found_in(model: onnx.ModelProto, bound: Range) -> list[Step]:
     return steps(infer_shapes(model).graph, Assumed({"x": bound}, 2**20, 2**20))
 
 
-PLANS = st.lists(st.tuples(st.sampled_from((*BINARY, *UNARY)), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6)
+PLANS = st.lists(
+    st.tuples(st.sampled_from((*BINARY, *UNARY)), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6
+)
 
 
 @settings(max_examples=50)
@@ -47,22 +51,26 @@ def test_whole_numbers_lie_in_their_ranges(plan: Plan, constants: list[int], see
     values = computed(model, x)
     for step in found_in(model, Range(-BOUND, BOUND)):
         (name,) = step.node.output
-        assert step.outputs[0].low <= values[name].min()
-        assert values[name].max() <= step.outputs[0].high
         if not step.outputs[0].within(*WHOLE[TensorProto.INT64]):
             return
+        assert step.outputs[0].low <= values[name].min()
+        assert values[name].max() <= step.outputs[0].high
 
 
 FLOAT_PLANS = st.lists(
-    st.tuples(st.sampled_from((*FLOAT_BINARY, *FLOAT_UNARY)), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=6
+    st.tuples(st.sampled_from((*FLOAT_BINARY, *FLOAT_UNARY)), st.integers(0, 20), st.integers(0, 20)),
+    min_size=1,
+    max_size=6,
 )
 
 
 @settings(max_examples=50)
-@given(plan=FLOAT_PLANS, constants=st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=3), seed=st.integers(0, 2**32 - 1))
-def test_nan_appears_only_where_it_is_expected(
-    plan: Plan, constants: list[float], seed: int
-) -> None:
+@given(
+    plan=FLOAT_PLANS,
+    constants=st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_nan_appears_only_where_it_is_expected(plan: Plan, constants: list[float], seed: int) -> None:
     """Of floats that stay moderate: what makes NaN or an infinity first is a node that may."""
     model = graph_of(plan, TensorProto.FLOAT, constants, (3, 4))
     x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32) * np.float32(5)
