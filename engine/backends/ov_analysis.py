@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
 from engine.backends.ov_guard import TABLE, UNLIMITED, Guard, Probe
 from engine.errors import ModelError
-from engine.onnx.range_rules import FLOATS, WHOLE, Range
+from engine.onnx.range_rules import WHOLE, Range
 from engine.onnx.ranges import Assumed, Step, steps, whole_range
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.table_indices import index_bounds
@@ -48,8 +48,18 @@ _ORDER_OF_EQUALS = frozenset(("TopK",))
 _INFINITY_LOST = frozenset(("Cast", "CastLike"))
 
 _PARAMETERS = {
-    **{"Slice": (1, 2, 3, 4), "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Pad": (1, 3), "Resize": (1, 2, 3)},
-    **{"Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,)},
+    "Slice": (1, 2, 3, 4),
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "Pad": (1, 3),
+    "Resize": (1, 2, 3),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "Split": (1,),
+    "ReduceSum": (1,),
+    "ReduceMean": (1,),
+    "ReduceMax": (1,),
 }
 """Inputs that are axes, shapes and positions; constant ones may be anything, such as the end of a Slice."""
 
@@ -159,9 +169,7 @@ class _Model:
             yield Probe(step.node.input[0], float(max(low, -most)), float(min(high, most)))
         if step.makes_nan:
             for name in step.node.output:
-                if name and name in self.reaching:
-                    yield Probe(name)
-                elif name and step.inner and self.reaching:
+                if (name and name in self.reaching) or (name and step.inner and self.reaching):
                     yield Probe(name)
 
     def _wrong_output(self, found: Sequence[Step]) -> str:

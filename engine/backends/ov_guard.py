@@ -94,7 +94,7 @@ def _is_moderate(array: Array) -> bool:
     if array.dtype == np.float16:
         bits = array.view(np.uint16) & _FLOAT16_SPECIAL
         return bool(bits.max() != _FLOAT16_SPECIAL)
-    return bool(-LARGEST <= array.min() and array.max() <= LARGEST)  # NaN is both, and neither holds
+    return bool(array.min() >= -LARGEST and array.max() <= LARGEST)  # NaN is both, and neither holds
 
 
 def guard_of(path: Path) -> Guard:

@@ -41,7 +41,7 @@ SHORTEST = 1e-9
 """Seconds that no call takes less than; a time that is remembered and is shorter was not measured."""
 
 _VARIED = ((1.0, 0.3), (10.0, 1.0))
-"""Of each further call: the standard deviation of floats, and the share of whole numbers that are as large as may be."""
+"""Of each further call: the standard deviation of floats, and the share of whole numbers that are large."""
 
 _KIND = "trials"
 

@@ -21,10 +21,23 @@ _KEEPING = frozenset(
 
 _SIZING = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "TopK", "OneHot", "CenterCropPad", "Pad", "Trilu"), (1,)),
-    **{"Slice": (1, 2, 3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "Split": (1,), "ConstantOfShape": (0,)},
-    **{"Range": (0, 1, 2), "Loop": (0,), "RandomNormal": (0,), "Unsqueeze": (1,), "Squeeze": (1,), "Dropout": (1,)},
+    "Slice": (1, 2, 3, 4),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "Split": (1,),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "Loop": (0,),
+    "RandomNormal": (0,),
+    "Unsqueeze": (1,),
+    "Squeeze": (1,),
+    "Dropout": (1,),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "EyeLike"), (0,)),
-    **{"MelWeightMatrix": (0, 1, 2, 3, 4), "AffineGrid": (1,), "MaxUnpool": (2,), "DFT": (1,), "STFT": (1, 3)},
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "AffineGrid": (1,),
+    "MaxUnpool": (2,),
+    "DFT": (1,),
+    "STFT": (1, 3),
 }
 """Inputs that say how large a tensor becomes, or where one is cut."""
 

@@ -1,4 +1,4 @@
-"""What OpenVINO does to ONNX's node tests: the table is as it was found, and target cpu gives what target onnx gives."""
+"""What OpenVINO does to ONNX's node tests: the table is up to date, and target cpu gives what target onnx gives."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from support import SaveOnnx
 
-from engine import Engine, EngineSpec, ModelError, open_engine
+from engine import EngineSpec, ModelError, open_engine
 from engine.backends import ov_guard, trial
 from engine.backends.ov import OpenVinoEngine
 from engine.backends.ov_guard import Guard, Probe, guard_of
@@ -292,7 +292,8 @@ SHAPES = {
     ),
     "positions": (
         "float",
-        "s = Shape(x)\n n = Gather(s, scalar)\n p = Range(scalar, n, step)\n i = Cast <to = 1> (p)\n u = Unsqueeze(i, last)\n y = Mul(x, u)",
+        "s = Shape(x)\n n = Gather(s, scalar)\n p = Range(scalar, n, step)\n i = Cast <to = 1> (p)\n"
+        "u = Unsqueeze(i, last)\n y = Mul(x, u)",
     ),
     "the largest": ("float", "m = ArgMax <axis = 1, keepdims = 1> (x)\n f = Cast <to = 1> (m)\n y = Add(x, f)"),
     "cut": ("float", "y = Slice(x, first, far, first, step1)"),

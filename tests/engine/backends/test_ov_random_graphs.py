@@ -1,4 +1,4 @@
-"""Random graphs on the types that OpenVINO narrows, wraps otherwise or keeps: target cpu gives what target onnx gives."""
+"""Random graphs on the types that OpenVINO narrows or wraps otherwise: target cpu gives what target onnx gives."""
 
 from __future__ import annotations
 

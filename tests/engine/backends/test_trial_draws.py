@@ -17,7 +17,8 @@ from engine.base import Array
 from engine.onnx import load_model
 from engine.onnx.table_indices import drawn_bounds
 
-KINDS = """g (float[N,3] f, float16[N,3] h, bool[N,3] b, int64[N,3] whole, uint8[N,3] small, int64[N] row, int64[2] size)
+KINDS = """g (float[N,3] f, float16[N,3] h, bool[N,3] b, int64[N,3] whole, uint8[N,3] small, int64[N] row,
+   int64[2] size)
 => (float[N,3] y) <float[5,3] t = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14}> {
     rows = Gather(t, row)
     a = Cast <to = 1> (whole)
