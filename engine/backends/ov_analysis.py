@@ -47,6 +47,18 @@ _ORDER_OF_EQUALS = frozenset(("TopK",))
 
 _INFINITY_LOST = frozenset(("Cast", "CastLike"))
 
+_MAY_FUSE = frozenset(
+    {
+        *("Sigmoid", "Tanh", "Elu", "Selu", "Gelu", "Softplus", "Mish", "HardSwish", "Swish", "LeakyRelu", "PRelu"),
+        *("ThresholdedRelu", "Erf", "Round"),
+    }
+)
+"""Operators that OpenVINO computes within the one before: what that does to NaN, a single one does not show."""
+
+_FLOAT32_HIGHEST = 3.4028234e38
+
+_WITHIN_FLOAT32 = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.BOOL))
+
 _PARAMETERS = {
     "Slice": (1, 2, 3, 4),
     "Reshape": (1,),
@@ -174,16 +186,13 @@ class _Model:
 
     def _wrong_output(self, found: Sequence[Step]) -> str:
         """Return why an output of the model would be another one: a constant, or an input, that does not fit."""
-        made = {name for step in found for name in step.node.output}
+        wanted = {info.name for info in self.graph.output}
+        given = {name for step in found if step.node.op_type == "Constant" for name in step.node.output}
+        constants = given | {tensor.name for tensor in self.graph.initializer}
         for info in self.graph.output:
-            if info.name in made:
-                continue
-            for tensor in self.graph.initializer:
-                if tensor.name == info.name and tensor.data_type in (TensorProto.INT64, TensorProto.UINT64):
-                    return f"output {info.name!r} is a constant of a type that OpenVINO narrows"
-            if info.type.tensor_type.elem_type == TensorProto.DOUBLE:
-                return f"output {info.name!r} is of double, which OpenVINO narrows to float32"
-        return ""
+            if info.name in wanted & constants and info.type.tensor_type.elem_type in _narrowed():
+                return f"output {info.name!r} is a constant of a type that OpenVINO narrows"
+        return _double_outputs(self.graph, found)
 
 
 def _reaching(graph: GraphProto) -> set[str]:
@@ -199,7 +208,7 @@ def _hides(node: NodeProto) -> bool:
     if node.domain not in ("", "ai.onnx"):
         return True  # not known
     inner = any(_hides(one) for graph in subgraphs(node) for one in graph.node)
-    return inner or node.op_type in loses_nan() or node.op_type in _INFINITY_LOST
+    return inner or node.op_type in loses_nan() | _INFINITY_LOST | _MAY_FUSE
 
 
 def _named(node: NodeProto) -> str:
@@ -230,14 +239,26 @@ def _problem_of_doubles(step: Step) -> str:
     first = step.given.operand(0)
     if node.op_type in _PASSING_DOUBLES:
         return ""
-    if node.op_type == "Cast" and first is not None:
+    if node.op_type == "Cast" and first is not None and not first.range.infinite:
         if first.kind == TensorProto.DOUBLE and step.kinds[0] == TensorProto.FLOAT:
-            return ""  # rounded once, as ONNX Runtime does
-        if first.kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BOOL):
-            return ""
-        if first.kind in WHOLE and first.range.within(-(2**24), 2**24):
+            if first.constant is None or first.range.within(-_FLOAT32_HIGHEST, _FLOAT32_HIGHEST):
+                return ""  # rounded once, as ONNX Runtime does
+        elif first.kind in _WITHIN_FLOAT32 or (first.kind in WHOLE and first.range.within(-(2**24), 2**24)):
             return ""
     return f"{_named(node)} computes in double, which OpenVINO narrows to float32"
+
+
+def _double_outputs(graph: GraphProto, found: Sequence[Step]) -> str:
+    """Return which output of doubles is more than float32, or ""."""
+    exact: set[str] = set()
+    for step in found:
+        doubles = [one.name for one in step.given.operands if one is not None and one.kind == TensorProto.DOUBLE]
+        if step.node.op_type == "Cast" or (doubles and exact.issuperset(doubles)):
+            exact.update(step.node.output)
+    for info in graph.output:
+        if info.type.tensor_type.elem_type == TensorProto.DOUBLE and info.name not in exact:
+            return f"output {info.name!r} is of double, which OpenVINO narrows to float32"
+    return ""
 
 
 def _problem_of_whole(step: Step, op: str) -> str:

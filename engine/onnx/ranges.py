@@ -10,7 +10,8 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.base import Array
-from engine.onnx.range_rules import ANY, BOOLEAN, FLOATS, RULES, WHOLE, Inputs, Operand, Range, may_make_nan
+from engine.onnx.nan_origins import may_make_nan
+from engine.onnx.range_rules import ANY, BOOLEAN, FLOATS, RULES, TRUTHS, WHOLE, Inputs, Operand, Range
 from engine.onnx.view import dims, subgraphs
 from engine.signature import Dim
 
@@ -18,9 +19,6 @@ _LARGEST_CONSTANT = 2**16
 """Elements of a constant whose values are looked at; of a larger one only the type is known."""
 
 _INDICES = frozenset(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"))
-_TRUTHS = frozenset(
-    ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ def _visit(node: NodeProto, assumed: Assumed, scope: _Scope, inner: bool) -> Ite
         scope.kinds[name] = kind
         every = whole_range(kind)
         scope.ranges[name] = found if found.within(every.low, every.high) else every
-    makes_nan = not node.domain and not graphs and any(kind in FLOATS for kind in kinds) and may_make_nan(given)
+    makes_nan = not graphs and any(kind in FLOATS for kind in kinds) and may_make_nan(given)
     yield Step(given, outputs, kinds, inner, makes_nan, casts)
 
 
@@ -169,7 +167,7 @@ def _kind(scope: _Scope, given: Inputs, place: int) -> int:
     op = given.node.op_type
     if op in _INDICES or (op == "TopK" and place == 1):
         return TensorProto.INT64
-    if op in _TRUTHS:
+    if op in TRUTHS:
         return TensorProto.BOOL
     if op == "Cast":
         return int(given.attribute("to", TensorProto.UNDEFINED))

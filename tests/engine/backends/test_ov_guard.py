@@ -144,6 +144,9 @@ def test_a_hash_before_a_tower(save_onnx: SaveOnnx) -> None:
         "y = Sub(x, k)",
         "d = Sub(x, k)\n f = Cast <to = 1> (d)\n y = Cast <to = 11> (f)",
         "y = Identity(x)",
+        "y = Reshape(x, n)",
+        "y = Concat <axis = 0> (x)",
+        "y = Gather(x, order)",
         "i = Cast <to = 7> (x)\n y = Cast <to = 11> (i)",
         "f = Cast <to = 1> (x)\n y = Cast <to = 11> (f)",
         "r = Reshape(x, n)\n f = Cast <to = 1> (r)\n y = Cast <to = 11> (f)",
@@ -151,7 +154,10 @@ def test_a_hash_before_a_tower(save_onnx: SaveOnnx) -> None:
     ],
 )
 def test_doubles(body: str, save_onnx: SaveOnnx) -> None:
-    path = save_onnx(f"g (double[6] x) => (double[6] y) <double k = {{1.7e9}}, int64[1] n = {{6}}> {{ {body} }}")
+    path = save_onnx(
+    weights = "double k = {1.7e9}, int64[1] n = {6}, int64[6] order = {5, 4, 3, 2, 1, 0}"
+    path = save_onnx(f"g (double[6] x) => (double[6] y) <{weights}> {{ {body} }}")
+    )
     want, got, _ = both(path, TIMES)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-12)
 
