@@ -435,7 +435,7 @@ def text_of(table: dict[str, Any]) -> str:
 
 
 def all_runs(only: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Run all jobs, or those of some operators, in a process of its own, which is started again behind a job that ended it."""
+    """Run all jobs, or some operators', in a process that is started again behind a job which ended it."""
     lines: list[dict[str, Any]] = []
     start = 0
     while True:

@@ -68,7 +68,7 @@ def agree(model: onnx.ModelProto, calls: list[np.ndarray[Any, Any]], rtol: float
 
 
 @pytest.mark.parametrize("kind", ["INT64", "INT32", "INT8", "UINT8"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(plan=PLANS, constants=CONSTANTS, seed=SEEDS)
 def test_whole_numbers(kind: str, plan: Plan, constants: list[int], seed: int) -> None:
     plan = [(op, a, 1 + b % 2) if op in ("Div", "Mod") else (op, a, b) for op, a, b in plan]
@@ -82,7 +82,7 @@ def test_whole_numbers(kind: str, plan: Plan, constants: list[int], seed: int) -
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(plan=FLOAT_PLANS, constants=CONSTANTS, seed=SEEDS)
 def test_floats(kind: str, plan: Plan, constants: list[int], seed: int) -> None:
     """NaN in the same places too, wherever it comes from."""
