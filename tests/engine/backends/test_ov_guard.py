@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support import SaveOnnx
+from support import ROOT, SaveOnnx
 
 from engine import EngineSpec, ModelError, open_engine
 from engine.backends import ov_guard, trial
 from engine.backends.ov import OpenVinoEngine
-from engine.backends.ov_guard import Guard, Probe, guard_of
+from engine.backends.ov_guard import UNLIMITED, Guard, Probe, guard_of
 from engine.base import Array
 from engine.host.cache import write_entry
 
@@ -361,6 +361,13 @@ def test_calls_side_by_side(streams: int, batch: str, save_onnx: SaveOnnx) -> No
             np.testing.assert_array_equal(call.result(), np.maximum(x, 0))
     with pytest.raises(Exception, match="release"):
         engine(inputs[0])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "example").rglob("*.onnx")), ids=lambda path: path.stem)
+def test_the_zoos_models_may_be_openvinos(path: Path) -> None:
+    """With inputs as long as there are, and nothing measured inside: neither their speed nor their library changes."""
+    guard = guard_of(path)
+    assert (guard.refusal, guard.longest, guard.probes) == ("", UNLIMITED, ())
 
 
 # ------------------------------------------------------------------------------------------------------- what is kept

@@ -37,7 +37,7 @@ PLANS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     plan=PLANS,
     constants=st.lists(st.integers(-2000, 2000).filter(bool), min_size=2, max_size=3),
@@ -64,7 +64,7 @@ FLOAT_PLANS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     plan=FLOAT_PLANS,
     constants=st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=3),
