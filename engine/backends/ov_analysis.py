@@ -166,7 +166,7 @@ class _Model:
         return _Judged(problem, Guard("", needed, longest, tuple(dict.fromkeys(probes))))
 
     def _kind(self, name: str) -> int:
-        return next(i.type.tensor_type.elem_type for i in self.inputs if i.name == name)
+        return int(next(i.type.tensor_type.elem_type for i in self.inputs if i.name == name))
 
     def _bound(self, name: str, kind: int, most: int) -> tuple[int, int]:
         low, high = WHOLE[kind]
@@ -276,6 +276,8 @@ def _problem_of_whole(step: Step, op: str) -> str:
         words = "equal"
     if not words.startswith("equal"):
         return f"{_named(node)} gives other values for {_type_name(kind)} on OpenVINO, or is not known to give the same"
+    if node.op_type in ("Div", "Mod") and kind in WHOLE and step.given.range(1).low <= 0 <= step.given.range(1).high:
+        return f"{_named(node)} divides by what may be 0, which ends the process"
     limit = int(words.rpartition("**")[2]) if "**" in words else 0
     read = [] if not limit or data is None else [data.range]
     for found, made in zip(step.outputs, step.kinds, strict=True):

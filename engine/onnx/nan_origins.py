@@ -37,11 +37,11 @@ def _power_is_not_safe(i: Inputs) -> bool:
 
 
 def _variance_is_not_safe(i: Inputs) -> bool:
-    return i.range(4).low + i.attribute("epsilon", 1e-5) <= 0
+    return bool(i.range(4).low + i.attribute("epsilon", 1e-5) <= 0)
 
 
 def _no_epsilon(i: Inputs) -> bool:
-    return i.attribute("epsilon", 1e-5) <= 0
+    return bool(i.attribute("epsilon", 1e-5) <= 0)
 
 
 _BIRTHS: Mapping[str, Callable[[Inputs], bool]] = {

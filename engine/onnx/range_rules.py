@@ -25,8 +25,8 @@ _MOST = 2**200
 EXP_HIGHEST = 88.0
 """Exp of more than this is infinite in float32."""
 
-WHOLE = {
-    number: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+WHOLE: Mapping[int, tuple[int, int]] = {
+    int(number): (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     for number, dtype in (
         (TensorProto.INT64, np.int64),
         (TensorProto.UINT64, np.uint64),
@@ -259,7 +259,7 @@ def _reciprocal(i: Inputs) -> Range:
 
 def _rounded(i: Inputs) -> Range:
     a = i.range(0)
-    return Range(*(x if math.isinf(x) else (math.floor(x), math.ceil(x))[k] for k, x in enumerate((a.low, a.high))))
+    return Range(a.low if math.isinf(a.low) else math.floor(a.low), a.high if math.isinf(a.high) else math.ceil(a.high))
 
 
 def _limited(i: Inputs) -> Range:

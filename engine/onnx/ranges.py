@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, prod
+from math import isfinite, isinf, prod
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
@@ -224,6 +224,11 @@ def _outputs(given: Inputs, kinds: Sequence[int], assumed: Assumed) -> tuple[lis
     return found, False
 
 
+def _truncated(known: Range) -> tuple[float, float]:
+    low, high = (x if isinf(x) else int(x) for x in (known.low, known.high))
+    return low, high
+
+
 def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool]:
     first = given.operand(0)
     known, source = given.range(0), TensorProto.UNDEFINED if first is None else first.kind
@@ -233,7 +238,7 @@ def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool
         return [known], False
     every = whole_range(kind)
     low, high = max(every.low, -assumed.cast), min(every.high, assumed.cast)
-    whole = Range(*(x if abs(x) == ANY.high else int(x) for x in (known.low, known.high)))
+    whole = Range(*_truncated(known))
     if whole.within(low, high):
         return [whole], False
     return [Range(max(low, min(whole.low, high)), min(high, max(whole.high, low)))], True

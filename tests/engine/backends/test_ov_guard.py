@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(
 INT64 = np.array([2**40 + 3, -7, 2**31, 5, -(2**31) - 1, 2**53 + 1], np.int64)
 SMALL = np.array([3, -7, 100, 5, -1, 0], np.int64)
 TIMES = np.array([1.7e9 + 0.25, 1.7e9 + 1, 1.7e9 - 3, 1.7e9, 1.7e9 + 1e-3, 2e9])
+DIVISORS = """g (int32[6] x, int32[6] d) => (int32[6] y) <int32 one = {1}> { BODY }"""
 NAN = np.array([np.nan, -1, 2, np.inf, -np.inf, 0.5], np.float32)
 PLAIN = np.array([0.1, -1, 2, 3, -0.25, 0.5], np.float32)
 TABLE = "float[8] t = {0, 1, 2, 3, 4, 5, 6, 7}"
@@ -340,6 +341,16 @@ def test_bodies(save_onnx: SaveOnnx) -> None:
     for flag in (True, False):
         want, got, _ = both(path, np.abs(PLAIN[:4]), INT64[:4], np.array(flag))
         same(got, want)
+
+
+@pytest.mark.parametrize("body", ["y = Div(x, d)", "y = Mod(x, d)", "e = Add(d, one)\n y = Div(x, e)"])
+def test_a_divisor_that_may_be_0_is_not_tried(body: str, save_onnx: SaveOnnx) -> None:
+    """A trial divides by nothing: it would end the process."""
+    path = save_onnx(DIVISORS.replace("BODY", body))
+    x, d = np.arange(6, dtype=np.int32), np.full(6, 2, np.int32)
+    want, got, said = both(path, x, d)
+    same(got, want)
+    assert said.startswith("ONNX Runtime")
 
 
 def test_bfloat16_names_the_reason(save_onnx: SaveOnnx) -> None:
