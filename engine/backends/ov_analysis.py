@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
 from engine.backends.ov_guard import TABLE, UNLIMITED, Guard, Probe
 from engine.errors import ModelError
-from engine.onnx.range_rules import WHOLE, Range
+from engine.onnx.range_rules import KEEPING, TRUTHS, WHOLE, Range
 from engine.onnx.ranges import Assumed, Step, steps, whole_range
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.table_indices import index_bounds
@@ -41,6 +41,23 @@ _PASSING_DOUBLES = frozenset(
     }
 )
 """Operators that give doubles as they are."""
+
+_WHOLE_INSIDE = frozenset(
+    {
+        *KEEPING,
+        *TRUTHS,
+        *("Add", "Sub", "Mul", "Neg", "Abs", "Sign", "Min", "Max", "Clip", "Cast", "Where", "Concat", "Shape", "Size"),
+        *("Constant", "ConstantOfShape", "Range", "NonZero", "ArgMax", "ArgMin", "OneHot", "CumSum", "BitwiseNot"),
+        *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "ScatterElements", "ScatterND", "Scatter", "CenterCropPad"),
+    }
+) - {"ReduceMax", "ReduceMin", "ReduceMean", "MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReverseSequence", "Tile"}
+"""Operators that OpenVINO computes in whole numbers where these are whole; others it may compute in float32."""
+
+_FLOAT_BITS = 22
+"""Whole numbers below two to this power come out of float32 as they should, a quotient's fraction included."""
+
+_ROUNDED = frozenset(("Pow", "ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "Mean", "MaxPool"))
+"""Operators whose result in float32 may lie just below a whole number; and one whose padding is another."""
 
 _ORDER_OF_EQUALS = frozenset(("TopK",))
 """Operators of floats that give equal ones in another order, which a trial on random numbers does not see."""
@@ -278,7 +295,9 @@ def _problem_of_whole(step: Step, op: str) -> str:
         return f"{_named(node)} gives other values for {_type_name(kind)} on OpenVINO, or is not known to give the same"
     if node.op_type in ("Div", "Mod") and kind in WHOLE and step.given.range(1).low <= 0 <= step.given.range(1).high:
         return f"{_named(node)} divides by what may be 0, which ends the process"
-    limit = int(words.rpartition("**")[2]) if "**" in words else 0
+    if kind in WHOLE and node.op_type in _ROUNDED:
+        return f"{_named(node)} computes {_type_name(kind)} in float32 on OpenVINO"
+    limit = _limit(node.op_type, words) if kind in WHOLE else 0
     read = [] if not limit or data is None else [data.range]
     for found, made in zip(step.outputs, step.kinds, strict=True):
         if made not in WHOLE:
@@ -290,6 +309,14 @@ def _problem_of_whole(step: Step, op: str) -> str:
     if limit and not all(one.within(-(2**limit), 2**limit) for one in read):
         return f"{_named(node)} may meet numbers over 2**{limit}, which OpenVINO rounds"
     return ""
+
+
+def _limit(op: str, words: str) -> int:
+    """Return the power of two below which an operator's whole numbers are the same; 0 where all are."""
+    limits = [int(words.rpartition("**")[2])] if "**" in words else []
+    if limits or op not in _WHOLE_INSIDE:
+        limits.append(_FLOAT_BITS)
+    return min(limits, default=0)
 
 
 @cache

@@ -30,7 +30,7 @@ LARGEST = 2.0**40
 UNLIMITED = 2**31 - 1
 """The largest whole number of OpenVINO's: also the bound of one that has no smaller bound."""
 
-_VERSION = 1
+_VERSION = 2
 """Rises when the analysis finds other guards."""
 
 _KIND = "openvino_guards"

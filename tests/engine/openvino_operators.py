@@ -39,7 +39,7 @@ LEAST_BITS = 8
 """An operator that differs at numbers below two to this power is of no use."""
 NEWEST_IR, NEWEST_OPSET = 11, 24
 """What ONNX Runtime reads, and what OpenVINO has the operators of; the cases need nothing that came after."""
-RETYPED = 3
+RETYPED = 6
 """Node tests of an operator that are run in other types than their own."""
 SECONDS = 300
 """After so long in one case a worker is ended, and the case counts as one that cannot be run."""
