@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import re
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+from engine.backends.ov_guard import Guard
 from engine.backends.ov_parts import Request, exact_edges, parted
+from engine.backends.ov_probes import add_probes, probe_names, probes_hold
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
 from engine.text import one_line
@@ -35,6 +39,8 @@ _MOST_BODIES = 10
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
 """Lines of OpenVINO's source code, which begin its messages."""
 
+_log = logging.getLogger(__name__)
+
 _cores: list[Any] = []
 _beginning = threading.Lock()
 
@@ -45,13 +51,28 @@ class OpenVinoEngine(Engine):
     With ``streams`` above 1 each call computes with its share of the cores and holds one of the host's slots. Inputs
     and outputs keep the model's own dtypes, whatever it computes in; in bfloat16, what whole numbers go through stays
     float32 up to what is sensitive to their rounding.
+
+    A call that the guard does not admit, or whose probes say that OpenVINO lost something, is computed by ONNX Runtime
+    in float32, which is opened when the first such call comes.
+
+    Args:
+        spec: what to open.
+        guard: under which conditions OpenVINO computes as ONNX Runtime does; ``None`` computes every call on OpenVINO.
+
+    Raises:
+        ModelError: the guard refuses the model, or OpenVINO cannot load it.
     """
 
     dtypes = ("float32", "bfloat16")
     outputs_owned = inputs_untouched = concurrent_calls = True
 
-    def __init__(self, spec: EngineSpec) -> None:
+    def __init__(self, spec: EngineSpec, guard: Guard | None = None) -> None:
         super().__init__(spec)
+        if guard is not None and guard.refusal:
+            raise ModelError(f"{spec.ckpt}: OpenVINO would compute something else: {guard.refusal}")
+        self._guard = guard
+        self._judge: Engine | None = None
+        self._judging = threading.Lock()
         openvino = _import()
         # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
         from engine.onnx.bounds import depth_of_bodies
@@ -73,6 +94,7 @@ class OpenVinoEngine(Engine):
             self._compiled = self._compile(openvino)
             # By name: a tensor that is input and output at once, or listed twice, has one port less.
             names = [tensor.name for tensor in self.outputs]
+            names += [] if guard is None else probe_names(guard)
             self._requests = [Request(self._compiled, names) for _ in range(self.streams)]
             _learn_dtypes(self._compiled)
         except OV_ERRORS as error:
@@ -90,6 +112,8 @@ class OpenVinoEngine(Engine):
         """
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
+        if self._guard is not None:
+            add_probes(openvino, model, self._guard)
         model.reshape({tensor.name: [-1 if d is None else d for d in tensor.shape] for tensor in self.inputs})
         threads = max(1, usable_cores() // self.streams) * self.streams
         settings = {
@@ -118,6 +142,27 @@ class OpenVinoEngine(Engine):
         return self.in_pieces(self._run, inputs, size)
 
     def _run(self, arrays: list[Array]) -> list[Array]:
+        guard = self._guard
+        if guard is None:
+            return self._computed(arrays)
+        if not guard.admits(dict(zip(self._names, arrays, strict=True))):
+            return self._judged(arrays)
+        outputs = self._computed(arrays)
+        count = len(self.outputs)
+        return outputs[:count] if probes_hold(guard, outputs[count:]) else self._judged(arrays)
+
+    def _judged(self, arrays: list[Array]) -> list[Array]:
+        """Compute on ONNX Runtime."""
+        with self._judging:
+            if self._judge is None:
+                from engine.backends.ort import OnnxRuntimeEngine
+
+                _log.info("%s: a call is outside of what OpenVINO computes exactly; ONNX Runtime does", self.spec.ckpt)
+                self._judge = OnnxRuntimeEngine(replace(self.spec, dtype="float32", streams=self.streams))
+        return self._judge.infer(arrays)
+
+    def _computed(self, arrays: list[Array]) -> list[Array]:
+        """Compute on OpenVINO; return the outputs, and what the probes measured."""
         with host_slots().taken(urgent=True) if self.streams > 1 else contextlib.nullcontext():
             request = self._idle.get()
             try:
@@ -127,17 +172,22 @@ class OpenVinoEngine(Engine):
                 raise EngineError(f"{self.spec.ckpt}: OpenVINO failed while computing: {_short(error)}") from error
             finally:
                 self._idle.put(request)
-        return [array.astype(tensor.dtype, copy=False) for array, tensor in zip(found, self.outputs, strict=True)]
+        typed = [array.astype(tensor.dtype, copy=False) for array, tensor in zip(found, self.outputs, strict=False)]
+        return typed + found[len(typed) :]
 
     def cancel(self) -> None:
         """Stop the calls that are under way between two operators of the model; they raise EngineError."""
         for request in self._requests:
             request.cancel()
+        if self._judge is not None:
+            self._judge.cancel()
 
     def close(self) -> None:
         """Drop the compiled model and with it the weights."""
         self._requests = []  # a cancel() that comes late finds none
         del self._compiled, self._idle
+        if self._judge is not None:
+            self._judge.release()
 
 
 def _import() -> Any:

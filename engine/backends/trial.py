@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
@@ -31,8 +31,17 @@ MOST_NUMBERS = 2**28
 TOLERANCE = 1e-3
 """Largest difference of two float32 engines' outputs, as a part of the largest output."""
 
+_HALF_TOLERANCE = 1e-2
+"""The same for further calls of a model in float16, whose values ONNX Runtime rounds behind every operator."""
+
+_NOTHING = 1e-30
+"""A difference that is none, beside outputs that are all 0."""
+
 SHORTEST = 1e-9
 """Seconds that no call takes less than; a time that is remembered and is shorter was not measured."""
+
+_VARIED = ((1.0, 0.3), (10.0, 1.0))
+"""Of each further call: the standard deviation of floats, and the share of whole numbers that are large."""
 
 _KIND = "trials"
 
@@ -82,8 +91,19 @@ class TrialResult:
         return f"{self.chosen} ({'; '.join(notes)})" if notes else self.chosen
 
 
+Feed = Callable[[Engine], "list[Array] | None"]
+"""Makes the arrays of a call for an engine; ``None`` where that cannot be done."""
+
+Draws = Callable[[Engine], Iterable["list[Array]"]]
+"""Makes the arrays of several calls for an engine."""
+
+
+def _no_draws(engine: Engine) -> Iterable[list[Array]]:
+    return ()
+
+
 def choose(
-    contenders: Sequence[Contender], key: str, feed: Callable[[Engine], list[Array] | None], *, agree: bool
+    contenders: Sequence[Contender], key: str, feed: Feed, *, agree: bool, draws: Draws = _no_draws
 ) -> tuple[Engine, TrialResult]:
     """Open the fastest of several engines.
 
@@ -92,6 +112,7 @@ def choose(
         key: stands for everything the result depends on; a second call with it runs no trial, if all were measured.
         feed: makes a call's arrays for an engine; ``None`` where that cannot be done: the first one is taken then.
         agree: leave out engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
+        draws: further calls, whose outputs are only compared; one that the first engine cannot compute is left out.
 
     Raises:
         TecoInferError: none of them could be opened; the first one's reason. Or one that is the judge could not.
@@ -101,7 +122,7 @@ def choose(
     with exclusive(_KIND):
         verdict = _recall(key, contenders)
         if verdict is None:
-            opened, verdict = _trial(contenders, feed, agree)
+            opened, verdict = _trial(contenders, feed, agree, draws)
             if verdict.seconds and not verdict.failed:
                 write_entry(_KIND, key, _to_json(verdict))
             return opened, verdict
@@ -110,7 +131,7 @@ def choose(
         return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
     except TecoInferError as error:
         _log.info("%s cannot be opened this time: %s", verdict.chosen, error)
-    return _trial(contenders, feed, agree)
+    return _trial(contenders, feed, agree, draws)
 
 
 def _to_json(verdict: TrialResult) -> dict[str, Any]:
@@ -134,7 +155,7 @@ def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
 
 
 def _trial(
-    contenders: Sequence[Contender], feed: Callable[[Engine], list[Array] | None], agree: bool
+    contenders: Sequence[Contender], feed: Feed, agree: bool, draws: Draws = _no_draws
 ) -> tuple[Engine, TrialResult]:
     engines, refused = _open_all(contenders)
     failed = set(refused)
@@ -145,7 +166,10 @@ def _trial(
             raise next(iter(refused.values()))
         arrays = feed(engines[able[0]]) if len(engines) > 1 else None
         if arrays is not None:
-            seconds = _measure(engines, able, arrays, refused, agree)
+            if agree:
+                _compare_draws(engines, able[0], draws, refused)
+            right = {name: engine for name, engine in engines.items() if name not in refused}
+            seconds = _measure(right, able, arrays, refused, agree)
             failed |= {name for name, error in refused.items() if not isinstance(error, _OtherOutputsError)}
             judges = [c.name for c in contenders if c.judge and c.name in able and c.name in refused]
             if judges:  # what it cannot compute no other one answers for: a call is told in its own words
@@ -219,6 +243,33 @@ def _warm_up(
     return right
 
 
+def _compare_draws(engines: Mapping[str, Engine], first: str, draws: Draws, refused: dict[str, TecoInferError]) -> None:
+    """Run further calls on every engine; add those that give something else than the first to ``refused``."""
+    for arrays in draws(engines[first]):
+        try:
+            wanted = _outputs(engines[first], arrays)
+        except TecoInferError as error:
+            _log.info("a draw is left out, as %s cannot compute it: %s", first, error)
+            continue
+        for name, engine in engines.items():
+            if name == first or name in refused:
+                continue
+            try:
+                _compare(_outputs(engine, arrays), wanted, _HALF_TOLERANCE if _is_half(wanted) else TOLERANCE)
+            except TecoInferError as error:
+                _log.warning("%s is not used: %s", name, error)
+                refused[name] = error
+
+
+def _is_half(outputs: Sequence[Array]) -> bool:
+    return any(array.dtype == np.float16 for array in outputs)
+
+
+def _outputs(engine: Engine, arrays: list[Array]) -> list[Array]:
+    outputs = engine(arrays)
+    return outputs if isinstance(outputs, list) else [outputs]
+
+
 def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
     """Run as many calls side by side as the engine has streams; return one's outputs and the seconds per call."""
     start = time.perf_counter()
@@ -235,7 +286,7 @@ class _OtherOutputsError(EngineError):
     """An engine computes something else than the baseline: a measurement, which is remembered."""
 
 
-def _compare(outputs: list[Array], wanted: list[Array]) -> None:
+def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLERANCE) -> None:
     for index, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
         if got.shape != want.shape:
             raise _OtherOutputsError(f"its output {index} has shape {got.shape}, the baseline's {want.shape}")
@@ -244,10 +295,10 @@ def _compare(outputs: list[Array], wanted: list[Array]) -> None:
             raise _OtherOutputsError(f"its output {index} and the baseline's are not finite in different places")
         a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
         difference, largest = np.abs(a - b).max(initial=0), np.abs(b).max(initial=0)
-        if difference > TOLERANCE * largest:
+        if difference > tolerance * largest + _NOTHING:
             raise _OtherOutputsError(
                 f"its output {index} differs from the baseline's by {difference:.2g}, where the largest value is "
-                f"{largest:.2g} and {TOLERANCE:g} of that is allowed"
+                f"{largest:.2g} and {tolerance:g} of that is allowed"
             )
 
 
@@ -260,15 +311,39 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
         engine: the engine whose inputs they are.
         batch: samples in a call; fewer where it would be more than :data:`TRIAL_NUMBERS` numbers.
     """
+    rows = _rows(engine, batch)
+    if rows is None:
+        return None
+    random = np.random.default_rng(0)
+    return [_random(random, tensor, rows, engine.spec.dims) for tensor in engine.inputs]
+
+
+def varied_inputs(engine: Engine, batch: int, whole: Mapping[str, tuple[int, int]]) -> Iterator[list[Array]]:
+    """Yield arrays for some calls with the values that a model may meet: negative, large, odd, and true and false.
+
+    Nothing where :func:`random_input` gives ``None``.
+
+    Args:
+        engine: the engine whose inputs they are. batch: as there. whole: the least and the greatest number of inputs
+            of whole numbers, by name; those that are not named stay 0, as a size or a number of turns may follow from
+            them.
+    """
+    rows = _rows(engine, batch)
+    if rows is None:
+        return
+    for seed, (scale, share) in enumerate(_VARIED, start=1):
+        random = np.random.default_rng(seed)
+        yield [_varied(random, one, rows, engine.spec.dims, scale, share, whole) for one in engine.inputs]
+
+
+def _rows(engine: Engine, batch: int) -> int | None:
+    """Return how many samples a trial's call has; ``None`` where no call can be made."""
     shapes = [_open_shape(tensor, engine.spec.dims) for tensor in engine.inputs]
     if any(d is None for shape in shapes for d in shape):
         return None
     largest = max((prod(d or 1 for d in shape) for shape in shapes), default=1)
     rows = engine.static_batch or max(1, min(batch, TRIAL_NUMBERS // largest))
-    if rows * largest > MOST_NUMBERS:
-        return None
-    random = np.random.default_rng(0)
-    return [_random(random, tensor, rows, engine.spec.dims) for tensor in engine.inputs]
+    return None if rows * largest > MOST_NUMBERS else rows
 
 
 def _open_shape(tensor: TensorSpec, dims: Mapping[str, tuple[int, ...]]) -> list[int | None]:
@@ -279,10 +354,37 @@ def _open_shape(tensor: TensorSpec, dims: Mapping[str, tuple[int, ...]]) -> list
     return [size if d is None else d for i, (d, size) in both if i != tensor.batch_axis]
 
 
-def _random(random: np.random.Generator, tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> Array:
+def _shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> list[int]:
     shape = [d or 0 for d in _open_shape(tensor, dims)]
     if tensor.batch_axis is not None:
         shape.insert(tensor.batch_axis, rows)
+    return shape
+
+
+def _random(random: np.random.Generator, tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> Array:
+    shape = _shape(tensor, rows, dims)
     if tensor.dtype.kind != "f":
         return np.zeros(shape, tensor.dtype)
     return random.random(shape, np.float32).astype(tensor.dtype)
+
+
+def _varied(
+    random: np.random.Generator,
+    tensor: TensorSpec,
+    rows: int,
+    dims: Mapping[str, tuple[int, ...]],
+    scale: float,
+    share: float,
+    whole: Mapping[str, tuple[int, int]],
+) -> Array:
+    shape = _shape(tensor, rows, dims)
+    if tensor.dtype.kind == "f":
+        return (random.standard_normal(shape, np.float32) * np.float32(scale)).astype(tensor.dtype)
+    if tensor.dtype.kind == "b":
+        return random.random(shape) < 0.5
+    if tensor.name not in whole:
+        return np.zeros(shape, tensor.dtype)
+    low, high = whole[tensor.name]
+    wide = random.integers(low, high, shape, endpoint=True, dtype=np.int64) if high < 2**62 else np.zeros(shape, int)
+    near = np.clip(random.integers(-9, 9, shape, endpoint=True), low, high)
+    return np.where(random.random(shape) < share, wide, near).astype(tensor.dtype)

@@ -1,0 +1,426 @@
+"""Which values an operator's outputs may have, given those of its inputs: one function per kind of operator.
+
+A range holds for all elements of a tensor and for finite inputs. Operators without a rule may give every value of their
+type. Sums and products are those of unlimited whole numbers: whether a type holds them is for the caller to see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from engine.base import Array
+from engine.signature import Dim
+
+INF = math.inf
+
+_MOST = 2**200
+"""Beyond this a product is not followed: no type holds it."""
+
+EXP_HIGHEST = 88.0
+"""Exp of more than this is infinite in float32."""
+
+WHOLE: Mapping[int, tuple[int, int]] = {
+    int(number): (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    for number, dtype in (
+        (TensorProto.INT64, np.int64),
+        (TensorProto.UINT64, np.uint64),
+        (TensorProto.INT32, np.int32),
+        (TensorProto.UINT32, np.uint32),
+        (TensorProto.INT16, np.int16),
+        (TensorProto.UINT16, np.uint16),
+        (TensorProto.INT8, np.int8),
+        (TensorProto.UINT8, np.uint8),
+    )
+}
+"""The types of whole numbers, with the least and the greatest value of each."""
+
+FLOATS = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The values that a tensor's elements may have: ``low`` to ``high``, where infinite bounds mean "not known".
+
+    ``infinite`` says that an infinity, which a constant of the model holds, may be among them.
+    """
+
+    low: float
+    high: float
+    infinite: bool = False
+
+    def joined(self, *others: Range) -> Range:
+        """Return the smallest range that holds this one and others."""
+        every = (self, *others)
+        return Range(min(r.low for r in every), max(r.high for r in every), any(r.infinite for r in every))
+
+    def within(self, low: float, high: float) -> bool:
+        """Say whether all values lie from ``low`` to ``high``."""
+        return low <= self.low and self.high <= high
+
+
+ANY = Range(-INF, INF)
+BOOLEAN = Range(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What is known of an input: its range, its type, its shape where that is known, and its values if constant."""
+
+    name: str
+    range: Range
+    kind: int
+    shape: Sequence[Dim] | None
+    constant: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A node with what is known of its inputs.
+
+    Attributes:
+        operands: ``None`` for an input that is left out. longest: size of a dimension that is not known, at most.
+    """
+
+    node: NodeProto
+    operands: Sequence[Operand | None]
+    longest: int
+
+    def operand(self, place: int) -> Operand | None:
+        """Return an input, or ``None`` where there is none."""
+        return self.operands[place] if place < len(self.operands) else None
+
+    def range(self, place: int) -> Range:
+        """Return the range of an input; of one that is left out, that nothing is known."""
+        found = self.operand(place)
+        return ANY if found is None else found.range
+
+    def ranges(self, start: int = 0) -> list[Range]:
+        """Return the ranges of the inputs that are there, from one on."""
+        return [one.range for one in self.operands[start:] if one is not None]
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Return an attribute's value."""
+        for one in self.node.attribute:
+            if one.name == name:
+                return helper.get_attribute_value(one)
+        return default
+
+    def is_whole(self) -> bool:
+        """Say whether the first input holds whole numbers."""
+        first = self.operand(0)
+        return first is not None and first.kind in WHOLE
+
+    def sizes(self, place: int) -> list[int]:
+        """Return the largest sizes of an input's dimensions; without a known shape, none."""
+        found = self.operand(place)
+        shape = None if found is None else found.shape
+        return [] if shape is None else [d if isinstance(d, int) else self.longest for d in shape]
+
+    def longest_size(self, place: int) -> int:
+        """Return the largest size that a dimension of an input may have."""
+        found = self.operand(place)
+        return self.longest if found is None or found.shape is None else max(self.sizes(place), default=1)
+
+    def count(self, place: int) -> int:
+        """Return how many elements an input has at most."""
+        found = self.operand(place)
+        if found is None or found.shape is None:
+            return self.longest**2
+        return math.prod(self.sizes(place))
+
+
+def _times(x: float, y: float) -> float:
+    if x == 0 or y == 0:
+        return 0  # also of an infinity, which stands for a finite number here
+    product = x * y
+    return product if not isinstance(product, int) or abs(product) < _MOST else math.copysign(_MOST, product)
+
+
+def _product(a: Range, b: Range) -> Range:
+    every = [_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Range(min(every), max(every))
+
+
+def _add(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    return Range(a.low + b.low, a.high + b.high, a.infinite or b.infinite)
+
+
+def _sub(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    return Range(a.low - b.high, a.high - b.low, a.infinite or b.infinite)
+
+
+def _mul(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    if len(i.node.input) == 2 and i.node.input[0] == i.node.input[1]:
+        return _square(a)
+    return _product(a, b)
+
+
+def _square(a: Range) -> Range:
+    low, high = sorted((abs(a.low), abs(a.high)))
+    return Range(0 if a.low <= 0 <= a.high else _times(low, low), _times(high, high))
+
+
+def _has_zero(a: Range) -> bool:
+    return a.low <= 0 <= a.high
+
+
+def _div(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    if _has_zero(b):
+        largest = max(abs(a.low), abs(a.high))
+        return Range(-largest, largest) if i.is_whole() else ANY
+    if i.is_whole():
+        every = [int(x / y) if abs(x) < 2**52 else _quotient(int(x), int(y)) for x, y in _corners(a, b)]
+        return Range(min(every), max(every)).joined(Range(0, 0))
+    divided = [0.0 if math.isinf(y) else x / y for x, y in _corners(a, b)]
+    return Range(min(divided), max(divided))
+
+
+def _quotient(x: int, y: int) -> int:
+    whole = abs(x) // abs(y)
+    return whole if (x < 0) == (y < 0) else -whole
+
+
+def _corners(a: Range, b: Range) -> list[tuple[float, float]]:
+    return [(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+
+
+def _mod(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    most = max(abs(b.low), abs(b.high))
+    if i.attribute("fmod", 0):
+        most = min(most, max(abs(a.low), abs(a.high)))
+        return Range(0 if a.low >= 0 else -most, most)
+    if i.is_whole():
+        return Range(0 if b.low > 0 else -most, 0 if b.high < 0 else most)
+    return Range(-most, most)
+
+
+def _neg(i: Inputs) -> Range:
+    a = i.range(0)
+    return Range(-a.high, -a.low, a.infinite)
+
+
+def _abs(i: Inputs) -> Range:
+    a = i.range(0)
+    low, high = sorted((abs(a.low), abs(a.high)))
+    return Range(0 if _has_zero(a) else low, high, a.infinite)
+
+
+def exponent(i: Inputs) -> float | None:
+    """Return the exponent of a Pow, where it is one constant number."""
+    found = i.operand(1)
+    if found is None or found.constant is None or found.constant.size != 1:
+        return None
+    return float(found.constant.reshape(-1)[0])
+
+
+def _pow(i: Inputs) -> Range:
+    a, power = i.range(0), exponent(i)
+    if power is None:
+        return Range(0, INF) if a.low >= 0 else ANY
+    if power in (2.0, 4.0):
+        square = _square(a)
+        return square if power == 2 else _square(square)
+    if power == 3:
+        return _product(_square(a), a) if a.low >= 0 or a.high <= 0 else _product(_square(a).joined(Range(0, 0)), a)
+    if power in (0.0, 1.0):
+        return a if power else Range(1, 1)
+    return Range(0, INF) if a.low >= 0 or power % 2 == 0 else ANY
+
+
+def _sqrt(i: Inputs) -> Range:
+    a = i.range(0)
+    return Range(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)))
+
+
+def _exp(i: Inputs) -> Range:
+    a = i.range(0)
+    return Range(_e(a.low), _e(a.high))
+
+
+def _e(x: float) -> float:
+    return INF if x > EXP_HIGHEST else math.exp(x)
+
+
+def _reciprocal(i: Inputs) -> Range:
+    a = i.range(0)
+    return ANY if _has_zero(a) else Range(1 / a.high if a.high else 0.0, 1 / a.low if a.low else 0.0)
+
+
+def _rounded(i: Inputs) -> Range:
+    a = i.range(0)
+    return Range(a.low if math.isinf(a.low) else math.floor(a.low), a.high if math.isinf(a.high) else math.ceil(a.high))
+
+
+def _limited(i: Inputs) -> Range:
+    a = i.range(0)
+    low, high = (i.attribute("min", None), i.attribute("max", None))
+    lowest = i.range(1).low if i.operand(1) is not None else -INF if low is None else low
+    highest = i.range(2).high if i.operand(2) is not None else INF if high is None else high
+    return Range(min(max(a.low, lowest), highest), max(min(a.high, highest), lowest))
+
+
+def _max(i: Inputs) -> Range:
+    every = i.ranges()
+    return Range(max(r.low for r in every), max(r.high for r in every), any(r.infinite for r in every))
+
+
+def _min(i: Inputs) -> Range:
+    every = i.ranges()
+    return Range(min(r.low for r in every), min(r.high for r in every), any(r.infinite for r in every))
+
+
+def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Callable[[Inputs], Range]:
+    def rule(i: Inputs) -> Range:
+        every = [one.range for one in i.operands[start:stop] if one is not None]
+        return every[0].joined(*every[1:], *others) if every else ANY
+
+    return rule
+
+
+def _scatter(i: Inputs) -> Range:
+    return i.range(0).joined(i.range(2)) if i.attribute("reduction", b"none") == b"none" else ANY
+
+
+def _padded(i: Inputs) -> Range:
+    value = i.range(2) if i.operand(2) is not None else Range(0, 0)
+    return i.range(0).joined(value)
+
+
+def _constant_of_shape(i: Inputs) -> Range:
+    value = i.attribute("value", None)
+    if value is None:
+        return Range(0, 0)
+    from onnx import numpy_helper
+
+    number = numpy_helper.to_array(value).reshape(-1)[:1].tolist()
+    return Range(number[0], number[0]) if number and math.isfinite(number[0]) else Range(-INF, INF, True)
+
+
+def _sum(i: Inputs) -> Range:
+    every = i.ranges()
+    return Range(sum(r.low for r in every), sum(r.high for r in every), any(r.infinite for r in every))
+
+
+def _accumulated(i: Inputs) -> Range:
+    a = i.range(0)
+    if not i.is_whole():
+        return Range(0 if a.low >= 0 else -INF, 0 if a.high <= 0 else INF)
+    n = i.count(0) if i.node.op_type != "CumSum" else i.longest_size(0)
+    return Range(min(a.low, _times(a.low, n)), max(a.high, _times(a.high, n)))
+
+
+def _all_multiplied(i: Inputs) -> Range:
+    a, n = i.range(0), i.longest_size(0)
+    if not i.is_whole():
+        return Range(0, INF) if a.low >= 0 else ANY
+    most = max(abs(a.low), abs(a.high), 1)
+    largest = most**n if n * math.log2(most + 1) < 200 else _MOST
+    return Range(0 if a.low >= 0 else -largest, largest)
+
+
+def _sequence(i: Inputs) -> Range:
+    return i.range(0).joined(i.range(1))
+
+
+def _shape(i: Inputs) -> Range:
+    return Range(0, i.longest_size(0))
+
+
+def _not_negative(i: Inputs) -> Range:
+    return Range(0, INF)
+
+
+def _and(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    return Range(0, min(a.high, b.high)) if a.low >= 0 and b.low >= 0 else ANY
+
+
+def _or(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    return Range(0, _power_over(max(a.high, b.high))) if a.low >= 0 and b.low >= 0 else ANY
+
+
+def _power_over(x: float) -> float:
+    return x if math.isinf(x) else (1 << int(x).bit_length()) - 1
+
+
+def _shifted(i: Inputs) -> Range:
+    a, b = i.range(0), i.range(1)
+    left = i.attribute("direction", b"") == b"LEFT"
+    return Range(0, _times(a.high, 2 ** min(int(b.high), 64))) if left else Range(0, a.high)
+
+
+def _fixed(low: float, high: float) -> Callable[[Inputs], Range]:
+    return lambda i: Range(low, high)
+
+
+def _index(i: Inputs) -> Range:
+    return Range(0, i.longest_size(0))
+
+
+def _count_of_all(i: Inputs) -> Range:
+    return Range(0, i.count(0))
+
+
+Rule = Callable[[Inputs], Range]
+
+KEEPING = (
+    *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "GatherND", "Split"),
+    *("GatherElements", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Compress", "ReverseSequence", "MaxPool"),
+    *("GlobalMaxPool", "ReduceMax", "ReduceMin", "ReduceMean", "GlobalAveragePool", "TopK", "Unique", "StopGradient"),
+)
+TRUTHS = (*("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"),)
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(KEEPING, _joined(0, 1)),
+    **dict.fromkeys(("Trilu", "AveragePool", "Dropout", "CenterCropPad"), _joined(0, 1, Range(0, 0))),
+    **dict.fromkeys(TRUTHS, _fixed(0, 1)),
+    **dict.fromkeys(("Sigmoid", "Softmax", "HardSigmoid", "Hardmax"), _fixed(0, 1)),
+    **dict.fromkeys(("Tanh", "Sin", "Cos", "Erf", "Sign", "Softsign"), _fixed(-1, 1)),
+    **dict.fromkeys(("Floor", "Ceil", "Round"), _rounded),
+    **dict.fromkeys(("ReduceSumSquare", "ReduceL2", "ReduceL1", "Softplus"), _not_negative),
+    **dict.fromkeys(("ReduceSum", "CumSum"), _accumulated),
+    **dict.fromkeys(("Concat", "Mean"), _joined()),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _scatter),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero"), _index),
+    "Where": _joined(1),
+    "Pad": _padded,
+    "Relu": lambda i: Range(max(i.range(0).low, 0), max(i.range(0).high, 0)),
+    "Add": _add,
+    "Sub": _sub,
+    "Mul": _mul,
+    "Div": _div,
+    "Mod": _mod,
+    "Neg": _neg,
+    "Abs": _abs,
+    "Pow": _pow,
+    "Sqrt": _sqrt,
+    "Exp": _exp,
+    "Reciprocal": _reciprocal,
+    "Clip": _limited,
+    "Max": _max,
+    "Min": _min,
+    "Sum": _sum,
+    "ReduceProd": _all_multiplied,
+    "Range": _sequence,
+    "Shape": _shape,
+    "Size": _count_of_all,
+    "ConstantOfShape": _constant_of_shape,
+    "OneHot": _joined(2),
+    "BitShift": _shifted,
+    "Cosh": _fixed(1, INF),
+    "BitwiseAnd": _and,
+    "BitwiseOr": _or,
+    "BitwiseXor": _or,
+}
+"""Operators whose first output (of TopK: whose values) is known; the others may give all their type holds."""
