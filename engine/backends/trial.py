@@ -169,12 +169,13 @@ def _trial(
             if agree:
                 _compare_draws(engines, able[0], draws, refused)
             right = {name: engine for name, engine in engines.items() if name not in refused}
-            seconds = _measure(right, able, arrays, refused, agree)
+            first = [c.name for c in contenders if c.judge and c.may_win]
+            seconds = _measure(right, able, arrays, refused, agree, first)
             failed |= {name for name, error in refused.items() if not isinstance(error, _OtherOutputsError)}
             judges = [c.name for c in contenders if c.judge and c.name in able and c.name in refused]
             if judges:  # what it cannot compute no other one answers for: a call is told in its own words
                 why = f"{judges[0]} failed in the trial: {refused.pop(judges[0])}"
-                refused |= {name: EngineError(why) for name in seconds}
+                refused |= {name: EngineError(why) for name in able if name not in judges}
                 able, seconds = judges, {}
             able = [name for name in able if name in seconds or name in judges]
         if not able:
@@ -210,10 +211,11 @@ def _measure(
     arrays: list[Array],
     refused: dict[str, TecoInferError],
     agree: bool,
+    judges: Sequence[str] = (),
 ) -> dict[str, float]:
     """Return the median seconds per call of each engine, measured in turns; add those that fail to ``refused``."""
     start = time.perf_counter()
-    times: dict[str, list[float]] = {name: [] for name in _warm_up(engines, arrays, refused, agree)}
+    times: dict[str, list[float]] = {name: [] for name in _warm_up(engines, arrays, refused, agree, judges)}
     for done in range(MAX_ROUNDS):
         for name, taken in times.items():
             if name in able or done < REFERENCE_ROUNDS:
@@ -224,9 +226,16 @@ def _measure(
 
 
 def _warm_up(
-    engines: Mapping[str, Engine], arrays: list[Array], refused: dict[str, TecoInferError], agree: bool
+    engines: Mapping[str, Engine],
+    arrays: list[Array],
+    refused: dict[str, TecoInferError],
+    agree: bool,
+    judges: Sequence[str],
 ) -> list[str]:
-    """Run each engine once; return the names of those that do it right and add the others to ``refused``."""
+    """Run each engine once; return the names of those that do it right and add the others to ``refused``.
+
+    What a judge refuses, such as a division by 0, no other one is given: it may end the process.
+    """
     right = []
     first: list[Array] | None = None
     for name, engine in engines.items():
@@ -237,6 +246,8 @@ def _warm_up(
         except TecoInferError as error:
             _log.warning("%s is not used: %s", name, error)
             refused[name] = error
+            if name in judges:
+                break
             continue
         first = first or outputs
         right.append(name)

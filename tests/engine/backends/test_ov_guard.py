@@ -353,6 +353,17 @@ def test_a_divisor_that_may_be_0_is_not_tried(body: str, save_onnx: SaveOnnx) ->
     assert said.startswith("ONNX Runtime")
 
 
+def test_a_step_of_0_in_the_trial_ends_nothing(save_onnx: SaveOnnx) -> None:
+    """ONNX Runtime refuses it; OpenVINO divides by it, and the process ends."""
+    text = """g (float[6] x, int64[1] step) => (float[M] y)
+    <int64[1] first = {0}, int64[1] last = {6}, int64[1] axis = {0}> {
+        y = Slice(x, first, last, axis, step)
+    }"""
+    want, got, said = both(save_onnx(text), PLAIN, np.array([2]))
+    same(got, want)
+    assert said.startswith("ONNX Runtime")
+
+
 def test_bfloat16_names_the_reason(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (double[6] x) => (double[6] y) <double k = {1.7e9}> { y = Sub(x, k) }")
     with pytest.raises(ModelError, match="double"):
