@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from engine.errors import ModelError
 from engine.onnx.view import subgraphs
@@ -29,6 +39,9 @@ _ALIGNED = 4096
 """Bytes at multiples of which weights begin in a file, so that a runtime can map them into memory."""
 
 _CHUNK = 2**20
+
+_PLAUSIBLE = 2**40
+"""Bytes that a tensor in memory may have; what claims more is not what it says."""
 
 _WIDTHS = {"float_data": 4, "double_data": 8, "int32_data": 10, "int64_data": 10, "uint64_data": 10}
 """Fields of numbers, and the most bytes that one takes."""
@@ -48,10 +61,21 @@ _NUMBERS = frozenset(
 
 def tensor_bytes(tensor: TensorProto) -> int:
     """Return about how many bytes a tensor takes in a message: at least what it does, with its name."""
-    size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims) + len(tensor.raw_data)
+    size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims) + _raw_bytes(tensor)
     size += sum(width * len(getattr(tensor, field)) for field, width in _WIDTHS.items())
     size += sum(len(text) + 11 for text in tensor.string_data)
     return size + sum(16 + len(entry.key) + 4 * len(entry.value) for entry in tensor.external_data)
+
+
+def _raw_bytes(tensor: TensorProto) -> int:
+    """Return the bytes of a tensor's raw data by its shape: asking for the data would copy it."""
+    if not tensor.HasField("raw_data"):
+        return 0
+    try:
+        size = prod(tensor.dims) * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except KeyError:  # a type that onnx does not know
+        size = -1
+    return size if 0 <= size < _PLAUSIBLE else len(tensor.raw_data)
 
 
 def message_bytes(model: ModelProto) -> int:
@@ -224,8 +248,15 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
-    """Return the numbers of tensors by name."""
-    return {name: np.ascontiguousarray(numpy_helper.to_array(tensor)) for name, tensor in tensors.items()}
+    """Return the numbers of tensors by name.
+
+    Raises:
+        ModelError: a tensor does not hold as many as its shape says.
+    """
+    try:
+        return {name: np.ascontiguousarray(numpy_helper.to_array(tensor)) for name, tensor in tensors.items()}
+    except ValueError as error:
+        raise ModelError(f"a weight does not hold the numbers of its shape: {error}; export the model again") from error
 
 
 def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
