@@ -33,7 +33,7 @@ def exact_edges(model: ModelProto) -> set[str]:
     parts = exact_parts(graph)
     if parts.late:
         return {info.name for info in graph.output}
-    exact = parts.written
+    exact = set(parts.written)
     fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     read = {name for node in graph.node if exact.isdisjoint(node.output) for name in used_names(node)}
     read |= {info.name for info in graph.output}

@@ -294,8 +294,8 @@ class _Walk:
                 scope, name = body, body.outputs[place][0]
                 continue
             if node.op in _CONVOLUTIONS or node.op in _PRODUCTS:
-                place, count = self._layer(scope, node, axes)
-                return place, count if count is not None and 0 < count <= _MOST_CLASSES else None
+                axis, count = self._layer(scope, node, axes)
+                return axis, count if count is not None and 0 < count <= _MOST_CLASSES else None
             if node.op in _SAME_AXES or node.op in _ELEMENTWISE:
                 if node.op in _SELECTING:
                     axes = None  # there may be fewer of them now
