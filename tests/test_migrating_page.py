@@ -69,6 +69,7 @@ def test_checkpoints_gate_and_export(printed: dict[str, str]) -> None:
     assert "no bad node" in printed["11"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_epoch_by_import_and_by_source(tmp_path: Path) -> None:
     for name in ("torch", "sklearn", "libcst"):

@@ -99,6 +99,7 @@ def test_ranks_share_the_cores(tmp_path: Path) -> None:
     assert [read(tmp_path, f"process-{rank}.json")["cores"] for rank in range(2)] == [max(1, cores // 2)] * 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_more_ranks_than_samples(tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(3, CROWD, tmp_path, "--samples", 2)
@@ -106,6 +107,7 @@ def test_more_ranks_than_samples(tmp_path: Path) -> None:
     assert stdout.startswith("merged from 3 processes on 1 machine\neval_metric 1.0\n")
 
 
+@pytest.mark.slow
 def test_an_error_in_one_rank_ends_all(tmp_path: Path) -> None:
     began = time.monotonic()
     code, stdout, stderr = mpirun(3, CROWD, tmp_path, "--wrong", "error", "--rank", 2, "--slow", 0.2, "--samples", 360)
@@ -116,6 +118,7 @@ def test_an_error_in_one_rank_ends_all(tmp_path: Path) -> None:
     assert not running(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_bug_in_one_rank_is_one_line_of_that(tmp_path: Path) -> None:
     code, stdout, stderr = mpirun(2, CROWD, tmp_path, "--wrong", "bug")
@@ -127,6 +130,7 @@ def test_a_bug_in_one_rank_is_one_line_of_that(tmp_path: Path) -> None:
     assert "rank 1: Traceback (most recent call last):" in stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_all_ranks_meet_is_said_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
@@ -161,6 +165,7 @@ def test_a_killed_rank_ends_all(rank: int, tmp_path: Path) -> None:
     assert not running(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_ends_all(tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--slow", 0.3)
@@ -202,6 +207,7 @@ def test_a_launcher_of_another_mpi_merges_nothing(tmp_path: Path) -> None:
     assert done.stdout.startswith("rank 1 of 4: the metric covers this process's part only\n")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_example_script(count: int, digits: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) ->
     return folder
 
 
+@pytest.mark.slow
 def test_metric_and_samples_are_those_of_one_process(cluster: dict[str, str], alone: Path, tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -150,6 +151,7 @@ def test_the_example_script(cluster: dict[str, str], digits: Path, tmp_path: Pat
     assert (merged["processes"], merged["recomputed"], single["processes"]) == (2, 0, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("at_work", [True, False])
 def test_ctrl_c_ends_a_cluster_of_our_own(at_work: bool, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_a_finished_run_has_nothing_left_to_do(whole: tuple[Job, Ended], data: P
     assert job.journal.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_took_all_from_the_journal_is_bound_by_nothing(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", "--target", "sdaa")
     first, again = job.run(), job.run()
@@ -196,6 +197,7 @@ def other_metric(folder: Path, data: Path) -> list[object]:
     return ["--topk", 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "key"),
     [(other_model, "model"), (other_data, "data"), (other_batch, "batch_size"), (other_metric, "metric")],

@@ -74,6 +74,7 @@ def test_slow_tests_run_where_they_are_asked_for(
     assert [name for name in ("usual", "slow") if f"::test_{name} PASSED" in done.stdout] == ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:
     """Also where a test names its number of examples, or takes it from settings it was given; none has a deadline."""
@@ -88,6 +89,7 @@ def test_an_unknown_profile_is_named(run_python: RunPython, tmp_path: Path) -> N
     assert done.stderr.strip() == "ERROR: HYPOTHESIS_PROFILE=longer is not known; use default or long"
 
 
+@pytest.mark.slow
 def test_tests_that_list_folders_do_not_need_python_to_cache_nothing(run_python: RunPython) -> None:
     """Users do not set PYTHONDONTWRITEBYTECODE."""
     file = ROOT / "tests" / "toolkit" / "fix" / "test_fix_pass_path.py"

@@ -36,6 +36,7 @@ def test_engine_overhead(tmp_path: Path) -> None:
     assert "overhead:" in out
 
 
+@pytest.mark.slow
 def test_cold_start_and_its_imports(tmp_path: Path) -> None:
     data, out = run("cold_start", tmp_path, "--imports")
     assert data["ratio"] > 0
@@ -75,6 +76,7 @@ def test_end_to_end_without_resnet18(tmp_path: Path) -> None:
     assert "limit/s" in out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_end_to_end_with_an_exported_resnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small ResNet in the place of resnet18, whose export is that of the example, which has tests of its own."""
@@ -89,6 +91,7 @@ def test_end_to_end_with_an_exported_resnet(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.rglob("*.jpg"))) == 16
 
 
+@pytest.mark.slow
 def test_int8_recipes(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     data, out = run("int8", tmp_path, "--models", "digits")

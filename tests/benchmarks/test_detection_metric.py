@@ -11,6 +11,7 @@ import pytest
 from support import ROOT
 
 
+@pytest.mark.slow
 def test_all_find_the_same_figure(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     command = [sys.executable, str(ROOT / "benchmarks/detection_metric.py"), "--quick", "--json", str(result)]

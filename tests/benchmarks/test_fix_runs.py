@@ -40,6 +40,7 @@ def layers() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["overflow", "underflow", "weights", "attribute"])
 def test_what_is_planted_is_found_and_counted(
     kind: str, fix_runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -73,6 +74,7 @@ def test_every_model_has_every_kind(fix_runs: Any) -> None:
     assert len(work) == len(set(work)) == 3 * 4 + 2 * 4 * 4 * 3
 
 
+@pytest.mark.slow
 def test_the_whole_of_it(fix_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the export of the real networks, which takes longer than the searches."""
     if not importlib.util.find_spec("torchvision"):

@@ -25,6 +25,7 @@ def benchmark() -> Any:
         yield located_training_faults
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["cpu", "amp"])
 def test_device_faults_are_named(way: str, benchmark: Any, tmp_path: Path) -> None:
     bench = benchmark.Bench("pictures", way, tmp_path)

@@ -29,6 +29,7 @@ def inside(figure: Figure) -> None:
         assert not any(legend.get_window_extent().overlaps(panel.bbox) for panel in figure.axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [1, 2, 3, 5])
 @pytest.mark.parametrize("contestants", [1, 5, 9])
 def test_throughput(models: int, contestants: int) -> None:

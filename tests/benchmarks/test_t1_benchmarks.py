@@ -18,6 +18,7 @@ def run(name: str, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_fit_gives_the_committed_card_and_table(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
@@ -36,6 +37,7 @@ def test_the_fit_gives_the_committed_card_and_table(tmp_path: Path) -> None:
     assert all(line in document for line in table)
 
 
+@pytest.mark.slow
 def test_the_price_of_splitting(tmp_path: Path) -> None:
     done = run("spa_split", "--quick", "--json", str(tmp_path / "split.json"))
     assert done.returncode == 0, done.stderr

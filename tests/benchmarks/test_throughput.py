@@ -33,6 +33,7 @@ def results(model: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {result["contestant"]: result for result in model["results"]}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_compute(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

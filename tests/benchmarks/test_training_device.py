@@ -16,6 +16,7 @@ if find_spec("torchvision") is None:
     pytest.skip("torchvision is not installed", allow_module_level=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_operators_and_a_step_beside_the_cpu(tmp_path: Path):
     from tests.torch_sdaa.hard.check import environment

@@ -195,6 +195,7 @@ def test_a_file_that_does_not_exist(target: str, dtype: str, tmp_path: Path) -> 
         open_engine(target, EngineSpec(ckpt=tmp_path / "none.onnx", dtype=dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnx", "cpu"])
 def test_the_scripts_exit_code(target: str, tmp_path: Path) -> None:
     broken = onnx.load(str(DIGITS / "digits_dyn.onnx"))

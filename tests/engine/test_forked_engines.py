@@ -77,6 +77,7 @@ def forked(*words: object) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "streams", "way"),
     [("onnx", 1, "queued"), ("onnx", 2, "direct"), ("sdaa", 1, "queued"), ("null", 1, "direct")],
@@ -133,6 +134,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
 
 
+@pytest.mark.slow
 def test_a_child_ends_where_openvino_had_computed_before(run_python: RunPython) -> None:
     pytest.importorskip("openvino")
     done = run_python("-W", "ignore::DeprecationWarning", "-c", RELEASED, DIGITS / "digits_dyn.onnx")

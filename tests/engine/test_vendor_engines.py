@@ -54,6 +54,7 @@ def run_on_all(folder: Path, targets: Sequence[str], commands: Sequence[Sequence
     return run_all(installed(folder, targets), commands)
 
 
+@pytest.mark.slow
 def test_a_failing_engine_is_one_line(tmp_path: Path) -> None:
     ran = run_on_all(tmp_path, SOME, [words(VALID, target) for target in SOME])
     for target, one in zip(SOME, ran, strict=True):
@@ -76,6 +77,7 @@ def test_every_way_to_fail_is_an_error_of_the_engine(target: str, monkeypatch: p
         engine.release()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_way_to_fail_is_one_line(tmp_path: Path) -> None:
     targets = list(REFUSED)
@@ -163,6 +165,7 @@ def test_every_way_to_fail_in_tecoexec(tmp_path: Path) -> None:
         check_refused(target, ran[2 * place + 1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "target"),
     [

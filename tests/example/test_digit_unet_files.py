@@ -121,6 +121,7 @@ def test_the_onnx_files_answer_as_the_weights_do(load: Loader) -> None:
     assert (answers(FILES[1], x).argmax(1) == logits.argmax(1)).mean() > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_the_logits_are_those_of_ink_and_of_which_digit(load: Loader) -> None:
     """P(background) is 1 - P(ink), and the digits share P(ink) as the second head says."""
@@ -135,6 +136,8 @@ def test_the_logits_are_those_of_ink_and_of_which_digit(load: Loader) -> None:
     torch.testing.assert_close(shares[:, 1:], torch.sigmoid(ink) * torch.softmax(digit, dim=1))
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_training_starts_from_the_detector_and_repeats(load: Loader) -> None:
     torch = pytest.importorskip("torch")

@@ -106,6 +106,7 @@ def test_no_picture_is_trained_on_and_held_out(load: Loader) -> None:
     assert (abs(counts - np.bincount(labels) * 360 / 1797) < 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize(("name", "atol"), [*zip(FILES, (1e-4, 1e-4, 2e-2), strict=True)])
 def test_the_files_answer_as_the_weights_do(
@@ -121,6 +122,8 @@ def test_the_files_answer_as_the_weights_do(
     np.testing.assert_array_equal(found.argmax(1), wanted.argmax(1))
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.torch
 def test_training_twice_gives_the_same_weights(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")

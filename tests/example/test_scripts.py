@@ -65,6 +65,7 @@ def shown() -> dict[str, tuple[int, str]]:
     return helps([path.relative_to(ROOT).as_posix() for path in SCRIPTS])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", ["valid", "single_batch", "multi_batch"])
 def test_help_needs_no_path(stem: str, shown: dict[str, tuple[int, str]], run_python: RunPython) -> None:
     script = f"example/classification/digits/example_{stem}.py"
@@ -97,6 +98,7 @@ def test_without_its_model_a_script_names_the_command_that_makes_it(
     assert line.endswith("resnet50_dyn.onnx does not exist yet; make it: python export_onnx.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DIGITS, ids=name)
 def test_a_digits_script_without_flags(path: Path, run_python: RunPython, tmp_path: Path) -> None:
     done = run_python(path, cwd=tmp_path, path=[])

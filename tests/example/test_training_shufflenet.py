@@ -90,6 +90,7 @@ def test_the_page_shows_the_librarys_table(run_python: RunPython) -> None:
     assert done.stdout.strip() in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_flags_that_cannot_be(run_python: RunPython) -> None:
     done = run_python(str(FOLDER / "steps.py"), "--size", "16")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (

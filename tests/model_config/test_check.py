@@ -51,6 +51,7 @@ def check(root: Path, *argv: str, code: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_worst_verdict(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_zoo(root, {"good": good, "few": too_few, "bad": fails})
     assert check(root, "good", code=0)["verdict"] == "PASS"
@@ -75,6 +76,7 @@ def test_an_inconclusive_comparison_can_be_accepted_with_a_reason(root: Path) ->
     assert case["accepted"] == "300 pictures are all there are"
 
 
+@pytest.mark.slow
 def test_a_case_that_passed_is_taken_from_the_cache_and_a_failed_one_runs_again(root: Path) -> None:
     write_zoo(root, {"good": good, "bad": fails})
     first = check(root, code=1)
@@ -111,6 +113,8 @@ def sets_its_streams(stub: Stub) -> None:
     stub.script("example_single_batch.py", '__main__":\n    main()', '__main__":\n' + ending)
 
 
+@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("terminal", [False, True])
 def test_more_cases_than_jobs_pass_in_a_file_and_on_a_terminal(
@@ -161,6 +165,7 @@ def test_only_what_a_change_touches_is_checked(root: Path, capsys: pytest.Captur
     assert "nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_scorecard_is_written_by_a_run_and_held_against_the_next(root: Path) -> None:
     # A host time that is written down cannot follow how fast this machine is now: too short to be judged.
     write_zoo(root, {"good": lambda stub: stub.answers.update(seconds=0.5)})
@@ -235,6 +240,7 @@ def test_a_broken_file_does_not_stop_the_cases_of_another(root: Path, tmp_path: 
     assert any("half" in reason for reason in found["cases"][1]["reasons"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_keeps_what_was_done(root: Path, tmp_path: Path, number: int) -> None:
     def slow(stub: Stub) -> None:

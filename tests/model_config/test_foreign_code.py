@@ -183,6 +183,7 @@ def checked(root: Path, *argv: str) -> tuple[int, dict[str, Any]]:
     return running.returncode, {case["case"]: case for case in cases}
 
 
+@pytest.mark.slow
 def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module(root, "exits", HOSTILE["exits"])
     module(root, "patches", PATCHES + METRIC, "metrics")
@@ -197,6 +198,7 @@ def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, mon
     assert all(step["passed"] for case in cases.values() for step in case["steps"])
 
 
+@pytest.mark.slow
 def test_tasks_that_attack_the_check_get_a_finding_each(root: Path) -> None:
     for name, text in HOSTILE.items():
         module(root, name, text)

@@ -34,6 +34,7 @@ def found(name: str) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_no_pattern_over_contributed_text_takes_more_than_linear_time() -> None:
     names = [name for name in FILES if re.search(r"\bre\b", (ROOT / name).read_text(encoding="utf-8"))]
     assert len(names) > 15

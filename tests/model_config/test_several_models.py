@@ -61,6 +61,7 @@ def check(root: Path, *argv: str) -> tuple[dict[str, Any], Path]:
     return found, work / "logs" / "reader"
 
 
+@pytest.mark.slow
 def test_the_check_of_a_case_of_two_models(root: Path) -> None:
     write_zoo(root, {"reader": reader})
     folder = root / "contrib/example/stubs/reader"

@@ -68,6 +68,7 @@ def test_a_logarithmic_axis_has_two_labels_at_any_range(low: float, factor: floa
     assert len({f"{tick:g}" for tick in ticks}) == len(ticks) <= 14
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(sweeps())
 def test_every_axis_of_a_sweep_has_two_labels(points: list[Point]) -> None:

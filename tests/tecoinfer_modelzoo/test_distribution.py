@@ -94,6 +94,7 @@ def test_the_version_line_says_what_decides_the_values() -> None:
     assert re.search(r", numpy \d.*, onnx \d.*, onnxruntime \d", line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -144,6 +144,7 @@ def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
     assert teco(zoo, "_complete", "new", "forecasting", "x", "--task", "fo").stdout == "forecasting\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

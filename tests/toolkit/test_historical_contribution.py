@@ -166,6 +166,7 @@ def zoo(tmp_path: Path) -> Path:
     return zoo
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_check_takes_it_as_it_is(zoo: Path, run_python: RunPython) -> None:
     config = zoo / "contrib/model_config/model.yaml"

@@ -84,6 +84,7 @@ def test_files_are_written_whole_into_new_folders(tmp_path: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["a.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -68,6 +68,7 @@ def test_a_crash_in_native_code_is_a_line(tool: str, dividing: Path) -> None:
 SENT: dict[str, Callable[[int, int], None]] = {"group": os.killpg, "parent": os.kill}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", SENT)
 @pytest.mark.parametrize("tool", quick("compare"))
 def test_ctrl_c_in_a_native_call_is_one_line(tool: str, to: str, endless: Path) -> None:

@@ -265,6 +265,7 @@ def test_what_apexs_own_parallel_model_has_alone_is_refused() -> None:
         ours.parallel.DistributedDataParallel(nn.Linear(2, 2), gradient_average=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif("tccl" not in torch.distributed.Backend.backend_list, reason="the backend tccl is not there")
 def test_a_parallel_model_trains_with_amp(tmp_path: Path) -> None:

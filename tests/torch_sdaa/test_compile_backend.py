@@ -159,6 +159,7 @@ print(*(plan.source for plan in plans))
 """
 
 
+@pytest.mark.long
 def test_another_process_finds_what_was_compiled(run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the extension lies in the cache too
     number = str(time.time())

@@ -335,6 +335,7 @@ def test_autocast_with_a_scaler(dtype: Any) -> None:
     assert not dynamo.report().fallbacks
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "Adamax", "RAdam"])
 def test_an_optimizer_is_compiled(kind: str) -> None:

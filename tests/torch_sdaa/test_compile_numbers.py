@@ -103,6 +103,7 @@ FAR: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", FAR)
 def test_activations_of_any_number(name: str, dtype: Any) -> None:

@@ -49,6 +49,7 @@ def _checked(name: str, kind: str, most: int) -> None:
     assert not [line for each in found for line in each.wrong]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_a_few_operators(name: str) -> None:
     _checked(name, "float32", 1)

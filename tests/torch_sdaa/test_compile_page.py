@@ -38,6 +38,7 @@ _INSTALLED = all(importlib.util.find_spec(name) for name in ("torchvision", "tra
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_the_code_of_the_page_runs(run_python: RunPython) -> None:
     first, second = CODE.findall(PAGE)
     printed = run_python("-W", "ignore", "-c", first).stdout

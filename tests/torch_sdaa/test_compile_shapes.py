@@ -51,6 +51,7 @@ class Words(torch.nn.Module):
 SIZES = [(2, 5), (3, 7), (4, 8), (2, 5), (1, 6)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dynamic", "marked", "recompiled"), [(None, (), 2), (True, (), 1), (False, (), 3), (None, (0, 1), 0)]
 )
@@ -123,6 +124,7 @@ def test_sizes_that_depend_on_data_stay_with_the_device() -> None:
     assert {each.reason for each in dynamo.report().fallbacks} >= {"the size u0 is not known before the call"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_recurrent_networks_compile_in_steps(kind: str) -> None:
     torch.manual_seed(0)
@@ -158,6 +160,7 @@ def test_modes_and_other_backends_are_refused_by_name() -> None:
     assert torch.compile(lambda v: v + 1, backend="sdaa", mode="default")(a).tolist() == [2, 2, 2]
 
 
+@pytest.mark.long
 def test_two_ranks_with_ddp_and_fsdp(tmp_path: Path) -> None:
     with hosted(tmp_path) as host:
         first, second = host.values(2, "compiled_ranks:wrapped", timeout=300)

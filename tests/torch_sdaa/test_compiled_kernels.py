@@ -166,6 +166,7 @@ class Recomputed(torch.nn.Module):
         return F.softmax(gate * torch.tanh(self.b(x * gate)) + (1 - gate) * x.cos(), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(NETS))
 def test_a_compiled_step_costs_no_more_than_its_launches_one_by_one(name: str) -> None:
     torch.manual_seed(0)

@@ -98,6 +98,7 @@ def test_into_a_file_goes_none(name: str, terminal: Show, tmp_path: Path, monkey
     assert terminal(**{name: None}) == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_of_the_specification(tmp_path: Path) -> None:
     """At a terminal it shows the table; what it starts, there too, shows none."""

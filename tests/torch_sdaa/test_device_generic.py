@@ -59,6 +59,7 @@ def run(folder: Path, *words: str) -> tuple[int, dict[str, list[str]]]:
     return code, {name.split(".")[-1]: outcome for name, outcome in found.items()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_each_test_has_an_outcome_and_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "test_own.py").write_text(OWN)

@@ -66,6 +66,7 @@ def _training(make: Callable[[Any], Any], level: str = "") -> Build:
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "level"),
     [
@@ -212,6 +213,7 @@ def _causal_by_its_values() -> Callable[[], Any]:
     return lambda: net(x, memory, tgt_mask=mask).square().sum().backward()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [_loop_of_a_constant, _rows_of_a_constant_mask, _causal_by_its_values])
 def test_what_follows_from_constants_is_known(build: Build) -> None:
     before = C.launches()

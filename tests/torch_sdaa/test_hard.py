@@ -37,6 +37,7 @@ def test_there_are_more_checks_than_were_asked_for():
     assert set(SLICE) <= set(CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SLICE)
 def test_quick_check(name: str):
     with warnings.catch_warnings():

@@ -81,6 +81,7 @@ def test_a_healthy_training_has_none(name: str) -> None:
     assert bottlenecks(profiled(name)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_was_planted_is_named_and_nothing_else(name: str) -> None:
     found = bottlenecks(profiled(name))

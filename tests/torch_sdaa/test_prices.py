@@ -104,6 +104,7 @@ METAS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(op=NAMES, inputs=METAS, outputs=METAS)
 @example("aten::addmm", [_float(5), _float(12), _float(6, 3)], [_float(6)])  # a nested tensor's flat values

@@ -21,6 +21,7 @@ def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
+@pytest.mark.long
 def test_the_start_loads_no_compiler_and_dynamo_is_told_when_it_comes(run_python: RunPython) -> None:
     script = """
 import importlib.util, sys, torch, torch_sdaa
@@ -43,6 +44,7 @@ assert torch._dynamo.__loader__ is torch._dynamo.__spec__.loader
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.long
 def test_dynamo_may_come_first(run_python: RunPython) -> None:
     script = """
 import torch, torch._dynamo, torch_sdaa
@@ -107,6 +109,7 @@ for work in (
 """
 
 
+@pytest.mark.long
 def test_an_empty_list_hides_all_devices(run_python: RunPython) -> None:
     done = run_python("-c", NONE, SDAA_VISIBLE_DEVICES="")
 
@@ -134,6 +137,7 @@ print(torch.equal(torch.sdaa.get_rng_state(3), torch.get_rng_state()))
 """
 
 
+@pytest.mark.long
 def test_devices_may_draw_from_the_cpus_generator(run_python: RunPython) -> None:
     done = run_python("-c", DRAWS, TORCH_SDAA_RANDOM="cpu")
     assert (done.returncode, done.stderr) == (0, "")

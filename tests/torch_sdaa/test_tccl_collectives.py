@@ -27,6 +27,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         yield host
 
 
+@pytest.mark.slow
 @needs_ranks
 @pytest.mark.parametrize("size", [2, 3])
 def test_reductions_of_every_dtype_and_operation(ranks: Host, size: int) -> None:
@@ -59,6 +60,7 @@ def test_works_futures_coalescing_and_barriers(ranks: Host) -> None:
         assert all(found.values()), found
 
 
+@pytest.mark.slow
 @needs_ranks
 def test_groups_meshes_and_objects(ranks: Host) -> None:
     for rank, found in enumerate(ranks.values(4, HERE + "groups")):
@@ -110,6 +112,7 @@ def test_what_is_refused(ranks: Host) -> None:
     assert "dense tensors" in said
 
 
+@pytest.mark.slow
 @needs_ranks
 def test_waiting_ends(ranks: Host) -> None:
     said, _ = ranks.values(2, HERE + "late")

@@ -279,6 +279,7 @@ def test_every_rank_is_seen_by_teco_smi_and_may_see_one_device(tmp_path: Path) -
             assert found == [1, 3]
 
 
+@pytest.mark.long
 def test_torch_sdaa_imports_nothing_of_distributed_that_torch_does_not() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import torch_sdaa; "

@@ -94,6 +94,7 @@ def test_a_checkpoint_of_rank_0_goes_on_with_other_numbers_of_devices(ranks: Hos
         assert set(ranks.values(size, HERE + "ddp_checkpoint", file, 3, 5)) == set(whole)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

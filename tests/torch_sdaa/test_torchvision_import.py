@@ -28,6 +28,7 @@ else:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_torchvision_can_be_imported(run_python: RunPython) -> None:
     pytest.importorskip("PIL")

@@ -41,6 +41,7 @@ def test_a_row_passes_only_where_all_is_equal_and_nothing_is_left():
     assert not Row(**row, losses_equal=True, different=[], bytes_left=512).passed
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOON)
 def test_small_models(name: str):

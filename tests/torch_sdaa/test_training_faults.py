@@ -55,6 +55,7 @@ def test_a_lost_device_raises_one_clear_error_and_the_others_go_on() -> None:
     assert errors == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_device_that_hangs_is_given_up_after_the_heartbeat() -> None:
     lines, errors = _train("hang:spa=0,step=1")
@@ -65,6 +66,7 @@ def test_a_device_that_hangs_is_given_up_after_the_heartbeat() -> None:
     assert errors == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nan_and_no_memory_last_one_step() -> None:
     lines, _ = _train("nan:spa=0,step=1")
@@ -74,6 +76,7 @@ def test_nan_and_no_memory_last_one_step() -> None:
     assert "injected fault (TECO_SIM_FAULTS)" in lines[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_slow_device_shows_in_its_time() -> None:
     code = (

@@ -110,6 +110,7 @@ def _launch(x: Any) -> Any:
     return "aten::neg", [meta], [meta], -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["0", "1", "2", "3", "4"])
 def test_debug_level_and_folder(level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.sdaa.set_option({"ACL_OP_DEBUG_LEVEL": int(level), "ACL_DEBUG_DIR": str(tmp_path)})
@@ -231,6 +232,7 @@ def test_the_command_of_the_page(run_python: RunPython, monkeypatch: pytest.Monk
     assert run_python("-c", command).stdout == shown
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_variables_that_other_code_reads() -> None:
     elsewhere = {each.name for each in options.TABLE if each.state == options.ELSEWHERE}

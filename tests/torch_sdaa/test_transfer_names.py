@@ -27,11 +27,13 @@ def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
+@pytest.mark.long
 def test_every_form(run_python: RunPython) -> None:
     done = run_python("-W", "ignore", Path(__file__).with_name("transfer_checks.py"))
     assert (done.returncode, done.stdout) == (0, "32 checks\n")
 
 
+@pytest.mark.long
 def test_the_variable_acts_when_torch_sdaa_is_imported(run_python: RunPython) -> None:
     code = "import torch, torch_sdaa; print(torch.zeros(1, device='cuda').device, torch.cuda.is_available())"
     done = run_python("-W", "error", "-c", code, TORCH_SDAA_TRANSFER="1")
@@ -64,6 +66,7 @@ print(torch.cuda.device_count(), torch.cuda.is_available(), os.environ.get("SDAA
 """
 
 
+@pytest.mark.long
 def test_visible_devices_of_cuda_are_those_of_sdaa(run_python: RunPython) -> None:
     done = run_python("-c", VISIBLE, CUDA_VISIBLE_DEVICES="1,2")
     assert done.stdout.splitlines() == ["2 1,2", "3 3,1,0", "3 True 3,1,0"]
@@ -97,6 +100,7 @@ if "exit" in sys.argv:
 """
 
 
+@pytest.mark.long
 def test_the_runner_runs_a_script_as_python_does(run_python: RunPython, tmp_path: Path) -> None:
     script, report = tmp_path / "script.py", tmp_path / "report.json"
     script.write_text(SCRIPT, encoding="utf-8")
@@ -114,6 +118,7 @@ def test_the_runner_runs_a_script_as_python_does(run_python: RunPython, tmp_path
     assert run_python("-m", "torch_sdaa.run", "-m", "script", "exit", cwd=tmp_path).returncode == 7
 
 
+@pytest.mark.long
 def test_the_runner_refuses_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     old, data = tmp_path / "old.py", tmp_path / "data.py"
     old.write_text("print 'loss', 1\n", encoding="utf-8")

@@ -73,6 +73,7 @@ def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPyt
     assert {"torch.device", "torch.cuda.is_available"} <= set(report["redirected"])
 
 
+@pytest.mark.long
 def test_gradients_of_gradients_are_those_of_a_cpu_with_a_thread_for_them(run_python: RunPython) -> None:
     there = run_python(SERIES, "import", "default_device.py")
     cpu = run_python(SERIES, "thread", "default_device.py")
@@ -111,6 +112,7 @@ def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tm
     assert losses(cpu.stdout) != printed[0]  # there it runs in float32
 
 
+@pytest.mark.long
 def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     for name, words in {
         "data_parallel.py": "data_parallel.py:16: DataParallel does not run on sdaa: use torch.nn.parallel.Distributed",
@@ -124,6 +126,7 @@ def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_p
         assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
 
 
+@pytest.mark.long
 def test_inductor_is_refused_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import torch\ntorch.compile(lambda x: x * 2 + 1)(torch.ones(2).cuda())\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from tests.transplant.corpus import PACKAGES, corpus_files, references, run
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [4, pytest.param(20, marks=pytest.mark.long)])
 def test_files_of_every_package_parse_come_back_and_are_accounted_for(most: int) -> None:

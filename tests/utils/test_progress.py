@@ -49,6 +49,7 @@ def model(save_onnx: SaveOnnx, tmp_path: Path) -> Path:
     return save_onnx(CHAIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shown"),
     [

@@ -82,6 +82,7 @@ def test_a_trial_is_run_once_and_remembered(
     assert len(trials) == len(list((cache / "trials").glob("*.json"))) == 5
 
 
+@pytest.mark.slow
 @needs_openvino
 @pytest.mark.parametrize(
     "damage", [b"", b"\x00\xff{", b"[]", b"{}", b'{"chosen": "cat", "seconds": {}, "refused": {}}']
@@ -249,6 +250,7 @@ def test_what_a_verdict_says() -> None:
     assert TrialResult("A").describe() == "A"
 
 
+@pytest.mark.slow
 def test_processes_that_open_one_model_together_agree(save_onnx: SaveOnnx, run_python: RunPython, cache: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom engine import *\n"
@@ -295,6 +297,7 @@ def test_int8_is_not_made_of_float16(digits: Path) -> None:
         opened(digits / "digits_float16_dyn.onnx", dtype="int8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("name", ["digits.onnx", "digits_dyn.onnx"])
 def test_int8_runs_any_batch(name: str, streams: int, digits: Path, pictures: tuple[Array, Array]) -> None:
@@ -317,6 +320,7 @@ def test_int8_keeps_the_metric_of_the_digits(digits: Path, pictures: tuple[Array
     assert hits > 0.99 * 0.994444
 
 
+@pytest.mark.slow
 def test_int8_is_made_once_of_the_same_samples(
     digits: Path, pictures: tuple[Array, Array], cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_convolution_net_keeps_its_recipe(save_onnx: SaveOnnx, made: list[str]
     assert made == ["full", "measured"]
 
 
+@pytest.mark.slow
 def test_a_second_opening_says_the_same_and_measures_nothing(save_onnx: SaveOnnx, made: list[str]) -> None:
     path = save_onnx(transformer())
     said = []
@@ -124,6 +125,7 @@ def test_what_no_recipe_can_do_is_refused_again_and_again(save_onnx: SaveOnnx, m
     assert len(made) == 6
 
 
+@pytest.mark.slow
 def test_the_next_recipe_is_tried(save_onnx: SaveOnnx, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A transformer that began with the recipe for convolutions ends with another one."""
     monkeypatch.setattr(int8, "recipes", lambda _: (quantize.FULL, quantize.SMOOTH))

@@ -43,6 +43,7 @@ def measured(cache: Path) -> int:
     return len(list((cache / "trials").glob("*.json")))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is in use")
 def test_a_run_without_memory_decides_nothing_for_later_ones(run_python: RunPython, cache: Path) -> None:
     path = DIGITS / "digits_dyn.onnx"
@@ -64,6 +65,7 @@ def test_a_run_without_memory_decides_nothing_for_later_ones(run_python: RunPyth
     assert measured(cache) == 1
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_imported_once_is_tried_again(
     run_python: RunPython, cache: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_package_that_cannot_be_imported_once_is_tried_again(
     assert "in a trial" in after.stdout, after.stderr
 
 
+@pytest.mark.slow
 def test_the_faster_engine_that_cannot_be_opened_now_is_left_out_now(run_python: RunPython, cache: Path) -> None:
     """What was measured says which engine to take; where that one fails this time, the other one computes."""
     path = DIGITS / "digits_dyn.onnx"

@@ -62,6 +62,7 @@ def outputs(graph: Graph, draw: Any) -> list[str]:
     return [names[-1]] if draw(st.booleans()) else draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False], ids=["dynamic", "fixed"])
 def test_what_is_proven_holds(dynamic: bool) -> None:
     seen: Counter[bool] = Counter()

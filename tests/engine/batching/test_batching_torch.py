@@ -149,6 +149,7 @@ def cut(arrays: list[Array], axes: tuple[int | None, ...], start: int, end: int)
     return [a if k is None else np.take(a, range(start, end), k) for a, k in zip(arrays, axes, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_an_exported_model_is_proven_and_can_be_split(name: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
@@ -165,6 +166,7 @@ def test_an_exported_model_is_proven_and_can_be_split(name: str, tmp_path: Path)
         np.testing.assert_allclose(np.concatenate([part[i] for part in parts], outputs[i]), want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gru, time first", "lstm with states", "encoder", "detector", "vision"])
 def test_so_is_one_exported_with_a_fixed_batch(name: str, tmp_path: Path) -> None:
     build, make, _, outputs = MODELS[name]
@@ -174,6 +176,7 @@ def test_so_is_one_exported_with_a_fixed_batch(name: str, tmp_path: Path) -> Non
     assert (found.proven, found.outputs) == (True, outputs), found.reason
 
 
+@pytest.mark.long
 def test_what_mixes_is_said(tmp_path: Path) -> None:
     model = exported(Centred(), (torch.randn(ROWS, 4),), ({0: BATCH},), tmp_path / "model.onnx")
     found = find_batching(model)

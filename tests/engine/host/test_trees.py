@@ -53,6 +53,7 @@ def test_what_is_taken_from_the_folders_is_not_walked(folder: Path) -> None:
     assert found == ["top", "a"]
 
 
+@pytest.mark.slow
 def test_900_folders_are_walked_and_copied(tmp_path: Path) -> None:
     deep(tmp_path / "deep", 900)
     assert [path.name for path in below(tmp_path / "deep", "*.csv")] == ["file.csv"]
@@ -63,6 +64,7 @@ def test_900_folders_are_walked_and_copied(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_folder_whose_path_no_call_takes_is_removed(tmp_path: Path) -> None:
     deep(tmp_path / "deep", 2500, "name")
     with pytest.raises(OSError, match="too long"):

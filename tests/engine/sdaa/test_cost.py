@@ -80,6 +80,7 @@ def test_arithmetic_of_a_transformer_and_an_lstm() -> None:
     assert [kernel.launches for kernel in work.kernels if kernel.op_type == "LSTM"] == [steps, steps]
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("name", "giga_macs"),
@@ -111,6 +112,7 @@ def test_an_exported_network(name: str, giga_macs: float, tmp_path: Path) -> Non
 # ----------------------------------------------------------------------------------------------------------------- time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_figures_are_sane(name: str, layout: str) -> None:
@@ -161,6 +163,7 @@ def opened(path: Path, batch: int, **options: object) -> SdaaEngine:
     return engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet", "transformer"])
 def test_more_spa_compute_more_but_never_more_than_as_many_times(
     name: str, save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +180,7 @@ def test_more_spa_compute_more_but_never_more_than_as_many_times(
     assert all(speed <= count * speeds[1] for count, speed in speeds.items())
 
 
+@pytest.mark.slow
 def test_the_committed_card_meets_the_targets(save_onnx: SaveOnnx) -> None:
     pytest.importorskip("scipy")
     import fit_t1
@@ -230,6 +234,7 @@ def peak(model: onnx.ModelProto) -> int:
     return max(sum(2 * lengths[name] for name in written if alive(name, i)) for i in range(len(steps)))
 
 
+@pytest.mark.slow
 @given(dags())
 @settings(deadline=None)
 def test_activations_are_those_alive(model: onnx.ModelProto) -> None:

@@ -208,6 +208,7 @@ faults = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(faults, max_size=8), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=8))
 @settings(deadline=None, max_examples=150)
 def test_nothing_is_lost_or_done_twice(injected: list[Fault], calls: list[tuple[int, bool]]) -> None:

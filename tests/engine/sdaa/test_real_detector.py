@@ -53,6 +53,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
     return float((a & b).sum() / (a | b).sum())
 
 
+@pytest.mark.long
 def test_the_card_finds_the_text(model: Path, page: np.ndarray, baseline: np.ndarray) -> None:
     assert overlap(text("sdaa", model, page, dtype="float16"), baseline) >= 0.999
 

@@ -76,6 +76,7 @@ def digits_onnx(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------------------------------------------------- the same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, "float32"])
 @pytest.mark.parametrize("pass_path", [None, PASS_PATH / "default_pass.py", PASS_PATH / "resnet/resnet_pass.py"])
 def test_digits_load_as_built(digits_onnx: Path, dtype: str | None, pass_path: Path | None) -> None:
@@ -419,6 +420,7 @@ def check_damaged(path: Path, data: bytes) -> None:
         np.testing.assert_array_equal(engine(x), x * x)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> None:
@@ -427,6 +429,7 @@ def test_a_flipped_bit_is_never_taken(where: float, bit: int, whole: Path) -> No
     check_damaged(whole, bytes(data))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), tail=st.binary(max_size=20))
 def test_cut_short_or_with_something_else_behind_is_never_taken(where: float, tail: bytes, whole: Path) -> None:

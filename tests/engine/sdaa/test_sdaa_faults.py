@@ -69,6 +69,7 @@ faults = st.builds(
 )
 
 
+@pytest.mark.slow
 @example([Fault("lose", 0, 1)], [1], True)  # the second call is over when the first one is
 @given(st.lists(faults, max_size=8), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.booleans())
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

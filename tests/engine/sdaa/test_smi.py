@@ -167,6 +167,7 @@ LONG = """g (float[N,64] x) => (float[N,64] y) <int64 n = {1000000000}, bool go 
 SHORT = "g (float[N,64] x) => (float[N,64] y) { y = Tanh(x) }"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [SHORT, LONG], ids=["short calls", "one long call"])
 def test_an_engine_that_computes_is_shown_busy(
     text: str, folder: Path, save_onnx: SaveOnnx, run_python: RunPython
@@ -203,6 +204,7 @@ def _busy(device: dict[str, Any]) -> bool:
     return bool(device["host_busy"] > 0 and device["spe_utilisation"] > 0)
 
 
+@pytest.mark.slow
 def test_live_across_processes(folder: Path, run_python: RunPython) -> None:
     def data() -> dict[str, Any]:
         done = run_python("-m", "engine.sdaa.smi", "--json", TECO_SMI_DIR=str(folder))
@@ -325,6 +327,7 @@ def call(path: list[Path], *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([found, *args], env=env, capture_output=True, text=True, timeout=30, check=False)
 
 
+@pytest.mark.slow
 def test_the_vendors_command_takes_over(ours: Path, tmp_path: Path) -> None:
     vendor = command(tmp_path / "vendor", VENDOR)
     done = call([ours, vendor], "-x", "two words")

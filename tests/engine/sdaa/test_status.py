@@ -114,6 +114,7 @@ def test_close_is_final_and_may_be_repeated(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_dropped_publisher_removes_its_file(folder: Path) -> None:
     publisher = Publisher()
     publisher.publish([BUSY])

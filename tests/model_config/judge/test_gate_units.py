@@ -310,6 +310,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_any_metric_is_rarely_judged_wrong(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,6 +332,7 @@ def test_any_metric_is_rarely_judged_wrong_in_many_runs(case: int, monkeypatch: 
     assert at_most_five_percent(found[wrong], RUNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "metric", "expected"),
     [

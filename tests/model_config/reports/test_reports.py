@@ -149,6 +149,7 @@ def test_a_failure_beside_what_is_accepted_stays_a_failure(samples: Samples) -> 
     assert check_look(CheckResult((replace(samples.good(), accepted=""),))) == look_of(Verdict.INCONCLUSIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "gbk", "latin-1"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_any_result_can_be_printed_in_any_encoding(name: str, encoding: str, samples: Samples) -> None:

@@ -268,6 +268,7 @@ def page(samples: Samples, tmp_path: Path) -> str:
     return (tmp_path / "模型 report.html").as_uri()
 
 
+@pytest.mark.slow
 @browser
 def test_a_browser_filters_and_sorts_by_the_hash(page: str, tmp_path: Path) -> None:
     html = dom(f"{page}#q=YOLO", tmp_path / "profile")

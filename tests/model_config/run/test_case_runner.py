@@ -84,6 +84,7 @@ def test_a_good_case_passes_and_leaves_the_checkout_as_it_was(repo: Repo, work: 
     assert results["good valid"].stdout.read_text().endswith(SUMMARY + "\n")
 
 
+@pytest.mark.slow
 def test_a_failing_step_stops_nothing_and_missing_checkpoints_fail_honestly(repo: Repo, work: Path) -> None:
     repo.add("bad", export="import not_installed\n")
     repo.add("good")
@@ -93,6 +94,7 @@ def test_a_failing_step_stops_nothing_and_missing_checkpoints_fail_honestly(repo
     assert "No such file or directory: 'm.onnx'" in results["bad single"].reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "expected", "metric"),
     [
@@ -208,6 +210,7 @@ def test_a_step_reads_no_input_and_gets_no_shell(repo: Repo, work: Path) -> None
     assert "'a b; touch $HOME `x` *'" in result.stdout.read_text()
 
 
+@pytest.mark.slow
 def test_the_digits_case_runs_without_its_export(tmp_path: Path) -> None:
     """The committed checkpoints are enough to run it; the metric is the trained network's."""
     (case,) = [case for case in load_cases([ROOT / "model_config/model.yaml"]) if case.name == "digits"]

@@ -139,6 +139,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_ctrl_c_ends_running_steps_and_keeps_what_was_done(tmp_path: Path, parallel: int) -> None:
     (tmp_path / "quick.py").write_text("")

@@ -154,6 +154,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", ["pass", "os.closerange(0, 3)"])
 def test_a_daemon_does_not_outlive_its_step_and_is_named(bench: Bench, mark: str, close: str) -> None:
     start = time.monotonic()

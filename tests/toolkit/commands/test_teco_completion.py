@@ -28,6 +28,7 @@ def bash(tmp_path: Path, *words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -44,6 +45,7 @@ def test_bash(words: tuple[str, ...], wanted: list[str], tmp_path: Path) -> None
     assert bash(tmp_path, "teco", *words) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "some"),
     [

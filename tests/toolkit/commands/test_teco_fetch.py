@@ -70,6 +70,7 @@ def test_json(teco: Teco, root: Path) -> None:
     assert (Path(folder) / "mine/model/a.bin").read_bytes() == FILES["mine/model/a.bin"]
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_had_does_not_stop_the_others(teco: Teco, root: Path) -> None:
     code, out, err = teco("gone", "mine", "--path")
     assert code == 1
@@ -147,6 +148,7 @@ def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -
     return run
 
 
+@pytest.mark.slow
 def test_scripts_take_models_and_data_out_of_packages(script: Callable[..., tuple[int, str, str]], root: Path) -> None:
     """Without a registry the script says so in one line; with one, it downloads what it needs."""
     paths = ("--ckpt", "fetch:mine/mine/digits.onnx", "--data_path", "fetch:mine/mine/data")

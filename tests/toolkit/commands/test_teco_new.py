@@ -36,6 +36,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"" for path in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("domain", "model", "task", "contrib"),
     [
@@ -86,6 +87,7 @@ def test_the_file_with_the_cases_keeps_its_text(zoo: Path) -> None:
         assert after[len(text) :].startswith("\n- case_name: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "# only a comment", "- {a: 1}"])
 def test_a_file_without_a_last_line_end(text: str, zoo: Path) -> None:
     (zoo / CONTRIB).write_text(text)
@@ -130,6 +132,7 @@ def test_names_that_cannot_be_used(
     assert tree(zoo) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a: 1\n", "  - case_name: y\n    run_dir: z\n", "- case_name: [\n", "--- []\n...\n", "[]\n"]
 )
@@ -170,6 +173,7 @@ def test_a_project_beside_an_installed_zoo(tmp_path: Path) -> None:
     assert [model.path for model in load_zoo(tmp_path).models] == ["example/classification/x"]
 
 
+@pytest.mark.slow
 def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clasification", "x", "--contrib", "--task", "classification"], zoo) == 0
     shown = capsys.readouterr().out
@@ -182,6 +186,7 @@ def test_what_is_printed(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "note:" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "task", "said"),
     [
@@ -207,6 +212,7 @@ def test_tasks_that_are_not_there(domain: str, task: str, said: str, zoo: Path) 
     assert tree(zoo) == before
 
 
+@pytest.mark.slow
 def test_a_domain_of_several_tasks_and_a_task_without_a_template(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(CLASSIFICATION, name="bare", template=None)
     known = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}

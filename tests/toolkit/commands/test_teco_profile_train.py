@@ -194,6 +194,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
@@ -222,6 +223,7 @@ def test_a_script_is_profiled_untouched(tmp_path: Path) -> None:
     assert "none of the four classic bottlenecks; a step takes" in again.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch

@@ -90,6 +90,7 @@ def write_pass(path: Path, faulty: str = "") -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_names_survive_conversion_and_fusion(encoder: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     words = ["compare", str(encoder), "--pass_path", str(write_pass(tmp_path / "fusing.py")), "--json", str(result)]
@@ -110,6 +111,7 @@ def test_names_survive_conversion_and_fusion(encoder: Path, tmp_path: Path) -> N
     assert {row["module"] for row in fused} >= {"norm", "attention", "encoder.layers.0", "encoder.layers.1.linear2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weight", "module"),
     [

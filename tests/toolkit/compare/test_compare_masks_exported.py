@@ -49,6 +49,7 @@ class Attends(torch.nn.Module):
         return torch.softmax(scores, -1) @ v
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dynamo", [True, False])
 def test_masks_of_both_exporters(dynamo: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -46,6 +46,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "limit"), [("d.h5", 1_000), ("d", 1_000), ("d.h5", 250_000)])
 def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPython, name: str, limit: int) -> None:
     script, out = tmp_path / "full.py", tmp_path / name
@@ -69,6 +70,7 @@ def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPy
         np.testing.assert_array_equal(rest.read(entry), whole.read(whole.outputs[tensor]))
 
 
+@pytest.mark.slow
 def test_a_file_cut_short(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = dumped(chain, tmp_path / "whole.h5")
     data = (tmp_path / "whole.h5").read_bytes()

@@ -38,6 +38,7 @@ def told(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
     return code, found
 
 
+@pytest.mark.slow
 def test_a_healthy_detector_is_left_alone(source: Any) -> None:
     golden, reference = source.golden({})
     for goal in (["--golden", str(golden)], ["--reference", f"{reference:.6f}"]):
@@ -47,6 +48,7 @@ def test_a_healthy_detector_is_left_alone(source: Any) -> None:
         assert found["explained"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["centre and size"], ["shares of the input", "background first"]], ids="+".join)
 def test_mistakes_are_named(mistakes: Any, source: Any, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     golden, _ = source.golden({})
@@ -68,6 +70,7 @@ def mistakes_free(source: Any) -> float:
     return float(source.golden({})[1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
     """The benchmark's table, without what the other tests plant, and with few pairs."""
@@ -86,6 +89,7 @@ def test_the_metric_alone_is_enough(mistakes: Any, source: Any) -> None:
     assert found["equal"] == {}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_nothing_explains_is_said(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """A reference that no choice reaches: nothing is called found, and the exit code is 1."""

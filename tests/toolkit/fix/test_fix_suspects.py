@@ -129,6 +129,7 @@ FED_OTHERWISE: dict[str, Callable[[Array], Array]] = {
 """What the source feeds, made from what ``teco fix`` feeds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FED_OTHERWISE)
 def test_what_the_source_is_fed_is_named(name: str, trained: Trained, tmp_path: Path) -> None:
     np.savez(tmp_path / "golden.npz", y=run(trained.model, FED_OTHERWISE[name](trained.x)))

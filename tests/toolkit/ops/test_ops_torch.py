@@ -73,6 +73,7 @@ number = 3
 """
 
 
+@pytest.mark.slow
 def test_a_torch_module_before_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "net.py"
     file.write_text(MODULE, encoding="utf-8")
@@ -89,6 +90,7 @@ def test_a_torch_module_before_its_export(tmp_path: Path, capsys: pytest.Capture
     assert "lacks opstest.twice.default" in text
 
 
+@pytest.mark.slow
 def test_inputs_of_a_torch_module_go_by_name_and_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "net.py", tmp_path / "out.json"
     file.write_text(MODULE, encoding="utf-8")

@@ -331,6 +331,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_script_is_run_for_some_steps_and_its_operators_told(folder: Path) -> None:
@@ -371,6 +372,7 @@ print(C.times(0)["compute"] - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:

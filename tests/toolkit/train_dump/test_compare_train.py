@@ -82,6 +82,7 @@ def test_a_healthy_run_has_no_bad_operator(half: bool, dumped: Dumped) -> None:
         assert max(row["diff2"] for row in told["rows"] if "diff2" in row) == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "call", "module", "phase"),
@@ -112,6 +113,7 @@ def test_the_reference_can_be_at_fault(dumped: Dumped) -> None:
     assert (code, told["first_bad"]["at"], told["first_bad"]["call"]) == (1, "a", "aten.addmm.default/1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "module", "why"),
     [

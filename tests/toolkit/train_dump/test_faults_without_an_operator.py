@@ -65,6 +65,7 @@ def train(
 SGD, AdamW, RMSprop = torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "sdaa"])
 @pytest.mark.parametrize(
@@ -89,6 +90,7 @@ def test_a_hyper_parameter_is_found_though_the_cpu_steps_in_other_operators(
     assert bad.source.startswith("tests")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["running_var", "momentum"])
 def test_running_statistics_are_compared(name: str, tmp_path: Path) -> None:
     def changed(net: Net) -> None:

@@ -79,6 +79,7 @@ def compared(a: Path, b: Path) -> Judged:
         return judged(one, other, None, Repeater(), False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reference", ["sdaa", pytest.param("cpu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("options", "call", "why"),
@@ -109,6 +110,7 @@ def test_what_only_one_run_has_is_named(
         assert " in loss_of" in bad.why + bad.b.source
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half", [None, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("reference", ["sdaa", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_a_healthy_run_accuses_nobody(reference: str, half: Any, healthy: dict[str, Path], tmp_path: Path) -> None:

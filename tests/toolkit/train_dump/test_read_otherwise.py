@@ -106,6 +106,7 @@ def bad(a: Path, b: Path) -> Pair | None:
         return judged(one, other, None, Repeater(), False).first_bad
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "sdaa"])
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def test_a_call_that_reads_another_value_is_named(tmp_path: Path, device: str, r
     assert found.b.source.startswith("tests/toolkit/train_dump/test_read_otherwise.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "sdaa"])
 def test_gradients_that_add_up_are_named(tmp_path: Path, device: str) -> None:
     # On the CPU beside the card no operator but the optimizer's reads them, and those have no like.
@@ -134,6 +136,7 @@ def test_gradients_that_add_up_are_named(tmp_path: Path, device: str) -> None:
     assert (found.b.phase, found.b.step) == ("backward", 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("half", "since"), [(None, 0), (torch.float16, 0), (torch.float16, 1)])
 def test_the_loss_scale_is_not_blamed(tmp_path: Path, half: Any, since: int) -> None:
@@ -144,6 +147,7 @@ def test_the_loss_scale_is_not_blamed(tmp_path: Path, half: Any, since: int) -> 
     assert found.b.phase == "forward"
 
 
+@pytest.mark.slow
 def test_nesterov_in_lists_writes_into_gradients(tmp_path: Path) -> None:
     def optimizer(momentum: float) -> Callable[[Any], Any]:
         return lambda p: optim.SGD(p, 0.1, momentum=momentum, nesterov=True)
@@ -155,6 +159,7 @@ def test_nesterov_in_lists_writes_into_gradients(tmp_path: Path) -> None:
     assert found.b.phase == "optimizer"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "optimizer", "half"),

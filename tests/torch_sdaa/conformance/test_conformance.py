@@ -36,6 +36,7 @@ def counts(tmp_path: Path, *words: str) -> tuple[int, Any]:
     return code, json.loads(file.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "entries", "samples"), [("ops", 16, 2), ("modules", 6, 2), ("optimizers", 12, 3)])
 def test_slice_of_a_database_is_right(family: str, entries: int, samples: int, tmp_path: Path) -> None:
     words = [family, "--sample", str(entries), "--samples", str(samples), "--seed", str(SEED)]

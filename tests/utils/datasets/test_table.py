@@ -193,6 +193,7 @@ print(tracemalloc.get_traced_memory()[1])
 """
 
 
+@pytest.mark.slow
 def test_going_through_a_data_set_needs_no_memory(run_python: RunPython) -> None:
     """In a process of its own: pathlib interns names, and the interpreter's table of them grows by doubling."""
     done = run_python("-c", WALK)

@@ -32,6 +32,7 @@ SMALLEST = (
 """One of each family that has no case of its own, and a small side."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("arch", "size"), SMALLEST)
 def test_the_smallest_of_a_family(
@@ -102,6 +103,7 @@ def test_published_weights_of_inception_scale_pictures_themselves(arch: str, tmp
     assert (found.pictures.resize, found.size) == ((342, (299, 299)) if arch == "inception_v3" else (256, (224, 224)))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_positions_of_trained_weights_are_interpolated(tmp_path: Path) -> None:
     native = find_classifier("vit_b_32", "random").module

@@ -38,6 +38,7 @@ def test_only_what_is_asked_for_is_written(forms: list[str], tmp_path: Path) -> 
     assert written(tmp_path / "some", forms) == {f"net{one}.onnx": whole[f"net{one}.onnx"] for one in suffixes(forms)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])

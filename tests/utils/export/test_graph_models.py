@@ -91,6 +91,7 @@ def test_what_cannot_be() -> None:
         export_graph(network("gcn"), Path("x"), "scatter", forms=["float16_dyn"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_of_both_forms_answer_alike_on_the_card(tmp_path: Path, kind: str) -> None:

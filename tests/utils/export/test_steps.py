@@ -110,6 +110,7 @@ def test_outputs_that_are_inputs_constants_or_one_another(exporter: str, tmp_pat
             np.testing.assert_allclose(got, wanted, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_an_output_called_as_something_inside(exporter: str, tmp_path: Path) -> None:
     """Such as the embedding of a text: ``embedding`` is also what torch calls the lookup of its words."""
@@ -123,6 +124,7 @@ def test_an_output_called_as_something_inside(exporter: str, tmp_path: Path) -> 
         assert ends(result.path) == (["input"], ["embedding"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", SLOWER)
 def test_an_input_that_nothing_reads(exporter: str, tmp_path: Path) -> None:
     model = Calls(lambda self, x, other, y: x + y)
@@ -348,6 +350,7 @@ class TestBranches:
         with pytest.warns(UserWarning, match=r"keeps what these lines computed for the example \(test_steps.py:\d+\)"):
             scripted(model, X, tmp_path / "m")
 
+    @pytest.mark.slow
     def test_each_names_the_other(self, tmp_path: Path) -> None:
         model = Calls(lambda self, x: torch.sort(x, dim=1, stable=True)[0])
         for exporter, other in (EXPORTERS, EXPORTERS[::-1]):

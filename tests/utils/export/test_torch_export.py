@@ -78,6 +78,7 @@ def answers(net: Net, x: np.ndarray) -> np.ndarray:
     return answer
 
 
+@pytest.mark.slow
 def test_three_files_static_and_dynamic(exported: list[ExportResult]) -> None:
     assert [r.path.name for r in exported] == ["net.onnx", "net_dyn.onnx", "net_float16_dyn.onnx"]
     assert dims(exported[0].path) == [1, 3, 16, 16]
@@ -103,6 +104,7 @@ class Tokens(torch.nn.Module):
         return answer
 
 
+@pytest.mark.slow
 def test_the_static_file_computes_no_shapes(tmp_path: Path) -> None:
     """It is made of the dynamic graph, in which a reshape needs the sizes of the input."""
     static, free, _ = export_onnx(
@@ -129,6 +131,7 @@ def test_errors_are_small_and_stored(exported: list[ExportResult]) -> None:
         assert told == {"weights": "seed 0", "torch": torch.__version__, "opset": "18"}
 
 
+@pytest.mark.slow
 def test_further_notes_are_stored_and_a_bad_one_is_told_at_once(net: Net, images: Any, tmp_path: Path) -> None:
     kept = {"vocabulary": ["a", "b"], "sample_rate": 8000, "notes": {"blank": 1}}
     results = export_onnx(net, images, tmp_path / "net", **kept)
@@ -181,6 +184,7 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(following, inputs[1].numpy() + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -201,6 +205,7 @@ def test_models_that_cannot_be_exported(function: Callable[[Any], Any], message:
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("net.onnx", b"old")]
 
 
+@pytest.mark.slow
 def test_a_float16_overflow_is_found_and_the_other_files_are_written(tmp_path: Path) -> None:
     with pytest.raises(ExportError) as caught:
         export_onnx(Calls(lambda x: x * 3e4), torch.full((2, 3), 100.0), tmp_path / "net")

@@ -120,6 +120,7 @@ def test_no_network_is_one_line_with_the_fix() -> None:
 
 
 class TestScript:
+    @pytest.mark.long
     @pytest.mark.slow
     def test_exports_with_random_weights_and_says_so(
         self, script: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -118,6 +118,7 @@ def test_the_second_index_has_it(pages: Path, server: Server, tmp_path: Path, mo
     assert from_index(row(archive, kind="sdist"), place(tmp_path)).read_bytes() == archive.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_another_hash(kind: str, pages: Path, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     archive = wheel(pages) if kind == "wheel" else sdist(pages)
@@ -245,6 +246,7 @@ def test_a_package_that_apt_does_not_know(pages: Path, server: Server, monkeypat
 # ------------------------------------------------------------------------------------------------------ the real ones
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["solubility", "vader_reviews", "face_api", "voices_it"])
 def test_the_real_registries(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,7 @@ def check(made: list[Scene], package: str) -> None:
             assert rows[name]["AP75"] == pytest.approx(mine[5].mean(), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
 def test_every_figure_is_the_reference_s(package: str) -> None:
     pytest.importorskip(package)
@@ -147,6 +148,7 @@ def test_every_figure_is_the_reference_s(package: str) -> None:
     compare()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
 def test_every_figure_is_the_reference_s_at_length(package: str) -> None:
@@ -221,6 +223,7 @@ def voc(made: list[Scene], label: int, year: str) -> float | None:
     return area
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("year", ["2007", "2012"])
 def test_voc_s_rules(year: str) -> None:
     @settings(deadline=None, max_examples=60)

@@ -207,6 +207,7 @@ def test_a_postprocess_that_computes(engine: Engine) -> None:
     assert bound_of(report) == "postprocess"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [None, 1, 4])
 @pytest.mark.parametrize("size", [8, 64])
 def test_the_digits_are_not_bound_by_the_disk(workers: int | None, size: int) -> None:

@@ -378,6 +378,7 @@ def script(root: Path, name: str) -> Path:
     return root / "example" / "classification" / "digits" / f"example_{name}.py"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away(root: Path, run_python: RunPython) -> None:
     """As in ``example_multi_batch.py | head -1``, with more output than a pipe holds."""
     code = (
@@ -426,6 +427,7 @@ def test_a_folder_with_bad_files(root: Path, tmp_path: Path, run_python: RunPyth
     assert done.stdout.splitlines()[-2].startswith("eval_metric ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "argv", "text"),
     [

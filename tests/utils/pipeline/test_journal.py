@@ -467,6 +467,7 @@ def test_a_closed_journal_takes_nothing(tmp_path: Path) -> None:
         journal.append(made(0))
 
 
+@pytest.mark.slow
 def test_replaying_needs_little_memory(tmp_path: Path) -> None:
     with Journal.open(tmp_path, IDENTITY) as journal:
         for _ in range(5000):

@@ -82,6 +82,7 @@ def _cases(commands: dict[str, tuple[object, ...]]) -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "end"), _cases(COMMANDS))
 def test_files_are_written_whatever_becomes_of_the_streams(command: str, end: str, tmp_path: Path) -> None:
     code, err = ended((*COMMANDS[command], "--json", tmp_path / "r.json"), end, tmp_path)
@@ -92,6 +93,7 @@ def test_files_are_written_whatever_becomes_of_the_streams(command: str, end: st
     check_json(tmp_path / "r.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "end"), _cases(PRINTING))
 def test_what_only_prints(command: str, end: str, tmp_path: Path) -> None:
     code, err = ended(PRINTING[command], end, tmp_path)
@@ -185,6 +187,7 @@ def run_foreign(where: str, what: str, folder: Path, *words: object, **environme
     return ended(words, "", folder, FOREIGN=f"{where} {what}", **environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "what"), _raising())
 def test_foreign_code_does_not_end_a_run_well(where: str, what: str, tmp_path: Path) -> None:
     code, err = run_foreign(where, what, tmp_path)

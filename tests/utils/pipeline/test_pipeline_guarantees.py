@@ -229,6 +229,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say the peak of its memory")
 def test_memory_does_not_grow_with_the_data(pictures: Path, tmp_path: Path) -> None:
@@ -294,6 +295,7 @@ def wait_for_line(process: subprocess.Popen[str], word: str) -> None:
     raise AssertionError(f"{word} did not come: {process.communicate()}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "workers", "kills"),
     [
@@ -352,6 +354,7 @@ cli.valid(None, task, ckpt=Path("model.onnx"), data_path=Path(), batch_size=8, i
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [["--workers", 0], ["--workers", 2], ["--streams", 1, "--resume", "journals"]])
 def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Path, extra: list[object]) -> None:
     """One node that computes for ten seconds, which ONNX Runtime cannot stop, in the main thread too."""
@@ -369,6 +372,7 @@ def test_ctrl_c_in_a_long_call(save_onnx: SaveOnnx, pictures: Path, tmp_path: Pa
     assert ended.err == f"interrupted after step 0 of 45 (0 samples){go_on}\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_comparison(pictures: Path, tmp_path: Path) -> None:
     """The first run's result is on the disk by then."""
     words = ["--decode", "fused", "--json", tmp_path / "result.json", "--workers", 0]

@@ -95,6 +95,7 @@ def test_nan_in_a_batch_laid_out_by_spa_names_no_sample_that_it_cannot_know() ->
     assert nan_names(Shards([[np.array([1.0])]]), ["s7"]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["single", "multi"])
 def test_int8_chooses_its_ranges_from_what_is_shown_and_says_so(script: str, run_python: RunPython) -> None:
     done = run_python(DIGITS / f"example_{script}_batch.py", "--target", "cpu", "--dtype", "int8")

@@ -98,6 +98,7 @@ def test_a_faster_decode_is_compared(valid: Valid, decode: str, capsys: pytest.C
     assert out.count("eval_metric") == 1  # scripts read the metric there: it is that of the mode asked for
 
 
+@pytest.mark.slow
 def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> None:
     code, data = valid("--target", "cpu", "--dtype", "int8", "--calib", 16, "--decode", "fused")
     out = capsys.readouterr().out.splitlines()
@@ -123,6 +124,7 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
 
 
+@pytest.mark.slow
 def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--ckpt", outlier)
     with pytest.warns(UserWarning, match=r"int8 answers .* cosine 0\.\d{4} to float32 on 16 calibration samples"):
@@ -143,6 +145,7 @@ def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.Ca
     assert "drops by more" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_cosine_that_is_too_low(outlier: Path, run_python: RunPython, tmp_path: Path) -> None:
     """The metric decides in an evaluation unless a bound is given; where answers are shown, the cosine does."""
     flags = ("--target", "cpu", "--dtype", "int8", "--ckpt", outlier)

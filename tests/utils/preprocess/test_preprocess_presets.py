@@ -45,6 +45,7 @@ def presets(torchvision: Any) -> dict[Any, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_every_published_network_gets_its_own_preprocessing(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""

@@ -132,6 +132,7 @@ def run(tiny: Path, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads((folder / "r.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_classes_are_a_table_above_the_closing_lines(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,6 +222,7 @@ def test_the_metric_is_made_again_from_its_definition(tmp_path: Path) -> None:
     assert (again.labels, again.categories, again.rules) == (tuple(COCO), ("person", "unused"), "coco")
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_measured_the_first_reason_is_said(tmp_path: Path) -> None:
     model = written(DETECTION, tmp_path)
     (listed,) = (model / "data").glob("*.json")

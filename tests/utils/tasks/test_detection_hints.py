@@ -75,6 +75,7 @@ CASES: list[tuple[Any, Mapping[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "right", "flag"), CASES)
 def test_each_mistake_is_named_and_its_flag_silences_it(
     tiny: Path, change: Any, right: Mapping[str, Any], flag: str

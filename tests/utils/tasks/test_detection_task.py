@@ -29,6 +29,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(DETECTION, tmp_path_factory.mktemp("detection"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 @pytest.mark.parametrize("file", ["_dyn", "_float16_dyn"])
 def test_the_constructed_model_finds_the_squares(tiny: Path, target: str, file: str) -> None:

@@ -183,6 +183,7 @@ def records(result: Path) -> bytes:
     return file.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["single_batch", "multi_batch"])
 def test_answers(script: str, model: Model, tmp_path: Path) -> None:
     save = ("--save", tmp_path / "out") if model.row.drawn else ()
@@ -220,6 +221,7 @@ def test_eight_bits_on_the_cpu(model: Model, tmp_path: Path) -> None:
     assert found["int8"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_run_goes_on(model: Model, alone: Path, tmp_path: Path) -> None:
     """Killed at any moment, before its end or even after it: the same command ends with the same result."""
@@ -247,6 +249,7 @@ def test_steps_of_a_stopped_run_are_taken_from_the_journal(model: Model, alone: 
     assert records(result) == records(alone)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed (Debian: openmpi-bin)")
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason='mpi4py is not installed (".[mpi]")')

@@ -64,6 +64,7 @@ def test_contrib_adds_some(tmp_path: Path, run_python: RunPython) -> None:
     assert "'classification'" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "text"),
     [

@@ -102,6 +102,7 @@ def _tokenizer(made: Any) -> Any:
     return Tokenizer.from_str(json.dumps(made.notes["tokenizer"]))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
     """Three pictures on four SPA with two queries, filled up to a plan of four: as one call of the whole."""

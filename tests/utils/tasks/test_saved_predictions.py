@@ -38,6 +38,7 @@ def run(task: Task, model: Path, data: Path, result: Path, *words: str) -> dict[
     return found
 
 
+@pytest.mark.slow
 def test_detections_give_pycocotools_the_same_figures(tmp_path: Path) -> None:
     model = written(DETECTION, tmp_path)
     (listed,) = (model / "data").glob("*.json")

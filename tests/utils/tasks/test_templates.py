@@ -94,6 +94,7 @@ def rendered(template: Template, root: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", NEW)
 def test_what_is_rendered_keeps_the_style(task: str, root: Path, tmp_path: Path) -> None:
     folder = rendered(TEMPLATES[task], tmp_path)

@@ -225,6 +225,7 @@ def test_equal_prompts_have_files_of_their_own_which_another_run_writes_again(tm
     assert len(set(files)) == 3 == len(list(tmp_path.iterdir()))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 @pytest.mark.parametrize(("layers", "width", "heads"), [(1, 24, 3), (3, 32, 4)])

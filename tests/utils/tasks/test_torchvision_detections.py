@@ -159,6 +159,7 @@ def test_ssd_finds_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch
         assert_same(found, model(tensors(paths)), 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["retinanet_resnet50_fpn", "fcos_resnet50_fpn", "retinanet_resnet50_fpn_v2"])
 def test_pyramids_find_what_torchvision_finds(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

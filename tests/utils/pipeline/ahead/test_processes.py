@@ -101,11 +101,13 @@ def _nothing_is_left() -> Any:
 # -------------------------------------------------------------------------------------------------------------- results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_results_are_those_of_the_serial_loop(workers: int) -> None:
     assert plain(run(batches(14), work.stack, workers)) == plain(list(prepared(batches(14), work.stack, Timeline(), 0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [work.into, work.turned, work.two, work.picky])
 def test_whatever_the_function_does(function: Preprocess) -> None:
     many = [*batches(4), *batches(3, 5), *batches(3, 2)]  # larger batches than the first, and smaller ones

@@ -92,6 +92,7 @@ def watchers(pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("come",)])
 def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: Start) -> None:
     rank = start(RANK, *words, _TECO_STOPPED_LOOKS="1", _TECO_START_LOOKS="600")

@@ -165,6 +165,7 @@ def test_a_file_that_cannot_grow(tmp_path: Path, root: Path, steps: int) -> None
     assert not (tmp_path / "r.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_long_run_needs_little_memory(tmp_path: Path) -> None:
     some, record = batch([f"folder/{i}.png" for i in range(100)], list(range(100))), np.ones(100, bool)
     tracemalloc.start()
