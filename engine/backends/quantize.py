@@ -261,13 +261,13 @@ def _meets_a_mask(node: NodeProto, sizes: Mapping[str, float]) -> bool:
 
 def _largest(model: ModelProto, samples: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """Return the largest magnitude of each channel of the activations that are to be smoothed."""
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ValueInfoProto
 
     from engine.backends.ort import HostSession
+    from engine.onnx.large import copy_model
 
     names = list(smoothing.readers(model))
-    shown = ModelProto()
-    shown.CopyFrom(model)
+    shown = copy_model(model)
     have = {output.name for output in model.graph.output} | {given.name for given in model.graph.input}
     shown.graph.output.extend(ValueInfoProto(name=name) for name in names if name not in have)
     session = HostSession(shown)

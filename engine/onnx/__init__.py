@@ -20,7 +20,11 @@ if TYPE_CHECKING:
         fusing_harm as fusing_harm,
         loss as loss,
     )
-    from engine.onnx.large import fits_message as fits_message, tensor_bytes as tensor_bytes
+    from engine.onnx.large import (
+        copy_model as copy_model,
+        fits_message as fits_message,
+        tensor_bytes as tensor_bytes,
+    )
     from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
     from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
     from engine.onnx.tails import KINDS as KINDS, Tail as Tail, output_tails as output_tails
@@ -43,6 +47,7 @@ _HOMES = {
         "model_content",
     ),
     "engine.onnx.large": (
+        "copy_model",
         "fits_message",
         "tensor_bytes",
     ),

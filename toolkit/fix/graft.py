@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 def grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> ModelProto:
     """Return a copy of a model whose nodes of these names, and the weights they read, are the donor's."""
-    copy = type(model)()
-    copy.CopyFrom(model)
+    from engine.onnx import copy_model
+
+    copy = copy_model(model)
     weights = {tensor.name: tensor for tensor in donor.graph.initializer}
     donors = {node.name: node for node in donor.graph.node}
     added: set[str] = set()

@@ -14,7 +14,7 @@ _FLOAT, _HALF = 1, 10
 
 def float32_form(model: ModelProto) -> ModelProto:
     """Return a model with every float16 tensor as float32 of the same value; one that holds none as it is."""
-    from engine.onnx import tensors
+    from engine.onnx import copy_model, tensors
     from engine.sdaa import widen
 
     graph = model.graph
@@ -22,8 +22,7 @@ def float32_form(model: ModelProto) -> ModelProto:
     held |= {info.type.tensor_type.elem_type for info in (*graph.input, *graph.output, *graph.value_info)}
     if _HALF not in held:
         return model
-    wide = type(model)()
-    wide.CopyFrom(model)
+    wide = copy_model(model)
     _without_rounding(wide.graph)
     return widen(wide)
 
@@ -48,8 +47,9 @@ def lifted(model: ModelProto) -> ModelProto:
     import numpy as np
     from onnx import numpy_helper
 
-    copy = type(model)()
-    copy.CopyFrom(model)
+    from engine.onnx import copy_model
+
+    copy = copy_model(model)
     copy.ir_version = max(copy.ir_version, 4)
     graph = copy.graph
     nodes = list(graph.node)

@@ -50,10 +50,9 @@ def choices(model: ModelProto) -> list[Choice]:
 
 def picks_inside(model: ModelProto, made: Sequence[Choice], inputs: Sequence[Array], dtype: str) -> dict[str, Array]:
     """Return what each of these nodes picks in a model on these inputs, by the name of its index."""
-    from onnx import ModelProto
+    from engine.onnx import copy_model
 
-    shown = ModelProto()
-    shown.CopyFrom(model)
+    shown = copy_model(model)
     has = {one.name for one in shown.graph.output}
     shown.graph.output.extend(one.info for one in made if one.picks not in has)
     outputs = dict(zip([one.name for one in shown.graph.output], answers(shown, inputs, dtype), strict=True))
@@ -98,10 +97,11 @@ def with_picks(
 
 def _told(model: ModelProto, taken: Sequence[Choice]) -> ModelProto:
     """Return a copy in which the picks are further inputs, and what is ranked further outputs."""
-    from onnx import ModelProto, TensorProto, helper
+    from onnx import TensorProto, helper
 
-    told = ModelProto()
-    told.CopyFrom(model)
+    from engine.onnx import copy_model
+
+    told = copy_model(model)
     nodes = {node.output[-1]: node for node in told.graph.node}
     ends = {one.name for one in told.graph.output}
     for number, one in enumerate(taken):

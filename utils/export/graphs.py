@@ -29,8 +29,9 @@ def first_line(error: BaseException) -> str:
 
 def with_sizes(model: ModelProto, inputs: Sequence[Array]) -> ModelProto:
     """Return a copy with the sizes of these inputs, one array per graph input, in place of the named dimensions."""
-    copy = type(model)()
-    copy.CopyFrom(model)
+    from engine.onnx import copy_model
+
+    copy = copy_model(model)
     sizes: dict[str, int] = {}
     for value, array in zip(copy.graph.input, inputs, strict=True):
         for dim, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
