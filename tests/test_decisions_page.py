@@ -18,7 +18,7 @@ from utils.outputs import LAYOUTS
 from utils.tasks.find import tasks
 
 PAGE = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
-COMMON = {"--dim", "--golden", "--json", "--input_size"}
+COMMON = {"--dtype", "--target", "--dim", "--golden", "--json", "--input_size"}
 """Flags that all scripts have, and those of tools."""
 
 
