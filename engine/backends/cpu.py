@@ -274,7 +274,7 @@ def _onnx_runtime(spec: EngineSpec, dtype: str) -> Engine:
 
 def _openvino(spec: EngineSpec, dtype: str) -> Engine:
     """Open a model where OpenVINO computes it as ONNX Runtime does; whether it does is found before it is imported."""
-    from engine.backends.ov_guard import guard_of
+    from engine.backends.ov_known import guard_of
 
     guard = guard_of(spec.ckpt)
     if guard.refusal:

@@ -8,18 +8,13 @@ computed by ONNX Runtime.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from engine.base import Array
-from engine.host.cache import read_entry, write_entry
-from engine.json_types import MOST, Problems, entries, number, text, whole
-from engine.onnx.content import model_content
 
 TABLE = Path(__file__).with_name("ov_operators.json")
 """Which operators OpenVINO computes as ONNX Runtime does, by type; made by ``tests.engine.openvino_operators``."""
@@ -29,11 +24,6 @@ LARGEST = 2.0**40
 
 UNLIMITED = 2**31 - 1
 """The largest whole number of OpenVINO's: also the bound of one that has no smaller bound."""
-
-_VERSION = 2
-"""Rises when the analysis finds other guards."""
-
-_KIND = "openvino_guards"
 
 _FLOAT16_SPECIAL = 0x7C00
 """Bits of a float16 that are all set in an infinity and in NaN."""
@@ -95,46 +85,3 @@ def _is_moderate(array: Array) -> bool:
         bits = array.view(np.uint16) & _FLOAT16_SPECIAL
         return bool(bits.max() != _FLOAT16_SPECIAL)
     return bool(array.min() >= -LARGEST and array.max() <= LARGEST)  # NaN is both, and neither holds
-
-
-def guard_of(path: Path) -> Guard:
-    """Return a model's guard: found once, then remembered.
-
-    Raises:
-        ModelError: the model cannot be read.
-    """
-    known = f"{model_content(path).sha256} {hashlib.sha256(TABLE.read_bytes()).hexdigest()} {_VERSION}"
-    key = hashlib.sha256(known.encode()).hexdigest()
-    entry = read_entry(_KIND, key)
-    if entry is not None and (found := _from_json(entry)) is not None:
-        return found
-    from engine.backends.ov_analysis import analysed
-    from engine.onnx.load import load_model
-
-    guard = analysed(load_model(path))
-    write_entry(_KIND, key, _to_json(guard))
-    return guard
-
-
-def _to_json(guard: Guard) -> dict[str, Any]:
-    return {
-        "refusal": guard.refusal,
-        "bounds": {name: list(bounds) for name, bounds in guard.bounds.items()},
-        "longest": guard.longest,
-        "probes": [[probe.tensor, probe.low, probe.high] for probe in guard.probes],
-    }
-
-
-def _from_json(entry: Mapping[str, Any]) -> Guard | None:
-    try:
-        bounds = {
-            name: (whole(low, -MOST), whole(high, -MOST)) for name, (low, high) in entries(entry["bounds"]).items()
-        }
-        probes = [Probe(text(name), _bound(low), _bound(high)) for name, low, high in entry["probes"]]
-        return Guard(text(entry["refusal"]), bounds, whole(entry["longest"], 1), tuple(probes))
-    except Problems:
-        return None
-
-
-def _bound(value: Any) -> float | None:
-    return None if value is None else number(value, -1e30)

@@ -16,7 +16,8 @@ from support import ROOT, SaveOnnx
 from engine import EngineSpec, ModelError, open_engine
 from engine.backends import ov_guard, trial
 from engine.backends.ov import OpenVinoEngine
-from engine.backends.ov_guard import UNLIMITED, Guard, Probe, guard_of
+from engine.backends.ov_guard import UNLIMITED, Guard, Probe
+from engine.backends.ov_known import guard_of
 from engine.base import Array
 from engine.host.cache import write_entry
 
