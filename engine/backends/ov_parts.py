@@ -37,7 +37,7 @@ def exact_edges(model: ModelProto) -> set[str]:
     fixed = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     read = {name for node in graph.node if exact.isdisjoint(node.output) for name in used_names(node)}
     read |= {info.name for info in graph.output}
-    return exact & read - fixed
+    return set(exact) & read - fixed
 
 
 def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | None, Any | None]:

@@ -91,8 +91,8 @@ def fits_message(model: ModelProto) -> bool:
 
 def _graph_bytes(graph: GraphProto) -> int:
     tensors = (*graph.initializer, *(part for sparse in graph.sparse_initializer for part in _parts(sparse)))
-    infos: int = sum(info.ByteSize() + 8 for info in (*graph.input, *graph.output, *graph.value_info))
-    return sum(tensor_bytes(tensor) for tensor in tensors) + infos + _nodes_bytes(graph.node)
+    infos = sum(info.ByteSize() + 8 for info in (*graph.input, *graph.output, *graph.value_info))
+    return int(sum(tensor_bytes(tensor) for tensor in tensors) + infos + _nodes_bytes(graph.node))
 
 
 def _nodes_bytes(nodes: Iterable[NodeProto]) -> int:
@@ -101,11 +101,11 @@ def _nodes_bytes(nodes: Iterable[NodeProto]) -> int:
 
 def _node_bytes(node: NodeProto) -> int:
     if not any(attribute.type in _HOLDING for attribute in node.attribute):
-        return int(node.ByteSize()) + 8
+        return int(node.ByteSize() + 8)
     tensors = sum(tensor_bytes(tensor) for attribute in node.attribute for tensor in _held(attribute))
-    others: int = sum(attribute.ByteSize() for attribute in node.attribute if attribute.type not in _HOLDING)
+    others = sum(attribute.ByteSize() for attribute in node.attribute if attribute.type not in _HOLDING)
     names = sum(4 * len(name) + 8 for name in (*node.input, *node.output, node.name, node.op_type, node.domain))
-    return tensors + others + names + sum(_graph_bytes(graph) for graph in subgraphs(node)) + 64
+    return int(tensors + others + names + sum(_graph_bytes(graph) for graph in subgraphs(node)) + 64)
 
 
 _HOLDING = frozenset(

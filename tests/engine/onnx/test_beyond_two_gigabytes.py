@@ -75,11 +75,11 @@ print(json.dumps({"y": np.asarray(y, float).tolist(), "peak": peak}))
         ("onnx", "float32", "initializer", "", "", 3),
         ("onnx", "int8", "node", "", "", 6),
         ("cpu", "float32", "initializer", "", "", 12),
-        ("sdaa", "float32", "initializer", "", "", 14),
-        ("sdaa", "float16", "initializer", "", "", 14),
-        ("sdaa", "int8", "node", "", "", 14),
-        ("sdaa", "float32", "initializer", "float32", "", 14),
-        ("sdaa", "float32", "initializer", "", "sharded", 14),
+        ("sdaa", "float32", "initializer", "", "", 18),
+        ("sdaa", "float16", "initializer", "", "", 18),
+        ("sdaa", "int8", "node", "", "", 18),
+        ("sdaa", "float32", "initializer", "float32", "", 18),
+        ("sdaa", "float32", "initializer", "", "sharded", 18),
     ],
 )
 def test_a_target_computes_it(
