@@ -238,8 +238,13 @@ def _problem(step: Step) -> str:
     operands = [one for one in step.given.operands if one is not None]
     kinds = {one.kind for one in operands} | set(step.kinds)
     op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+    first = step.given.operand(0)
+    if op == "DequantizeLinear" and first is not None and first.kind == TensorProto.INT32 and first.constant is None:
+        return f"{_named(node)} reads int32, whose differences OpenVINO does not let wrap"
     if op in _QUANTISED:
         return ""
+    if op == "Tile" and (repeats := step.given.operand(1)) is not None and repeats.constant is None:
+        return f"{_named(node)} repeats as often as an input says, which OpenVINO gets wrong"
     if any(name and not kind for name, kind in zip(node.output, step.kinds, strict=True)):
         return f"the type of what {_named(node)} gives is not known"
     if TensorProto.DOUBLE in kinds:

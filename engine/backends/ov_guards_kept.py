@@ -12,7 +12,7 @@ from engine.host.cache import read_entry, write_entry
 from engine.json_types import MOST, Problems, entries, number, text, whole
 from engine.onnx.content import model_content
 
-_VERSION = 2
+_VERSION = 3
 """Rises when the analysis finds other guards."""
 
 _KIND = "openvino_guards"
