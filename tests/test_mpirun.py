@@ -145,6 +145,7 @@ def test_what_all_ranks_meet_is_said_once(tmp_path: Path) -> None:
     assert "stopped by mpirun" not in stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_rank_ends_all(rank: int, tmp_path: Path) -> None:
     process = start(2, CROWD, tmp_path, "--slow", 0.3, "--resume", "journal")

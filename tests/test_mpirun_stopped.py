@@ -32,6 +32,7 @@ def rank_of(pid: int) -> int | None:
     return int(found) if found else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "rank"),
     [

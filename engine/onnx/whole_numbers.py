@@ -329,10 +329,10 @@ class _Walk:
         return node.op_type == "Div" or not all(are_halves(self.constants[n]) for n in floats if n in self.constants)
 
     def _is_filled(self, node: NodeProto, floats: Sequence[str]) -> bool:
-        tensors = [self.constants[name] for name in floats if name in self.constants]
         if node.op_type == "Mul":
-            return any(largest(tensor) >= _FILL for tensor in tensors)
-        return node.op_type == "Div" and node.input[1] in self.constants and smallest(tensors[-1]) <= 1 / _FILL
+            return any(largest(self.constants[name]) >= _FILL for name in floats if name in self.constants)
+        divisor = self.constants.get(node.input[1]) if node.op_type == "Div" and node.input[1] in floats else None
+        return divisor is not None and smallest(divisor) <= 1 / _FILL
 
     def _is_outer(self, node: NodeProto) -> bool:
         """Say whether a node is an outer product, which adds nothing up: positions times frequencies."""

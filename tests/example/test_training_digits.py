@@ -77,6 +77,7 @@ def on_cpu(script: ModuleType) -> tuple[list[float], dict[str, Any], float]:
         return losses_of(training, 2), weights_of(training), training.accuracy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["sdaa", "sdaa:1"])
 def test_losses_weights_and_metric_are_the_cpus_bit_for_bit(
     device: str, script: ModuleType, on_cpu: tuple[list[float], dict[str, Any], float]

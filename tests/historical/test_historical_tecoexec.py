@@ -40,6 +40,7 @@ print(float(average), float(latency))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "flags"), [(".tecoengine", ""), pytest.param("", " --runSync", marks=pytest.mark.slow)]
 )

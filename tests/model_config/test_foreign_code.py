@@ -254,6 +254,7 @@ def structure(root: Path, name: str, limits: Limits) -> list[Finding]:
     return [one for one in check_structure(case, root, Foreign(root, limits)) if one.rule == "task-import"]
 
 
+@pytest.mark.slow
 def test_a_task_that_hangs_is_ended(root: Path) -> None:
     module(root, "hangs", "while True:\n    pass\n")
     (found,) = structure(root, "hangs", Limits(timeout=3.0))

@@ -145,6 +145,7 @@ def test_the_zoos_own_configuration() -> None:
     assert load_cases(ROOT / "contrib" / "tecoexec" / "testcase_configs" / "tecoexec_config.yaml") == []
 
 
+@pytest.mark.slow
 def test_the_sweep_runs_as_a_test(tmp_path: Path, run_python: RunPython) -> None:
     shutil.copy(ROOT / "tecoexec" / "test_tecoexec.py", tmp_path)
     missing = {**CASE, "case_name": "small_absent", "onnx_path": "none.onnx", "batch_size": 4}

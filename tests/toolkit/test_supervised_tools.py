@@ -49,6 +49,7 @@ def check_line(said: str, *parts: str) -> None:
     assert all(part in said.splitlines()[-1] for part in parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", quick("compare"))
 def test_a_limit_of_time_ends_a_tool_in_a_native_call(tool: str, endless: Path) -> None:
     with teco(*words_of(tool, endless), "--time_limit", 3) as process:

@@ -62,6 +62,7 @@ def outputs(graph: Graph, draw: Any) -> list[str]:
     return [names[-1]] if draw(st.booleans()) else draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False], ids=["dynamic", "fixed"])
 def test_what_is_proven_holds(dynamic: bool) -> None:
@@ -94,6 +95,7 @@ def test_what_is_proven_holds(dynamic: bool) -> None:
     assert seen[False] > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False], ids=["dynamic", "fixed"])
 def test_a_planted_operator_that_mixes_is_never_overlooked(dynamic: bool) -> None:
     @EXAMPLES

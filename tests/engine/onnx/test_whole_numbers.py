@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
+from onnx_node_cases import node_cases
 
 from engine.backends.ort import HostSession
+from engine.errors import ModelError
 from engine.onnx.float16 import to_float16
 from engine.onnx.shapes import infer_shapes
-from engine.onnx.whole_numbers import exact_outputs
+from engine.onnx.whole_numbers import exact_outputs, exact_parts
 from engine.sdaa import shard_work
 from engine.sdaa.float16 import float16_storage
 
@@ -121,3 +125,27 @@ def test_the_card_prices_them_as_float32() -> None:
     kernels = {kernel.name: kernel.float32 for kernel in shard_work(model, float16=True).kernels}
     assert list(kernels.values()) == [True, True, True, False]
     assert not any(kernel.float32 for kernel in shard_work(model, float16=False).kernels)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "Mod", "Min", "Max"])
+@pytest.mark.parametrize("order", ["i, c", "c, i"])
+def test_arithmetic_of_whole_numbers_with_a_constant(operator: str, order: str) -> None:
+    graph = f"g (int64[4] i) => (float[4] y) <int64 c = {{-1}}> {{ n = {operator}({order}) y = Cast<to = 1>(n) }}"
+    model = infer_shapes(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}'))
+    assert exact_outputs(model.graph) <= {"y", "n"}
+
+
+@pytest.mark.slow
+def test_the_models_of_every_node_test_are_walked() -> None:
+    walked = 0
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # numpy's and onnx's own, while the expected values are computed
+        for case in node_cases():
+            assert case.model is not None
+            try:
+                graph = infer_shapes(case.model).graph
+            except ModelError:
+                continue  # types that onnx does not infer
+            exact_parts(graph)
+            walked += 1
+    assert walked > 1000

@@ -28,6 +28,7 @@ OTHERS = {
     "engine.host.files": "reads and writes bytes",
     "engine.host.source_file": "runs the pass file, which is hashed itself",
     "engine.border": "checks what engines of others return",
+    "engine.narrowed": "words of warnings",
     "engine.random_arrays": "draws what a pass is tried on",
     "engine.sdaa.card": "prices what was made, at the moment it is opened",
     "engine.yaml_files": "reads text, which what is made of it is checked for",

@@ -268,6 +268,7 @@ def predicted(target: str, path: Path, x: np.ndarray, batch_size: int) -> np.nda
     return np.concatenate(parts).argmax(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits_dyn.onnx", "digits.onnx", "digits_float16_dyn.onnx"])
 def test_digits_have_the_same_top1_everywhere(
     name: str, pictures: tuple[np.ndarray, np.ndarray], digits: Path, monkeypatch: pytest.MonkeyPatch

@@ -316,6 +316,7 @@ def test_a_file_that_is_not_whole_is_left_out_and_left_alone(folder: Path) -> No
     publisher.close()
 
 
+@pytest.mark.slow
 @given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda text: json.dumps(text).encode())))
 def test_no_content_breaks_reading(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / "fuzz"

@@ -314,6 +314,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
+@pytest.mark.slow
 @browser
 def test_a_browser_asks_for_nothing_but_the_page(
     samples: Samples, tmp_path: Path, served: tuple[str, list[str]]

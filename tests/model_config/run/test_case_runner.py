@@ -146,6 +146,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_step_that_takes_too_long_is_killed_with_its_children(repo: Repo, work: Path) -> None:
     repo.add("slow", single=SLEEPER)
     results = repo.run(work, timeout=2.0)

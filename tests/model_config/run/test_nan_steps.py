@@ -38,6 +38,7 @@ def test_what_a_result_says(tmp_path: Path) -> None:
     assert said_of_nan(None) == said_of_nan(tmp_path / "gone.json") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("broken", ["target", pytest.param("baseline", marks=pytest.mark.slow)])
 def test_the_check_of_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:

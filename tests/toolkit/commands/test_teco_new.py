@@ -36,6 +36,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"" for path in found}
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("domain", "model", "task", "contrib"),
@@ -77,6 +78,7 @@ def _script(case: Case, zoo: Path) -> tuple[SourceFile, Folder]:
     return source, folder
 
 
+@pytest.mark.slow
 def test_the_file_with_the_cases_keeps_its_text(zoo: Path) -> None:
     before = [(zoo / name).read_text(encoding="utf-8") for name in (CORE, CONTRIB)]
     create("classification", "a", root=zoo)

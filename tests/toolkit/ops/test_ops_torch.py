@@ -183,6 +183,7 @@ def test_a_module_whose_sizes_follow_from_data_is_said_to_be_one(
     assert "note: sizes not known beforehand are written by: NonZero" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_type_that_is_missing_is_said_beside_its_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
     assert main([f"{tmp_path / 'net.py'}:Brain", "--shape", "x=2,3"]) == 1

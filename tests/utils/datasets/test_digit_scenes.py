@@ -119,6 +119,7 @@ def test_every_photograph_may_be_passed_on() -> None:
     assert all(FREE.fullmatch(photo.licence) and photo.author for photo in PHOTOS)
 
 
+@pytest.mark.slow
 def test_training_batches_repeat() -> None:
     first, second = (
         list(itertools.islice(training_batches(5, 2, 1, kept=50), 3)),

@@ -335,6 +335,7 @@ def test_minilm_in_all_forms(tmp_path: Path) -> None:
 
 
 class TestBranches:
+    @pytest.mark.slow
     def test_dynamo_says_where(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         model = Calls(lambda self, x: x + 1 if x.sum() > 0 else x - 1)
         with pytest.raises(

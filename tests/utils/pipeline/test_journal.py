@@ -506,6 +506,7 @@ def killed(process: subprocess.Popen[str], folder: Path, seconds: float, *, at_w
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_kill_at_any_moment(tmp_path: Path, seed: int) -> None:
     rng, total, before, kills = np.random.default_rng(seed), 300, 0, 0

@@ -192,6 +192,7 @@ def test_the_changed_data_set_does_not_go_on(engines: dict[str, Engine], tmp_pat
     assert f"; samples is {count - 1} there and {count} here; use another folder" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_script_whose_data_grows(tmp_path: Path) -> None:
     data = copied(tmp_path, classes=10)
     lines = [f"{path.relative_to(tmp_path)} {path.parent.name}\n" for path in sorted(data.rglob("*.png"))]

@@ -152,6 +152,7 @@ def hanging(site: Path, target: str) -> Iterator[tuple[subprocess.Popen[str], in
                 wait_for(lambda: not is_alive(child))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [pytest.param("hangs", marks=pytest.mark.slow), "deaf"])
 @pytest.mark.parametrize("send", [os.kill, pytest.param(os.killpg, marks=pytest.mark.slow)])
 def test_ctrl_c_ends_an_engine_that_holds_the_lock(target: str, send: object, site: Path) -> None:

@@ -103,6 +103,7 @@ def test_its_own_rank_that_is_stopped_is_ended(words: tuple[str, ...], start: St
     wait_until(lambda: not watchers(rank.pid))
 
 
+@pytest.mark.slow
 def test_a_rank_whose_others_do_not_come_is_ended(start: Start) -> None:
     rank = start(RANK, _TECO_START_LOOKS="1")
     assert rank.wait(120) == -signal.SIGKILL
