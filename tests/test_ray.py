@@ -87,6 +87,7 @@ def test_metric_and_samples_are_those_of_one_process(cluster: dict[str, str], al
         assert read(tmp_path, "process-0.json")["cores"] == cores
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_worker_is_replaced(cluster: dict[str, str], alone: Path, tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "once", "--samples", 100)
@@ -100,6 +101,7 @@ def test_a_killed_worker_is_replaced(cluster: dict[str, str], alone: Path, tmp_p
     assert in_order(records) == read(alone, "records-0.json")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_worker_that_dies_again_and_again(cluster: dict[str, str], tmp_path: Path) -> None:
     done = ray(cluster, CROWD, tmp_path, "--wrong", "always", workers=2)

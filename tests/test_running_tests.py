@@ -74,6 +74,7 @@ def test_slow_tests_run_where_they_are_asked_for(
     assert [name for name in ("usual", "slow") if f"::test_{name} PASSED" in done.stdout] == ran
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "counts"), [("", [3, 10, 100]), ("long", [60, 200, 2000])])
 def test_the_long_profile_tries_more(profile: str, counts: list[int], run_python: RunPython, tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.long
 def test_every_command_works_on_a_users_own_files(own: Path, run: Run) -> None:
     import onnx
 

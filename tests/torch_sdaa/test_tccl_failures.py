@@ -41,6 +41,7 @@ def line(said: str) -> str:
     return found[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "victim", "how"),
     [(2, 1, "all_reduce"), (4, 2, "all_reduce"), (4, 0, "ddp"), (4, 3, "ddp"), (3, 1, "barrier"), (3, 1, "receive")],

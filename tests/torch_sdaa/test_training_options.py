@@ -222,6 +222,7 @@ def test_another_cards_devices_and_names_of_operators(monkeypatch: pytest.Monkey
         options.start()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_of_the_page(run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs/training_options.md").read_text(encoding="utf-8")

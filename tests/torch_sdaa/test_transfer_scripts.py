@@ -53,6 +53,7 @@ def losses(text: str) -> list[str]:
     return re.findall(r"loss'?:? ([-\d.e]+)", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "group",
     [ALIKE[0], *(pytest.param(group, marks=pytest.mark.long) for group in ALIKE[1:])],

@@ -155,6 +155,7 @@ def test_bytes_outside_the_changes_stay(project: Path, content: bytes) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "said"),

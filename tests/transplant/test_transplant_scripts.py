@@ -56,6 +56,7 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
     assert len(by_source) > 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_the_card_cannot_run_is_left_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-i", str(SCRIPTS), "-o", str(tmp_path)]) == 1

@@ -211,6 +211,7 @@ def test_a_step_reads_no_input_and_gets_no_shell(repo: Repo, work: Path) -> None
     assert "'a b; touch $HOME `x` *'" in result.stdout.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_digits_case_runs_without_its_export(tmp_path: Path) -> None:
     """The committed checkpoints are enough to run it; the metric is the trained network's."""

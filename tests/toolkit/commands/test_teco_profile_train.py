@@ -247,6 +247,7 @@ def test_a_script_that_cannot_be_profiled_is_one_line(
     assert "toolkit" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
@@ -294,6 +295,7 @@ print("joined")
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch

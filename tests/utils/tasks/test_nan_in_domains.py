@@ -57,6 +57,7 @@ def run(script: str, tiny: tuple[Task, Path, Path], folder: Path, *argv: str) ->
     return code, json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, healthy = run("valid", tiny, tmp_path)
@@ -71,6 +72,7 @@ def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: 
     assert found is None or (found < before if healthy["higher_is_better"] else found > before)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["single", "multi"])
 def test_answers(

@@ -70,6 +70,7 @@ def test_features_are_those_of_transformers() -> None:
         np.testing.assert_allclose(found.T, wanted, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_greedy_texts_are_those_of_transformers(tmp_path: Path) -> None:
     """A folder as transformers writes it, of a small random model, exported and run; windows in batches of 2."""

@@ -210,6 +210,7 @@ def test_drawn_answers(tmp_path):
     assert len(list((tmp_path / "drawn").glob("*.png"))) == 8
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_card_in_float16_reads_what_the_baseline_reads(tmp_path):
     baseline = run(tmp_path, "--target", "onnx")["metric"]
