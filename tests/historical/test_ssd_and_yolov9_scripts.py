@@ -135,6 +135,7 @@ def run(zoo: Path, place: str, family: str, target: str, dtype: str, run_python:
 LINE = r"\d+: (\d) .*\((-?[\d.]+), (-?[\d.]+), (-?[\d.]+), (-?[\d.]+)\)"
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["ssd", "yolov9m", "detection"])

@@ -247,6 +247,7 @@ def test_there_are_at_least_forty() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
     (good,) = [found for found in report["cases"] if found["case"] == "good"]
     assert good["reasons"] == []
@@ -257,6 +258,7 @@ def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any]) -> None:
     _, part, words = BREAKAGES[name]
@@ -271,6 +273,7 @@ def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any])
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_left_running(report: dict[str, Any]) -> None:
     work, left = str(Path(report["logs"]).parent), []
     for entry in Path("/proc").glob("[0-9]*"):

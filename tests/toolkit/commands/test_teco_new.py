@@ -227,6 +227,7 @@ def test_a_domain_of_several_tasks_and_a_task_without_a_template(zoo: Path, monk
         create("face", "y", root=zoo)
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
 def test_it_runs_at_once(zoo: Path, run_python: RunPython) -> None:

@@ -124,6 +124,7 @@ def test_int8_is_compared(valid: Valid, capsys: pytest.CaptureFixture[str]) -> N
     assert (comparison["max_drop"], comparison["accepted"], data["schema_version"]) == (0.01, True, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_drop_that_is_too_large(valid: Valid, outlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--target", "cpu", "--dtype", "int8", "--calib", 16, "--ckpt", outlier)

@@ -239,6 +239,7 @@ def test_a_killed_run_goes_on(model: Model, alone: Path, tmp_path: Path) -> None
     assert records(result) == records(alone)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_steps_of_a_stopped_run_are_taken_from_the_journal(model: Model, alone: Path, tmp_path: Path) -> None:
     result = tmp_path / "r.json"
