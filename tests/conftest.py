@@ -156,15 +156,17 @@ def save_onnx(tmp_path: Path) -> SaveOnnx:
 def run_python() -> RunPython:
     """Return a function that runs a fresh interpreter and returns what it printed; keywords are environment variables.
 
-    ``path`` becomes ``PYTHONPATH`` (the root of the zoo unless given).
+    ``path`` becomes ``PYTHONPATH`` (the root of the zoo unless given). After ``limit`` seconds it is ended.
     """
 
     def run(
-        *args: object, cwd: Path = ROOT, path: Sequence[Path] = (ROOT,), **env: str
+        *args: object, cwd: Path = ROOT, path: Sequence[Path] = (ROOT,), limit: float = 120, **env: str
     ) -> subprocess.CompletedProcess[str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
         settings = {**inherited, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **env}
         command = [sys.executable, *map(str, args)]
-        return subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=limit, check=False
+        )
 
     return run

@@ -15,5 +15,5 @@ SaveOnnx = Callable[..., Path]
 
 class RunPython(Protocol):
     def __call__(
-        self, *args: object, cwd: Path = ..., path: Sequence[Path] = ..., **env: str
+        self, *args: object, cwd: Path = ..., path: Sequence[Path] = ..., limit: float = ..., **env: str
     ) -> subprocess.CompletedProcess[str]: ...

@@ -86,7 +86,7 @@ def test_a_target_computes_it(
     target: str, kind: str, held: str, dtype: str, sharded: str, most: float, tmp_path: Path, run_python: RunPython
 ) -> None:
     path, rows = make(tmp_path, kind, held)
-    result = run_python("-c", CALL, str(path), target, dtype, sharded, str(rows))
+    result = run_python("-c", CALL, str(path), target, dtype, sharded, str(rows), limit=1800)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout.splitlines()[-1])
     want = np.array([1, 6, (rows - 1) % 7 + 1, 0.0])[:, None] * np.ones(4)
@@ -109,7 +109,7 @@ def test_it_is_saved_again_in_two_files(tmp_path: Path, run_python: RunPython) -
     path, rows = make(tmp_path, "float32")
     (tmp_path / "out").mkdir()
     saved = tmp_path / "out" / "saved.onnx"
-    result = run_python("-c", SAVE, str(path), str(saved))
+    result = run_python("-c", SAVE, str(path), str(saved), limit=1800)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["peak"] < 8 * GIB
     data = saved.with_name("saved.onnx.data")
