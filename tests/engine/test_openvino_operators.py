@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from favoured_openvino import favour_openvino
 
 from engine import EngineSpec, TecoInferError, open_engine
 from engine.backends import trial
@@ -49,16 +50,7 @@ def test_the_table_is_what_is_found_now() -> None:
 
 @pytest.fixture
 def openvino_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let OpenVINO be the faster one of every trial in which it was not refused."""
-    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "TRIAL_SECONDS", 0.0)
-    measure = trial._measure
-
-    def faster(*args: Any) -> dict[str, float]:
-        found = measure(*args)
-        return {name: 1e-6 if name.startswith("OpenVINO") else 1.0 for name in found}
-
-    monkeypatch.setattr(trial, "_measure", faster)
+    favour_openvino(monkeypatch, tmp_path / "cache")
 
 
 def calls(case: dict[str, Any], kind: str, rng: np.random.Generator) -> Iterator[list[Any]]:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from favoured_openvino import favour_openvino
 from support import ROOT, SaveOnnx
 
 from engine import EngineSpec, ModelError, open_engine
-from engine.backends import ov_guard, trial
+from engine.backends import ov_guard
 from engine.backends.ov import OpenVinoEngine
 from engine.backends.ov_guard import UNLIMITED, Guard, Probe
 from engine.backends.ov_guards_kept import guard_of
@@ -36,16 +37,7 @@ TABLE = "float[8] t = {0, 1, 2, 3, 4, 5, 6, 7}"
 
 @pytest.fixture(autouse=True)
 def openvino_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let OpenVINO be the faster one of every trial in which it was not refused."""
-    monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "TRIAL_SECONDS", 0.0)
-    measure = trial._measure
-
-    def faster(*args: Any) -> dict[str, float]:
-        found = measure(*args)
-        return {name: 1e-6 if name.startswith("OpenVINO") else 1.0 for name in found}
-
-    monkeypatch.setattr(trial, "_measure", faster)
+    favour_openvino(monkeypatch, tmp_path / "cache")
 
 
 def both(path: Path, *arrays: Array, **options: Any) -> tuple[list[Array], list[Array], str]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from favoured_openvino import favour_openvino
 from hypothesis import given, settings, strategies as st
 from number_graphs import BINARY, FLOAT_BINARY, FLOAT_UNARY, UNARY, Plan, graph_of
 from onnx import TensorProto
 
 from engine import EngineSpec, ModelError, open_engine
-from engine.backends import trial
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason='OpenVINO is not installed; install ".[openvino]"'
@@ -30,17 +30,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @pytest.fixture(autouse=True, scope="module")
 def openvino_wins() -> Any:
-    """Let OpenVINO be the faster one of every trial in which it was not refused."""
-    measure = trial._measure
-
-    def faster(*args: Any) -> dict[str, float]:
-        found = measure(*args)
-        return {name: 1e-6 if name.startswith("OpenVINO") else 1.0 for name in found}
-
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setenv("TECO_CACHE_DIR", folder)
-        patch.setattr(trial, "TRIAL_SECONDS", 0.0)
-        patch.setattr(trial, "_measure", faster)
+        favour_openvino(patch, Path(folder))
         yield
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from lookup_models import lookup_model
+from onnx import TensorProto
 from support import RunPython
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -34,25 +35,7 @@ def make(folder: Path, kind: str, held: str = "initializer") -> tuple[Path, int]
     table = TensorProto(name="table", dims=[rows, WIDTH], data_type=KINDS[kind], data_location=TensorProto.EXTERNAL)
     for key, value in (("location", "big.data"), ("length", str(rows * WIDTH * numpy_kind.itemsize))):
         table.external_data.add(key=key, value=value)
-    nodes = [
-        helper.make_node("Gather", ["table", "i"], ["r"]),
-        helper.make_node("Cast", ["r"], ["f"], to=TensorProto.FLOAT),
-        helper.make_node("MatMul", ["f", "w"], ["y"]),
-    ]
-    weights = [numpy_helper.from_array(np.eye(WIDTH, 4, dtype=np.float32), "w")]
-    if held == "node":
-        nodes.insert(0, helper.make_node("Constant", [], ["table"], value=table))
-    else:
-        weights.append(table)
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, ["N"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, str(folder / "big.onnx"))
+    onnx.save(lookup_model(table, held), str(folder / "big.onnx"))
     return folder / "big.onnx", rows
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from lookup_models import lookup_model
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import EngineSpec, ModelError, open_engine
@@ -32,24 +33,18 @@ def model(kind: Any = np.float32, held: str = "initializer", raw: bool = True) -
     tensor = numpy_helper.from_array(values, "table")
     if not raw:
         tensor = helper.make_tensor("table", tensor.data_type, values.shape, values.ravel().tolist())
-    nodes = [
-        helper.make_node("Gather", ["table", "i"], ["r0"]),
-        helper.make_node("Cast", ["r0"], ["r"], to=TensorProto.FLOAT),
-        helper.make_node("MatMul", ["r", "w"], ["y"]),
-    ]
-    weights = [numpy_helper.from_array(np.eye(WIDTH, 4, dtype=np.float32), "w")]
-    if held == "initializer":
-        weights.append(tensor)
-    else:
-        nodes.insert(0, helper.make_node("Constant", [], ["table"], value=tensor))
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, ["N"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
-        weights,
+    return lookup_model(tensor, held)
+
+
+def add_branches(made: onnx.ModelProto) -> None:
+    """Add an If, each of whose branches holds a table."""
+    body = helper.make_graph(
+        [helper.make_node("Constant", [], ["b"], value=numpy_helper.from_array(table()))],
+        "body",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=body, else_branch=body))
 
 
 INDEX = np.array([0, 599, 7, 250])
@@ -84,14 +79,8 @@ def test_the_size_of_a_message_is_estimated_from_above(kind: Any, held: str, raw
 
 
 def test_bodies_and_sparse_weights_count() -> None:
-    body = helper.make_graph(
-        [helper.make_node("Constant", [], ["b"], value=numpy_helper.from_array(table()))],
-        "body",
-        [],
-        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )
     made = model()
-    made.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=body, else_branch=body))
+    add_branches(made)
     values = helper.make_tensor("v", TensorProto.FLOAT, [9], range(9))
     sparse = helper.make_sparse_tensor(values, helper.make_tensor("n", TensorProto.INT64, [9], range(9)), [20])
     made.graph.sparse_initializer.append(sparse)
@@ -174,14 +163,8 @@ def test_functions_are_put_in_place_of_their_calls(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lowered")
 def test_weights_inside_bodies_beyond_the_limit_are_refused() -> None:
-    body = helper.make_graph(
-        [helper.make_node("Constant", [], ["b"], value=numpy_helper.from_array(table()))],
-        "body",
-        [],
-        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )
     made = model()
-    made.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=body, else_branch=body))
+    add_branches(made)
     with pytest.raises(ModelError, match="initializers"):
         lift_constants(made, "m.onnx")
 
