@@ -1,7 +1,7 @@
 """Which content a model has: its file, and the files beside it that hold weights, found without importing ``onnx``.
 
-The names of those files are read from the protobuf itself (https://protobuf.dev/programming-guides/encoding): fields
-are skipped by their lengths, so that a model's own weights cost nothing. Most models name no file, which is seen while
+The names of those files are read from the protobuf itself (:mod:`engine.onnx.wire`): fields are skipped by their
+lengths, so that a model's own weights cost nothing. Most models name no file, which is seen while
 the model is hashed: the word ``location`` is not in it.
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from engine.host.content import Content, content_of
 from engine.host.files import read_regular
+from engine.onnx.wire import BytesSource, fields
 
 _WORD = b"location"
 
@@ -82,58 +83,22 @@ def external_names(path: Path) -> list[str]:
     Raises:
         OSError: the file cannot be read.
     """
-    return sorted(set(_names(memoryview(read_regular(path)), "model", 0)))
+    source = BytesSource(read_regular(path))
+    return sorted(set(_names(source, 0, len(source.content), "model", 0)))
 
 
-def _names(message: memoryview, kind: str, depth: int) -> Iterator[str]:
+def _names(source: BytesSource, start: int, end: int, kind: str, depth: int) -> Iterator[str]:
     """Yield the values of ``location`` in a message of this kind; what is no protobuf ends it."""
     if depth > _DEEPEST * len(_FIELDS):
         return
     inner = _FIELDS[kind]
-    for field, part in _parts(message):
-        if field not in inner:
+    for field in fields(source, start, end):
+        if field.number not in inner or not field.end:
             continue
-        if inner[field] != "entry":
-            yield from _names(part, inner[field], depth + 1)
+        if inner[field.number] != "entry":
+            yield from _names(source, field.start, field.end, inner[field.number], depth + 1)
             continue
-        entry = {number: bytes(text) for number, text in _parts(part)}
+        parts = fields(source, field.start, field.end)
+        entry = {part.number: source.content[part.start : part.end] for part in parts}
         if entry.get(1) == _WORD:
             yield entry.get(2, b"").decode("utf-8", "surrogateescape")
-
-
-def _parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield number and content of every field that has a length, up to the first that is damaged."""
-    place, end = 0, len(message)
-    try:
-        while place < end:
-            tag, place = _varint(message, place)
-            wire = tag & 7
-            if wire == 2:
-                length, place = _varint(message, place)
-                if length > end - place:
-                    return
-                yield tag >> 3, message[place : place + length]
-                place += length
-            elif wire == 0:
-                _, place = _varint(message, place)
-            elif wire in (1, 5):
-                place += 8 if wire == 1 else 4
-            else:
-                return
-    except IndexError:  # cut short
-        return
-
-
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    value = message[place]
-    place += 1
-    if value < 128:
-        return value, place
-    value, shift = value & 127, 7
-    while True:
-        byte = message[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-        shift += 7

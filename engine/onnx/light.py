@@ -1,8 +1,7 @@
 """A model's nodes and the shapes of its weights, read from the file itself: without ``onnx``, and without the weights.
 
-Importing ``onnx`` takes longer than opening a small model, and a model may hold gigabytes of weights. Here fields are
-skipped by their lengths (https://protobuf.dev/programming-guides/encoding, onnx.proto), and a node is read when it is
-asked for, the last one first: what an output is stands at the end of a graph.
+Fields are skipped by their lengths (:mod:`engine.onnx.wire`, onnx.proto), and a node is read when it is asked for, the
+last one first: what an output is stands at the end of a graph.
 """
 
 from __future__ import annotations
@@ -14,79 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.host.files import open_regular
+from engine.onnx.wire import BytesSource, Field, FileSource, Source, fields, varint
 
 LONGEST_NODE = 1 << 20
 """Bytes of a node that are read: its names come first, and a larger one holds weights."""
 
-_HEAD = 24
-"""Bytes that hold a field's number and its length."""
-
 _STANDARD = ("", "ai.onnx")
-
-
-class Source:
-    """Where a message lies."""
-
-    def read(self, start: int, count: int) -> bytes:
-        """Return some bytes, fewer where it ends."""
-        raise NotImplementedError
-
-
-class _File(Source):
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def read(self, start: int, count: int) -> bytes:
-        return os.pread(self._handle, count, start)
-
-
-class _Bytes(Source):
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def read(self, start: int, count: int) -> bytes:
-        return self.content[start : start + count]
-
-
-class Field(NamedTuple):
-    """A field of a message: its number, its value where that is a whole number, and else where its content lies."""
-
-    number: int
-    value: int
-    start: int
-    end: int
-
-
-def fields(source: Source, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields of a message, up to the first that is damaged."""
-    while start < end:
-        head = source.read(start, _HEAD)
-        tag, used = _varint(head, 0)
-        wire, value, first, last = tag & 7, 0, 0, 0
-        if wire == 0:
-            value, used = _varint(head, used)
-        elif wire == 2:
-            length, used = _varint(head, used)
-            first = start + used
-            last = first + length
-        elif wire in (1, 5):
-            used += 8 if wire == 1 else 4
-        if not used or wire not in (0, 1, 2, 5) or last > end:
-            return
-        yield Field(tag >> 3, value, first, last)
-        start = last or start + used
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number and the place behind it, 0 where there is none."""
-    value = shift = 0
-    for index in range(place, min(len(data), place + 10)):
-        byte = data[index]
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, index + 1
-        shift += 7
-    return 0, 0
 
 
 def _text(source: Source, field: Field) -> str:
@@ -103,7 +35,7 @@ def _numbers(source: Source, field: Field) -> list[int]:
         return [_signed(field.value)]
     data, found, place = source.read(field.start, min(field.end - field.start, LONGEST_NODE)), list[int](), 0
     while place < len(data):
-        value, place = _varint(data, place)
+        value, place = varint(data, place)
         if not place:
             break
         found.append(_signed(value))
@@ -311,9 +243,9 @@ def open_light(path: Path) -> Iterator[LightModel]:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= _WHOLE:
-            yield LightModel(_Bytes(file.read()), size)
+            yield LightModel(BytesSource(file.read()), size)
         else:
-            yield LightModel(_File(file.fileno()), size)
+            yield LightModel(FileSource(file.fileno()), size)
 
 
 _WHOLE = 1 << 24
@@ -322,7 +254,7 @@ _WHOLE = 1 << 24
 
 def light_model(content: bytes) -> LightModel:
     """Return the model in a serialised message."""
-    return LightModel(_Bytes(content), len(content))
+    return LightModel(BytesSource(content), len(content))
 
 
 def found_at(scope: Graph, name: str) -> tuple[Graph, Node] | None:
