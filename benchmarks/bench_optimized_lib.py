@@ -14,8 +14,8 @@ import torch
 
 from torch_sdaa.contrib import optimized_lib as lib
 from torch_sdaa.contrib.optimized_lib import plain
-from torch_sdaa.core import C
-from torch_sdaa.foretold import observe
+from torch_sdaa.cost.predicted_cost import observe
+from torch_sdaa.loading.core import C
 
 Tensor = torch.Tensor
 Run = Callable[[], Any]

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from bench import Turns, arguments, finish, median, take_turns
+from parts.bench import Turns, arguments, finish, median, take_turns
 
 import torch_sdaa  # noqa: F401 - makes the device
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 MOST_US = 0.8
 MOST_RATIO = 1.05

@@ -43,7 +43,7 @@ def family(arch: str) -> str:
 
 def by_parameters() -> list[str]:
     """Return every network, the smallest first."""
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     models = import_torchvision().models
     sized = {name: next(iter(models.get_model_weights(name))) for name in models.list_models(module=models)}

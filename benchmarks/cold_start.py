@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
+from parts.bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
 
 TARGET_RATIO = 1.2
-PICTURE = str(DIGITS / "data/val/7/0081.png")
-OURS = [str(DIGITS / "example_single_batch.py"), "--target", "onnx", "--data_path", PICTURE]
-BARE = [str(ROOT / "benchmarks/bare_single.py"), str(DIGITS / "digits_dyn.onnx"), PICTURE]
+IMAGE = str(DIGITS / "data/val/7/0081.png")
+OURS = [str(DIGITS / "example_single_batch.py"), "--target", "onnx", "--data_path", IMAGE]
+BARE = [str(ROOT / "benchmarks/parts/bare_single.py"), str(DIGITS / "digits_dyn.onnx"), IMAGE]
 SHOWN_IMPORTS = 25
 
 

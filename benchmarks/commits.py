@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from bench import ROOT, arguments, finish, median, take_turns
+from parts.bench import ROOT, arguments, finish, median, take_turns
 
 LEAST = 0.95
 """Lower bound of the ratio that a change must keep."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import ROOT, arguments, finish, median
+from parts.bench import ROOT, arguments, finish, median
 
 TARGET_RATIO = 3.0
 WORK = ROOT / "benchmarks/results/compare_cost"
@@ -42,7 +42,7 @@ def model_file(name: str) -> Path | None:
     """Return a model with random weights, made on first use; ``None`` where that needs torch."""
     if name == "transformer":
         return _encoder(WORK / "transformer.onnx")
-    from throughput_models import setup_of
+    from parts.throughput_models import setup_of
 
     made = setup_of(name, WORK, Path(), None, True)
     return made and made.ckpt
@@ -53,8 +53,8 @@ def _encoder(path: Path) -> Path:
     if path.is_file():
         return path
     import onnx
-    from networks import transformer
     from onnx import numpy_helper
+    from parts.networks import transformer
 
     rng = np.random.default_rng(0)
     model = transformer(layers=4, width=128, heads=4, tokens=64)

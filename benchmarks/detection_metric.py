@@ -19,10 +19,10 @@ import sys
 import time
 
 import numpy as np
-from bench import arguments, finish, median
+from parts.bench import arguments, finish, median
 
-from utils.datasets.objects import Objects
-from utils.metrics.detection import MeanAveragePrecision
+from utils.datasets.image.objects import Objects
+from utils.metrics.detection.metric import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections
 
 CLASSES = 80

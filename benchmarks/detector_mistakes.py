@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from bench import arguments, finish
 from onnx import helper, numpy_helper
+from parts.bench import arguments, finish
 
 from engine import open_engine
 from toolkit.cli import execute
@@ -35,7 +35,7 @@ from toolkit.fix.task_samples import TaskSamples
 from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD
 from utils.stored import Stored
-from utils.tasks.detection import DETECTION, agreement, answers
+from utils.tasks.detection.task import Detection
 
 WANTED = 0.95
 """Share of the mistakes whose flags are to be named; healthy detectors may not have any named."""
@@ -259,12 +259,12 @@ class Source:
         return float(metric.compute())
 
     def _answers(self, flags: Mapping[str, Any]) -> Iterator[tuple[TaskSamples, Feed, Any]]:
-        wanted = Wanted([str(self.data)], 16, self.samples, asked=Asked(DETECTION, _words(flags)))
+        wanted = Wanted([str(self.data)], 16, self.samples, asked=Asked(Detection, _words(flags)))
         with open_samples(self.model, onnx.load(self.model), wanted) as samples:
             assert isinstance(samples, TaskSamples)
             with open_engine("onnx", samples.spec(self.model)) as engine:
                 for part, outputs in samples.run(engine):
-                    yield samples, part, DETECTION.decode(outputs, part.contexts, samples.model, samples.opt)
+                    yield samples, part, samples.task.decode(outputs, part.contexts)
 
     def exported(self, mistakes: Sequence[Mistake]) -> Path:
         """Write the model as it is with these mistakes; return the file."""
@@ -322,10 +322,10 @@ def _changes_nothing(source: Source, mistake: Mistake) -> bool:
     shares: list[float] = []
     right: list[Any] = []
     for samples, _, found in Source(path, source.data, source.folder, source.samples)._answers({}):
-        right = right or list(answers(golden, samples.dataset, samples.model, samples.opt))
+        right = right or list(samples.task.reference_answers(golden, samples.dataset))
         for one in found:
             other = right[len(shares)]
-            shares.append(1.0 if other is None else agreement(one, other))
+            shares.append(1.0 if other is None else samples.task.agreement(one, other))
     return float(np.mean(shares)) > 1 - GAIN
 
 
@@ -406,7 +406,7 @@ def squares(folder: Path) -> tuple[Path, Path]:
     import subprocess
     from string import Template
 
-    template = DETECTION.template
+    template = Detection.template
     assert template is not None
     root = Path(__file__).resolve().parents[1]
     words = {"model": "squares", "title": "Squares", "folder": "example/x/squares", "install": ""}

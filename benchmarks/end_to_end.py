@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
-from pictures import make_pictures
+from parts.bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
+from parts.images import make_images
 
 from engine import Engine, EngineSpec, engine_nums, open_engine, usable_cores
 from utils.datasets import Batches, TableDataset, load_dataset
@@ -135,7 +135,7 @@ def resnet18(args: argparse.Namespace) -> Model | None:
             return None
         _export(args.work)
     count = 16 if args.quick else 256
-    dataset = load_dataset(make_pictures(args.work / f"pictures{count}", count))
+    dataset = load_dataset(make_images(args.work / f"images{count}", count))
     return Model("resnet18", ckpt, dataset, 4 if args.quick else 32, 256, 224, 1 if args.quick else 5)
 
 

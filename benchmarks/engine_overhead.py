@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from bench import Turns, arguments, finish, median, take_turns
+from parts.bench import Turns, arguments, finish, median, take_turns
 
 from engine import EngineSpec, open_engine, usable_cores
 

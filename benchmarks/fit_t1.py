@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import onnx
 import yaml
-from bench import ROOT, arguments, finish
-from networks import resnet
+from parts.bench import ROOT, arguments, finish
+from parts.networks import resnet
 
 from engine import PASS_PATH, EngineSpec, open_engine
 from engine.onnx import bind_shapes, graph_inputs, load_model

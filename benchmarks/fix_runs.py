@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from bench import arguments, finish
-from fix_models import MODELS, export
-from planted_faults import PRECISION, Planter
+from parts.bench import arguments, finish
+from parts.fix_models import MODELS, export
+from parts.planted_faults import PRECISION, Planter
 
 from engine.onnx import save_model
 from toolkit.fix.fixing import Fix, fix

@@ -24,11 +24,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from engine import Engine, EngineSpec, open_engine
-from utils.export.gpt_decoder import Form, GptDecoder, cache_names, example
+from utils.export.networks.gpt_decoder import Form, GptDecoder, cache_names, example
+from utils.export.networks.transformers_detectors import transformers
 from utils.export.torch_export import export_onnx
-from utils.export.transformers_detectors import transformers
 from utils.postprocess.text.sampling import Chooser, Sampling
-from utils.tasks.generation_steps import Decoder, Limits, Plans, generate
+from utils.tasks.common.generation import Decoder, Limits, Plans, generate
 from utils.tasks.model import Model
 
 OTHER = "transformers"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import DIGITS, arguments, finish, take_turns
-from networks import resnet
+from parts.bench import DIGITS, arguments, finish, take_turns
+from parts.networks import resnet
 
 from engine import INT8_RECIPES, Array, EngineSpec, ModelError, differences, open_engine, quantize
 from engine.onnx import save_model
@@ -50,7 +50,7 @@ class Case:
 
 def minilm_case(folder: Path, quick: bool) -> Case:
     """Return MiniLM with sentences; 32 of them a batch."""
-    from real_models import minilm, sentences, tokens
+    from parts.real_models import minilm, sentences, tokens
 
     texts = sentences(64 + (64 if quick else 320))
     batches = [texts[start : start + 32] for start in range(64, len(texts), 32)]

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from bench import arguments, finish
-from located_models import MEAN, MODELS, QUICK, STD, Located
-from planted_faults import PRECISION, Planter
+from parts.bench import arguments, finish
+from parts.located_models import MEAN, MODELS, QUICK, STD, Located
+from parts.planted_faults import PRECISION, Planter
 
 from engine import HostSession
 from engine.onnx import save_model

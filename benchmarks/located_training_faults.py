@@ -21,18 +21,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import arguments, finish
+from parts.bench import arguments, finish
 
 os.environ.setdefault("TORCH_SDAA_RANDOM", "cpu")  # read when the device is made
 import numpy as np
 import torch
+from parts.trained_faults import TRAININGS, Reached, Training, Way, planted, train
 from torch import nn
-from trained_faults import TRAININGS, Reached, Training, Way, planted, train
 
 from engine import OpCall, as_numbers, open_training_dump, read_call
 from toolkit.cli import execute
 from torch_sdaa.dump.replay import replayed
-from torch_sdaa.op_faults import OpFault
+from torch_sdaa.faults.operator_faults import OpFault
 
 WAYS = {
     "cpu": (Way("cpu"), Way()),

@@ -17,14 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import ROOT
+from parts.bench import ROOT
 from sweep.judge import AGREES, FINDING, REFUSED
 from sweep.results import Results
 from sweep.runner import run_all
 from sweep.table import written
 from tqdm import tqdm
 
-from engine import did_you_mean, usable_cores
+from engine import usable_cores
+from tecoinfer_modelzoo.text import did_you_mean
 
 NEEDED = {"torch": "torch", "torchvision": "torch", "onnxsim": "torch", "openvino": "test", "transformers": "test"}
 """Package -> the extra that brings it. timm's rows are left out where it is not installed."""

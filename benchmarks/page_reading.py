@@ -24,8 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from utils.datasets.pages import Truth, Word, load_pages  # noqa: E402
-from utils.metrics.page_reading import PageErrorRate  # noqa: E402
+from utils.datasets.image.pages import Truth, Word, load_pages  # noqa: E402
+from utils.metrics.text.page_reading import PageErrorRate  # noqa: E402
 
 PEER = """
 import json, sys, time
@@ -45,20 +45,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from engine import EngineSpec, open_engine
 from utils.fetch import fetched
-from utils.pipeline import options as opts
-from utils.tasks.page_reading import PAGE_READING as TASK
+from utils.pipeline.flags.options import options
+from utils.pipeline.session import open_engines
+from utils.tasks.page_reading.task import PageReading
 folder = fetched("ppocr_v4") / "rapidocr_onnxruntime/models"
 names = {"det": "ch_PP-OCRv4_det", "cls": "ch_ppocr_mobile_v2.0_cls", "rec": "ch_PP-OCRv4_rec"}
 files = {key: folder / f"{name}_infer.onnx" for key, name in names.items()}
 words = ["--target", sys.argv[1], "--ckpt", *(f"{key}={file}" for key, file in files.items()), "--data_path", "."]
-options = opts.options("", TASK, "valid", words)
-with options.open(TASK) as engines:
-    model, state = opts.described(engines), TASK.setup(engines, None, options)
+task = PageReading(options("", PageReading, "valid", words))
+with open_engines(task) as engines:
+    task.state = task.setup(engines, None)
     for line in sys.stdin:
         start = time.perf_counter()
-        page = TASK.prepare([Path(line.strip())], model, options)
-        found = TASK.infer(engines, list(page.arrays), page.contexts, state)
-        (lines,) = TASK.decode(found, page.contexts, model, options)
+        page = task.prepare([Path(line.strip())])
+        (lines,) = task.decode(task.infer(engines, list(page.arrays), page.contexts), page.contexts)
         spent = time.perf_counter() - start
         plain = [{"text": one.text, "outline": one.outline.tolist()} for one in lines]
         print(json.dumps({"seconds": spent, "lines": plain}), flush=True)

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from bench import DIGITS, ROOT, arguments, finish, median, take_turns
-from pictures import make_pictures
+from parts.bench import DIGITS, ROOT, arguments, finish, median, take_turns
+from parts.images import make_images
 from PIL import Image
 
 from engine import Timeline, recording
@@ -44,7 +44,7 @@ class PictureSet:
 
 def cases(folder: Path, count: int) -> list[PictureSet]:
     """Return the three sets of pictures; those missing are made."""
-    usual = sorted(make_pictures(folder / "pictures", count).rglob("*.jpg"))
+    usual = sorted(make_images(folder / "images", count).rglob("*.jpg"))
     large = [enlarged(path, folder / "large" / f"{index:03d}.jpg") for index, path in enumerate(usual[: count // 8])]
     digits = sorted((DIGITS / "data/val").rglob("*.png"))[: 4 * count]
     return [

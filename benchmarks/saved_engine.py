@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from bench import ROOT, Turns, arguments, finish, median, take_turns
+from parts.bench import ROOT, Turns, arguments, finish, median, take_turns
 
 from engine import PASS_PATH, EngineSpec
 from engine.sdaa import SdaaEngine, saved_path

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import DIGITS, ROOT, arguments, finish, median
-from peers import Setup, limit
+from parts.bench import DIGITS, ROOT, arguments, finish, median
+from parts.peers import Setup, limit
 
 from engine import usable_cores
 from utils.datasets import load_dataset

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
 from fit_t1 import environment
+from parts.bench import DIGITS, ROOT, Turns, arguments, finish, median, take_turns
 
 from engine import Engine, EngineSpec, open_engine
 

@@ -1,4 +1,4 @@
-"""Pictures per second: our pipeline beside what people write instead, on the same pictures and the same ONNX files.
+"""Images per second: our pipeline beside what people write instead, on the same images and the same ONNX files.
 
 Every contestant runs in a process of its own, opens its model once and warms up on every picture; then they take turns,
 in another order every round. Nothing but a turn is timed: not starting, importing, opening the model or, which favours
@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from bench import ROOT, arguments, finish
-from peers import INSTALL, NO_COMPUTE, PEERS, Setup
-from pictures import make_pictures
-from throughput_figures import Limit, Measured, Result, Target
-from throughput_models import BATCH_SIZE, LARGE, LIGHT, MANY, NETWORKS, PICTURES, setup_of
-from throughput_processes import Process, Turn, UnavailableError
+from parts.bench import ROOT, arguments, finish
+from parts.images import make_images
+from parts.peers import INSTALL, NO_COMPUTE, PEERS, Setup
+from parts.throughput_figures import Limit, Measured, Result, Target
+from parts.throughput_models import BATCH_SIZE, IMAGES, LARGE, LIGHT, MANY, NETWORKS, setup_of
+from parts.throughput_processes import Process, Turn, UnavailableError
 
 from engine import Array, usable_cores
 
@@ -212,7 +212,7 @@ def main() -> int:
     parser.add_argument(
         "--pictures",
         type=int,
-        help=f"how many pictures; default: {PICTURES}, or {MANY} where that takes seconds only, with --quick 32",
+        help=f"how many images; default: {IMAGES}, or {MANY} where that takes seconds only, with --quick 32",
     )
     batch = f"default: {BATCH_SIZE}, {LARGE} and with --quick 8"
     parser.add_argument("--batch_size", type=int, help=batch)
@@ -222,9 +222,9 @@ def main() -> int:
     rounds, count = args.rounds or (1 if args.quick else 5), args.pictures
     everything, skipped = [], []
     for model in args.models or (known[:1] if args.quick else known):
-        pictures = count or (32 if args.quick else MANY if model in LIGHT else PICTURES)
+        images = count or (32 if args.quick else MANY if model in LIGHT else IMAGES)
         setup = setup_of(
-            model, args.work, make_pictures(args.work / f"pictures{pictures}", pictures), args.batch_size, args.quick
+            model, args.work, make_images(args.work / f"images{images}", images), args.batch_size, args.quick
         )
         if setup is None:
             skipped.append(model)
@@ -242,7 +242,7 @@ def _store(everything: Sequence[Measured], skipped: Sequence[str], args: object)
     models = [asdict(m) | {"targets": [asdict(t) | {"met": t.met} for t in m.targets]} for m in everything]
     finish("throughput", {"models": models, "cores": usable_cores(), "skipped": list(skipped)}, args)  # type: ignore[arg-type]
     if plot is not None and everything:
-        from throughput_plot import draw
+        from parts.throughput_plot import draw
 
         draw(everything, plot)
 

@@ -10,55 +10,25 @@ is imported when the name is first asked for.
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import lazily
 from tecoinfer_modelzoo import explain as _explain
+from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
     from engine.agreement import Agreement as Agreement
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
-    from engine.declared import declared_shapes as declared_shapes
-    from engine.errors import (
-        ConfigError as ConfigError,
-        DataError as DataError,
-        DeviceError as DeviceError,
-        DeviceOutOfMemory as DeviceOutOfMemory,
-        EngineError as EngineError,
-        InputError as InputError,
-        ModelError as ModelError,
-        PassError as PassError,
-        PictureError as PictureError,
-        TargetError as TargetError,
-        TecoInferError as TecoInferError,
-    )
-    from engine.host.cache import (
-        cache_folder as cache_folder,
-        exclusive_file as exclusive_file,
-    )
+    from engine.batching.independence import batching_of as batching_of
+    from engine.batching.shard import run_sharded as run_sharded, split as split
+    from engine.historical.declared import declared_shapes as declared_shapes
     from engine.host.components import (
         component_version as component_version,
         components as components,
         variables as variables,
         version_line as version_line,
     )
-    from engine.host.content import (
-        Content as Content,
-        Stamp as Stamp,
-        content_of as content_of,
-        stamp_of as stamp_of,
-    )
     from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
-    from engine.host.files import (
-        check_regular as check_regular,
-        hash_files as hash_files,
-        open_regular as open_regular,
-        read_regular as read_regular,
-        same_access as same_access,
-        write_file as write_file,
-    )
     from engine.host.hdf5 import needed_h5py as needed_h5py
-    from engine.host.source_file import import_file as import_file
     from engine.host.training_calls import (
         SCRATCH as SCRATCH,
         KeptTensor as KeptTensor,
@@ -73,14 +43,7 @@ if TYPE_CHECKING:
         open_training_dump as open_training_dump,
         read_call as read_call,
     )
-    from engine.host.trees import (
-        below as below,
-        copy_tree as copy_tree,
-        remove_tree as remove_tree,
-        walk as walk,
-    )
     from engine.host.version_flag import add_version as add_version
-    from engine.independence import batching_of as batching_of
     from engine.measures import (
         OTHER_SHAPE as OTHER_SHAPE,
         THRESHOLD as THRESHOLD,
@@ -100,7 +63,6 @@ if TYPE_CHECKING:
         provider as provider,
         register as register,
     )
-    from engine.shard import run_sharded as run_sharded, split as split
     from engine.signature import (
         Array as Array,
         Dim as Dim,
@@ -116,22 +78,12 @@ if TYPE_CHECKING:
     from engine.spec import (
         GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,
+        CardOptions as CardOptions,
         EngineSpec as EngineSpec,
+        Int8Options as Int8Options,
         channels_last as channels_last,
         engine_nums as engine_nums,
         find_pass as find_pass,
-    )
-    from engine.text import (
-        MOST_SHOWN as MOST_SHOWN,
-        did_you_mean as did_you_mean,
-        nearest as nearest,
-        one_line as one_line,
-        printable as printable,
-        reason_of as reason_of,
-        shape_text as shape_text,
-        shortened as shortened,
-        shown_value as shown_value,
-        typed_reason as typed_reason,
     )
     from engine.timeline import (
         Span as Span,
@@ -140,14 +92,18 @@ if TYPE_CHECKING:
         recording as recording,
         stage as stage,
     )
-    from engine.yaml_files import (
-        YamlError as YamlError,
-        build_yaml as build_yaml,
-        check_yaml as check_yaml,
-        compose_yaml as compose_yaml,
-        keys_twice as keys_twice,
-        read_yaml as read_yaml,
-        yaml_text as yaml_text,
+    from tecoinfer_modelzoo.errors import (
+        ConfigError as ConfigError,
+        DataError as DataError,
+        DeviceError as DeviceError,
+        DeviceOutOfMemory as DeviceOutOfMemory,
+        EngineError as EngineError,
+        InputError as InputError,
+        ModelError as ModelError,
+        PassError as PassError,
+        PictureError as PictureError,
+        TargetError as TargetError,
+        TecoInferError as TecoInferError,
     )
 
 _explain()
@@ -158,8 +114,8 @@ _HOMES = {
         "DTYPES",
         "Engine",
     ),
-    "engine.declared": ("declared_shapes",),
-    "engine.errors": (
+    "engine.historical.declared": ("declared_shapes",),
+    "tecoinfer_modelzoo.errors": (
         "ConfigError",
         "DataError",
         "DeviceError",
@@ -177,7 +133,9 @@ _HOMES = {
     "engine.spec": (
         "GOOD_COSINE",
         "PASS_PATH",
+        "CardOptions",
         "EngineSpec",
+        "Int8Options",
         "channels_last",
         "engine_nums",
         "find_pass",
@@ -219,28 +177,12 @@ _HOMES = {
         "measure",
         "precision_of",
     ),
-    "engine.independence": ("batching_of",),
+    "engine.batching.independence": ("batching_of",),
     "engine.random_arrays": ("random_array",),
-    "engine.shard": ("run_sharded", "split"),
-    "engine.text": (
-        "did_you_mean",
-        "nearest",
-        "one_line",
-        "printable",
-        "reason_of",
-        "shape_text",
-        "shortened",
-        "shown_value",
-        "MOST_SHOWN",
-        "typed_reason",
-    ),
+    "engine.batching.shard": ("run_sharded", "split"),
     "engine.backends.ort": (
         "HostSession",
         "refusal",
-    ),
-    "engine.host.cache": (
-        "cache_folder",
-        "exclusive_file",
     ),
     "engine.host.components": (
         "component_version",
@@ -248,30 +190,9 @@ _HOMES = {
         "variables",
         "version_line",
     ),
-    "engine.host.content": (
-        "Content",
-        "Stamp",
-        "content_of",
-        "stamp_of",
-    ),
     "engine.host.cores": (
         "host_slots",
         "usable_cores",
-    ),
-    "engine.host.files": (
-        "check_regular",
-        "hash_files",
-        "open_regular",
-        "read_regular",
-        "same_access",
-        "write_file",
-    ),
-    "engine.host.source_file": ("import_file",),
-    "engine.host.trees": (
-        "below",
-        "copy_tree",
-        "remove_tree",
-        "walk",
     ),
     "engine.host.training_calls": (
         "SCRATCH",
@@ -289,15 +210,6 @@ _HOMES = {
         "read_call",
     ),
     "engine.host.version_flag": ("add_version",),
-    "engine.yaml_files": (
-        "YamlError",
-        "build_yaml",
-        "check_yaml",
-        "compose_yaml",
-        "keys_twice",
-        "read_yaml",
-        "yaml_text",
-    ),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
 

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from engine.errors import EngineError, TecoInferError
-from engine.shard import Run
+from engine.batching.shard import Run
 from engine.signature import Array, TensorSpec, batch_of
-from engine.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
+from tecoinfer_modelzoo.errors import EngineError, TecoInferError
 from tecoinfer_modelzoo.interrupts import of_user
+from tecoinfer_modelzoo.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
 """What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""

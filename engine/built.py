@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine.host.files import open_regular
+from tecoinfer_modelzoo.files import open_regular
 
 SUFFIX = ".tecoengine"
 """Ending of the engines the zoo saves for the simulated card."""

@@ -9,7 +9,7 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import EngineError
+from tecoinfer_modelzoo.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,11 @@ import numpy as np
 
 from engine.agreement import Agreement
 from engine.base import Array, Engine
-from engine.errors import ModelError, TecoInferError
 from engine.measures import RunningCosine
 from engine.signature import batch_of
 from engine.spec import GOOD_COSINE
-from engine.text import one_line
+from tecoinfer_modelzoo.errors import ModelError, TecoInferError
+from tecoinfer_modelzoo.text import one_line
 
 _TELLING = 8
 """Numbers that a sample of an output has at least for its own cosine to count."""

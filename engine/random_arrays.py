@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import InputError
 from engine.signature import Array
-from engine.text import shape_text
+from tecoinfer_modelzoo.errors import InputError
+from tecoinfer_modelzoo.text import shape_text
 
 MOST = 2**29
 """Numbers that are drawn: several seconds' work, and 4 GiB."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
 from engine.border import opening_failure, reason, unusable
-from engine.text import did_you_mean, typed_reason
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.interrupts import of_user
+from tecoinfer_modelzoo.text import did_you_mean, typed_reason
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from engine.errors import ConfigError, InputError
-from engine.json_types import items, text, whole
-from engine.text import level_of_user
+from tecoinfer_modelzoo.errors import ConfigError, InputError
+from tecoinfer_modelzoo.json_types import items, text, whole
+from tecoinfer_modelzoo.text import level_of_user
 
 if TYPE_CHECKING:
-    from engine.spec import EngineSpec
+    pass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -103,7 +103,7 @@ def batch_axes(
     to a dimension anywhere whose symbol says that it is the batch (``batch``), unless its own does. Another
     input is batched along the dimension of the same symbol, or along its leading one where that is the same number, or
     a dynamic one bound to the same size. A declared leading 0 is no batch: there is nothing to split.
-    What the model computes is not looked at; :func:`engine.batching.find_batching` does that.
+    What the model computes is not looked at; :func:`engine.batching.find.find_batching` does that.
     """
     lead = _lead(shapes, no_batch)
     symbol = None if lead is None else shapes[lead][0]
@@ -163,48 +163,6 @@ def _same_batch(
     if input_size is not None and None not in (*input_size[i][:1], *input_size[lead][:1]):
         return input_size[i][:1] == input_size[lead][:1]  # slices: a shape that is too short is refused later
     return any(name is None or _MADE_UP.match(name) for name in (mine, leads))
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A model's tensors as declared, in the model's order.
-
-    Attributes:
-        inputs, outputs: the tensors. shapes: of the inputs, dynamic dimensions by their symbol.
-        order: for each input as the caller lists them its place in the model.
-    """
-
-    inputs: Sequence[TensorSpec]
-    outputs: Sequence[TensorSpec]
-    shapes: Sequence[Sequence[Dim]]
-    order: list[int]
-
-    def bound(
-        self, axes: Sequence[int | None], output_axes: Sequence[int | None] | None, spec: EngineSpec
-    ) -> tuple[list[TensorSpec], list[TensorSpec], tuple[int, int] | None]:
-        """Return inputs in the caller's order, outputs, and which input and dimension set the batch.
-
-        Args:
-            axes: batch axes of the inputs, in the model's order.
-            output_axes: those of the outputs; ``None`` goes by the batch's symbol, and takes the first without one.
-            spec: its ``input_size`` binds dynamic dimensions.
-        """
-        named = [
-            replace(tensor, batch_axis=axis, symbols=symbols_of(shape))
-            for tensor, axis, shape in zip(self.inputs, axes, self.shapes, strict=True)
-        ]
-        inputs = [named[i] for i in self.order]
-        if spec.input_size is not None:
-            inputs = bind_sizes(inputs, spec.input_size, spec.ckpt)
-        found = next(((i, axis) for i, axis in enumerate(axes) if axis is not None), None)
-        if output_axes is None:
-            output_axes = self._output_axes(named[found[0]].symbols[found[1]] if found else None)
-        outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(self.outputs, output_axes, strict=True)]
-        return inputs, outputs, (self.order.index(found[0]), found[1]) if found else None
-
-    def _output_axes(self, symbol: str | None) -> list[int]:
-        """Return for each output the first dimension with the batch's symbol, 0 where there is none."""
-        return [(axis_of(symbol, tensor.symbols) or 0) if symbol else 0 for tensor in self.outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,31 +363,6 @@ def numpy_name(dtype: np.dtype[Any]) -> str:
     """Return how Python code names a dtype in every version of NumPy: texts and truth values by Python's types."""
     names = {"O": "object", "b": "bool"}
     return names.get(dtype.kind, f"np.{dtype.name}")
-
-
-def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
-    """Cast within a kind of dtype; narrowing floats warns once per input, and once if values become infinite by it.
-
-    Args:
-        array: of a call. spec: the input it is for. warned: names of inputs that were warned of; it is added to.
-
-    Raises:
-        InputError: the dtype is of another kind, or wider and not a float.
-    """
-    if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
-        raise InputError(
-            f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
-            f"use array.astype({numpy_name(spec.dtype)})"
-        )
-    lost: list[str] = []
-    # A value beyond the narrower range becomes infinite, as on the device; numpy notices that while it casts.
-    with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
-        cast = array.astype(spec.dtype)
-    if not np.can_cast(array.dtype, spec.dtype):
-        from engine.narrowed import warn_narrowed
-
-        warn_narrowed(array, spec.name, spec.dtype, warned, infinite=bool(lost))
-    return cast
 
 
 def as_list(inputs: Sequence[Array]) -> list[Array]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import ConfigError, PassError
+from tecoinfer_modelzoo.errors import ConfigError, PassError
 
 PASS_PATH = Path(__file__).resolve().parent / "passes"
 """Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
@@ -41,9 +41,50 @@ if TYPE_CHECKING:
         def __set__(self, spec: object, value: Given | None) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """What to open: the model and how it is to run.
+@dataclass(frozen=True, kw_only=True)
+class CardOptions:
+    """What only targets with cards of their own read.
+
+    Attributes:
+        rank: index of the card (device) to use.
+        save_engine: keep the built engine beside the model, where the target builds one.
+        divided: split a call over every SPA of the card; ``False`` uses a single one.
+        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
+        shard_tables: split the rows of embedding tables over the card's SPA, where they do not fit one of them; other
+            targets hold them whole.
+    """
+
+    rank: int = 0
+    save_engine: bool = False
+    divided: bool = True
+    simulate_only: bool = False
+    shard_tables: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8Options:
+    """What only engines that compute in ``"int8"`` read.
+
+    Attributes:
+        calibration: real samples from which the engine chooses its ranges (:meth:`Engine.calibrate`).
+        min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which the engine is accepted; 0
+            accepts all.
+    """
+
+    calibration: int = 128
+    min_cosine: float = GOOD_COSINE
+
+    def __post_init__(self) -> None:
+        _check_count("calibration", self.calibration, " sample")
+        if not 0 <= self.min_cosine <= 1:  # NaN too
+            raise ConfigError(f"min_cosine {self.min_cosine} must be from 0, which accepts all of int8, to 1")
+
+
+@dataclass(frozen=True)
+class EngineSpec(CardOptions, Int8Options):
+    """What to open: the model and how it is to run, with the options that only cards, or only int8 engines, read.
+
+    All are given and read by name: ``EngineSpec("model.onnx", rank=1, calibration=64).rank``.
 
     Attributes:
         ckpt: path of the ONNX file; a text becomes a ``Path``, and so it does in ``pass_path``.
@@ -57,13 +98,8 @@ class EngineSpec:
             takes the target's own default.
         pass_path: Python file with optimisation passes, by any name :func:`find_pass` takes; ``None`` runs the model as
             it is.
-        rank: index of the card (device) to use.
-        save_engine: keep the built engine beside the model, where the target builds one.
-        divided: split a call over every SPA of the card; ``False`` uses a single one.
         streams: calls that may compute side by side (:meth:`Engine.run_async`), on targets that can; an engine on the
             host then computes each call with its share of the cores. 1 gives every call all of them.
-        calibration: real samples from which an ``"int8"`` engine chooses its ranges (:meth:`Engine.calibrate`).
-        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
         dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
             has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
         open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
@@ -72,10 +108,6 @@ class EngineSpec:
             the model, ``input_size`` or ``dims`` settles already stays as it is.
         pictures: shapes of ``input_size`` are those of pictures, N x C x H x W: of an input that is declared as
             N x H x W x C they are reordered.
-        shard_tables: on a card, split the rows of embedding tables over its SPA, where they do not fit one of them;
-            other targets hold them whole.
-        min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which an ``"int8"`` engine is
-            accepted; 0 accepts all.
     """
 
     if TYPE_CHECKING:
@@ -90,29 +122,21 @@ class EngineSpec:
         pass_path: _GivenPathOrNone = _GivenPathOrNone()
     else:
         pass_path: Path | None = None
-    rank: int = 0
-    save_engine: bool = False
-    divided: bool = True
+    _: KW_ONLY
     streams: int = 1
-    calibration: int = 128
-    simulate_only: bool = False
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     open_sizes: Mapping[tuple[int, int] | str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    min_cosine: float = GOOD_COSINE
-    shard_tables: bool = False
     pictures: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "ckpt", _path("ckpt", self.ckpt, "the ONNX file"))
         if self.pass_path is not None:
             object.__setattr__(self, "pass_path", _path("pass_path", self.pass_path, "a Python file with passes"))
-        for name, unit in _COUNTS.items():
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} {getattr(self, name)} must be at least 1{unit}")
+        _check_count("batch_size", self.batch_size)
+        _check_count("streams", self.streams)
         if self.dtype not in (None, *ALL_DTYPES):
             raise ConfigError(f"unknown dtype {self.dtype!r}; use one of: {', '.join(ALL_DTYPES)}")
-        if not 0 <= self.min_cosine <= 1:  # NaN too
-            raise ConfigError(f"min_cosine {self.min_cosine} must be from 0, which accepts all of int8, to 1")
         for shape in self.input_size or ():
             if not all(map(_is_dimension, shape)):
                 raise ConfigError(f"input_size {list(shape)} must hold positive whole numbers")
@@ -192,8 +216,9 @@ def _of_each(
             yield from (((each, axis), wanted, False) for each, shape in enumerate(shapes) if axis < len(shape))
 
 
-_COUNTS = {"batch_size": "", "streams": "", "calibration": " sample"}
-"""Fields that count something, each with what its least is called."""
+def _check_count(name: str, count: int, unit: str = "") -> None:
+    if count < 1:
+        raise ConfigError(f"{name} {count} must be at least 1{unit}")
 
 
 def _path(name: str, given: object, what: str) -> Path:

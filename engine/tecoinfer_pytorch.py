@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from engine.base import PASS_PATH, Array, ConfigError, Engine, EngineSpec, ModelError
+from engine.batching.card_sizes import of_two_batches
 from engine.built import SUFFIX, is_built
-from engine.card_sizes import of_two_batches
-from engine.declared import declare_shapes
-from engine.historical import Timing, as_arrays, batch_of_call, card_of, names_of, shapes_of
+from engine.historical.declared import declare_shapes
+from engine.historical.keywords import Timing, as_arrays, batch_of_call, card_of, names_of, shapes_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, TecoInferError, add_version, shortened, usable_cores
+from engine import ConfigError, TecoInferError, add_version, usable_cores
 from model_config.cases.config import CONFIGS, ROOT, Case, Problem, read_cases, select_cases
 from model_config.results import CaseResult, CheckResult, Finding
 from model_config.run.environment import check_names
@@ -33,6 +33,7 @@ from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
+from tecoinfer_modelzoo.text import shortened
 from utils.places import check_outputs
 
 SHARED = ("utils", "contrib/utils")
@@ -109,7 +110,7 @@ def _count(text: str) -> int:
 
 def _check_packages(args: argparse.Namespace) -> None:
     """Say what is missing before anything runs."""
-    from utils.extra import extra
+    from tecoinfer_modelzoo.extra import extra
 
     with extra("the check"):
         import packaging.requirements  # noqa: F401
@@ -263,7 +264,7 @@ def commit_of(root: Path) -> str:
 
 def _environment() -> dict[str, Any]:
     from model_config.judge.scorecard import PACKAGES, version
-    from utils.pipeline.report import environment
+    from utils.pipeline.report.report import environment
 
     versions = {name: version(name) for name in PACKAGES}
     return {**environment()["environment"], **versions, "system": f"{platform.system()} {platform.release()}"}
@@ -278,7 +279,7 @@ def _report(check: CheckResult, args: argparse.Namespace) -> None:
         print_table(check)
     finally:
         if args.json is not None:
-            from utils.pipeline.report import write_json
+            from utils.pipeline.report.report import write_json
 
             with suppress(OSError):  # what is wrong with the folder, writing into it says
                 args.json.absolute().parent.mkdir(parents=True, exist_ok=True)

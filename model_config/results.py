@@ -223,7 +223,7 @@ class CheckResult:
         commit: the checkout's commit, with ``-dirty`` where files differ; empty outside a git repository.
         date: when it began, ISO 8601 in UTC.
         logs: folder of the steps' logs.
-        environment: versions and machine (:func:`utils.pipeline.report.environment`).
+        environment: versions and machine (:func:`utils.pipeline.report.report.environment`).
     """
 
     cases: tuple[CaseResult, ...]

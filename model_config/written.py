@@ -8,7 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from engine import read_regular, walk
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.trees import walk
 
 STRANGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What comes of a JSON file that holds something else than was asked for."""

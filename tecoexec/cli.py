@@ -17,9 +17,9 @@ from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
 from utils.pipeline.cli import run
-from utils.pipeline.interrupt import ending_soon
-from utils.pipeline.report import write_json
-from utils.pipeline.supervised import supervise_foreign
+from utils.pipeline.launch.supervised import supervise_foreign
+from utils.pipeline.report.report import write_json
+from utils.pipeline.run.interrupt import ending_soon
 from utils.places import check_given, check_outputs
 
 

@@ -10,24 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import (
-    DTYPES,
-    ConfigError,
-    PassError,
-    YamlError,
-    check_regular,
-    engine_nums,
-    find_pass,
-    nearest,
-    one_line,
-    printable,
-    read_yaml,
-    shortened,
-    shown_value,
-)
+from engine import DTYPES, ConfigError, PassError, engine_nums, find_pass
 from tecoexec.references import KEYS as REFERENCE_KEYS, BadReference, References, read_references
 from tecoexec.request import Request
 from tecoexec.shapes import INPUT_DTYPES, Shape, parse_shapes
+from tecoinfer_modelzoo.files import check_regular
+from tecoinfer_modelzoo.text import nearest, one_line, printable, shortened, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from engine import ConfigError, Engine, write_file
+from engine import ConfigError, Engine
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.report import SCHEMA_VERSION
-from utils.pipeline.report import write_json
+from tecoinfer_modelzoo.files import write_file
+from utils.pipeline.report.report import write_json
 
 if TYPE_CHECKING:
     from engine.sdaa import SdaaEngine

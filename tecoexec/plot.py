@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, cache_folder, one_line
+from engine import ConfigError
 from tecoexec.measure import Measurement
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.cache import cache_folder
+from tecoinfer_modelzoo.text import one_line
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine import shown_value
+from tecoinfer_modelzoo.text import shown_value
 
 _FIGURES = {
     "history_latency": ("history", "latency_ms", 1.0),

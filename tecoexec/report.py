@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine, printable, shape_text
+from engine import Engine
 from tecoexec.measure import Measurement
 from tecoexec.request import Request
 from tecoexec.shapes import CardShapes
+from tecoinfer_modelzoo.text import printable, shape_text
 from utils.advice import SHORT
 
 SCHEMA_VERSION = 1
@@ -135,7 +136,7 @@ def milliseconds(seconds: float) -> str:
 def to_dict(request: Request, engine: Engine, shapes: CardShapes, measured: Measurement) -> dict[str, Any]:
     """Return a run as plain data: what was asked, what came out, and with what."""
     from engine import provider
-    from utils.pipeline.report import environment
+    from utils.pipeline.report.report import environment
 
     inputs = [
         {"name": spec.name, "dtype": spec.dtype.name, "shape": list(shape)}

@@ -10,18 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from engine import (
-    Array,
-    ConfigError,
-    Engine,
-    EngineSpec,
-    engine_class,
-    engine_nums,
-    open_engine,
-    random_array,
-    shape_text,
-)
+from engine import Array, ConfigError, Engine, EngineSpec, engine_class, engine_nums, open_engine, random_array
 from tecoexec.shapes import CardShapes, Shape, Signature, fit_shapes, own_shapes
+from tecoinfer_modelzoo.text import shape_text
 from utils.stuck import watching_opening
 
 SEED = 20261121

@@ -20,10 +20,11 @@ if not __package__:
     # SaveEngine`, with this folder on the path, leaves the path and puts the root before it.
     sys.path[: int(__name__ == "__main__")] = [str(Path(__file__).resolve().parents[1])]
 
-from engine import DTYPES, PASS_PATH, ConfigError, EngineSpec, add_version, find_pass, shape_text
+from engine import DTYPES, PASS_PATH, ConfigError, EngineSpec, add_version, find_pass
 from engine.sdaa import SUFFIX, SdaaEngine, saved_path
 from tecoexec.request import Request, call_shapes, read_signature, spa_count
 from tecoexec.shapes import parse_shapes
+from tecoinfer_modelzoo.text import shape_text
 from utils.pipeline.cli import run
 from utils.places import check_output
 

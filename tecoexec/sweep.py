@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine import ConfigError, TecoInferError, add_version, write_file
+from engine import ConfigError, TecoInferError, add_version
 from tecoexec import beside, report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
@@ -25,10 +25,11 @@ from tecoexec.point import Point
 from tecoexec.references import Reference
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.formatting import aligned, as_csv
 from utils.pipeline.cli import run
-from utils.pipeline.report import environment, write_json
+from utils.pipeline.report.report import environment, write_json
 from utils.places import check_folder
-from utils.text import aligned, as_csv
 
 
 def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:

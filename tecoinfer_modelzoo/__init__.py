@@ -33,3 +33,18 @@ from tecoinfer_modelzoo.own_packages import (  # noqa: E402
     explain as explain,
     refuse_hidden as refuse_hidden,
 )
+
+FACE = ("evaluate", "models", "open_engine", "predict")
+"""What users call (:mod:`toolkit.api`); the only names here from the packages above, imported when asked for."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in FACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("toolkit.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FACE})

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import DIGITS, ROOT, RunPython, SaveOnnx
 
-from engine import cache_folder
-from engine.declared import declare_shapes
+from engine.historical.declared import declare_shapes
+from tecoinfer_modelzoo.cache import cache_folder
 from utils.fetch import read_contrib
 
 VARIABLES = (

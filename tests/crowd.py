@@ -20,8 +20,8 @@ from utils.datasets import TableDataset, load_dataset, rank_and_size, shard
 from utils.metrics import TopK
 from utils.pipeline import evaluate
 from utils.pipeline.launch.ray_launcher import launch
-from utils.pipeline.launch.travel import load_script
-from utils.pipeline.report import Report
+from utils.pipeline.launch.serialization import load_script
+from utils.pipeline.report.report import Report
 from utils.preprocess.pytorch.classification import preprocess
 
 DIGITS = Path(__file__).resolve().parents[1] / "example" / "classification" / "digits"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from source_imports import graph_of, python_files, tree
-from support import ROOT
+from support import ROOT, RunPython
 from test_architecture import FLOORS
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -89,6 +91,20 @@ def test_a_sample_goes_through_what_is_there() -> None:
     assert len(steps) > 8
     missing = [where for cells in steps for where in names(cells[2]) if not _is_there(where)]
     assert not missing
+
+
+@pytest.mark.slow
+def test_the_steps_are_in_the_order_of_a_samples_way(run_python: RunPython, tmp_path: Path) -> None:
+    """Reading ahead has begun before the walk does."""
+    done = run_python("benchmarks/sample_walk.py", "--json", str(tmp_path / "walk.json"))
+    assert done.returncode == 0, done.stderr
+    walk = json.loads((tmp_path / "walk.json").read_text())["order"]
+    steps = rows("The way of a sample")
+    begin = [cells[0] for cells in steps].index("prepare")
+    cells = [where.split(":")[0] for row in steps[begin:] for where in re.findall(r"`([^`]+)`", row[2])]
+    met = [file for file in dict.fromkeys(cells) if file in walk]
+    assert len(met) > 12
+    assert met == sorted(met, key=walk.index)
 
 
 def _is_there(where: str) -> bool:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from support import DIGITS, ROOT, RunPython
 
 from utils.datasets import load_dataset
 from utils.pipeline import answers
-from utils.pipeline.records import SampleRecords, find_records
+from utils.pipeline.resume.records import SampleRecords, find_records
 from utils.pipeline.valid import main
 from utils.tasks.base import Task
-from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.model import Model
+from utils.tasks.classification.task import Classification
 from utils.tasks.prepared import Prepared
 
 FAULTS = "TECO_SIM_FAULTS"
@@ -45,7 +43,7 @@ def names() -> list[str]:
 def valid(tmp_path: Path) -> Run:
     """Return a function that runs the digits' valid script here and gives exit code and JSON."""
 
-    def run(*argv: object, task: Task = CLASSIFICATION, **given: Any) -> tuple[int, dict[str, Any]]:
+    def run(*argv: object, task: type[Task] = Classification, **given: Any) -> tuple[int, dict[str, Any]]:
         words = [*map(str, argv), "--json", str(tmp_path / "result.json")]
         code = main(None, task, argv=words, batch_size=BATCH, input_size=32, **{**WHERE, **given})
         return code, json.loads((tmp_path / "result.json").read_text())
@@ -64,7 +62,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float | None]
     """Return the records of a run without faults."""
     folder = tmp_path_factory.mktemp("healthy")
     words = ["--json", str(folder / "result.json")]
-    assert main(None, CLASSIFICATION, argv=words, batch_size=BATCH, input_size=32, **WHERE) == 0
+    assert main(None, Classification, argv=words, batch_size=BATCH, input_size=32, **WHERE) == 0
     return records(folder)
 
 
@@ -113,8 +111,11 @@ def test_resumed_after_the_fault(
     assert data["nan_outputs"] == names[BATCH : 2 * BATCH]
 
 
-def stacked(samples: Sequence[Any], model: Model, options: Any) -> Prepared:
-    return Prepared([np.stack(samples)])
+class Stacked(Classification):
+    """Arrays go in as they are."""
+
+    def prepare(self, samples: Sequence[Any], *, out: Any = None) -> Prepared:
+        return Prepared([np.stack(samples)])
 
 
 def test_nan_in_the_input_is_no_success(
@@ -124,8 +125,7 @@ def test_nan_in_the_input_is_no_success(
     rows[4, 0, 0, 0] = np.nan
     np.savez(tmp_path / "data.npz", images=rows, labels=np.zeros(6, np.int64))
     path = save_onnx("g (float[N,3,32,32] x) => (float[N,3] y) { y = ReduceMean<axes=[2,3],keepdims=0>(x) }")
-    task = replace(CLASSIFICATION, prepare=stacked)
-    code, data = valid("--target", "onnx", task=task, ckpt=path, data_path=tmp_path / "data.npz")
+    code, data = valid("--target", "onnx", task=Stacked, ckpt=path, data_path=tmp_path / "data.npz")
     assert (code, data["nan_inputs"], data["nan_outputs"]) == (1, *[[f"{tmp_path}/data.npz[4]"]] * 2)
     assert capsys.readouterr().err.splitlines()[-1].endswith("it comes from NaN in their input")
 
@@ -145,7 +145,7 @@ def test_the_exact_run_of_a_comparison(
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Run:
-    def run(script: str, *argv: object, task: Task = CLASSIFICATION, **given: Any) -> tuple[int, dict[str, Any]]:
+    def run(script: str, *argv: object, task: type[Task] = Classification, **given: Any) -> tuple[int, dict[str, Any]]:
         words = [*map(str, argv), "--json", str(tmp_path / "shown.json")]
         defaults = {"ckpt": WHERE["ckpt"], "batch_size": 8, "input_size": 32} | given
         code = answers.main(None, task, script, argv=words, **defaults)

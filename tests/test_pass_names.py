@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, SaveOnnx
+from support import ROOT, SaveOnnx, made
 
 from engine import EngineSpec, PassError, find_pass, open_engine
 from engine.passes import PassOptions
 from engine.tecoinfer_pytorch import TecoInferEngine
 from tecoexec import cli as tecoexec, save_engine
 from toolkit.cli import execute
-from utils.pipeline.options import options
+from utils.pipeline.flags.options import options
+from utils.pipeline.session import engine_spec
 from utils.tasks.find import find_task
 
 MODEL = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
@@ -51,7 +52,7 @@ def _script(path: Path, name: str) -> None:
     task = find_task("classification")
     words = ["--pass_path", name, "--target", "null"]
     opt = options("A script.", task, "valid", words, ckpt=path, batch_size=1, data_path=path)
-    assert opt.spec(task, "model", 1).pass_path is not None
+    assert engine_spec(made(task, opt), "model", 1).pass_path is not None
 
 
 def _historical(path: Path, name: str) -> None:

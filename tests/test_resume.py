@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from support import DIGITS, ROOT
 
-from utils.pipeline.records import SampleRecords, records_path
+from utils.pipeline.resume.records import SampleRecords, records_path
 
 SAMPLES, BATCH = 360, 8
 
@@ -244,7 +244,7 @@ def test_a_full_disk_while_journalling(data: Path, tmp_path: Path) -> None:
     """The run ends with one line, and goes on from there when there is room again."""
     job = Job(tmp_path / "job", "--data_path", data)
     limited = (
-        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); sys.argv = sys.argv[1:]"
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); sys.argv = sys.argv[1:]"
     )
     code = f"{limited}; runpy.run_path(sys.argv[0], run_name='__main__')"
     command = [sys.executable, "-c", code, str(DIGITS / "example_valid.py"), "--target", "onnx", "--batch_size", BATCH]

@@ -58,7 +58,7 @@ def run_tests(run_python: RunPython, folder: Path, text: str, *words: str, **env
     (folder / "test_given.py").write_text(text, encoding="utf-8")
     command = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-c", ROOT / "pyproject.toml"]
     command += ["--rootdir", folder, folder / "test_given.py", *words]
-    return run_python(*command, cwd=folder, path=(ROOT / "tests", ROOT), **env)
+    return run_python(*command, cwd=folder, path=(ROOT / "tests", ROOT / "tests" / "helpers", ROOT), **env)
 
 
 @pytest.mark.slow

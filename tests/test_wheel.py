@@ -216,7 +216,7 @@ from engine import EngineSpec, open_engine
 from model_config.results import CheckResult
 from tecoexec.shapes import parse_shapes as parsed
 from toolkit.arguments import Parser
-from utils.text import plural
+from tecoinfer_modelzoo.formatting import plural
 
 with open_engine("onnx", EngineSpec("mine.onnx", pass_path=None)) as engine:
     reveal_type(engine.run_time)

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from engine import ConfigError, add_version, did_you_mean
-from tecoinfer_modelzoo.limits import FLAGS, positive_number
+from engine import ConfigError, add_version
+from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.command_table import SUPERVISED
 from utils.places import check_folder, check_given, check_output, check_outputs
 

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from engine import ConfigError, printable, shortened, version_line
-from tecoinfer_modelzoo.limits import limits_of
-from tecoinfer_modelzoo.supervise import supervised
+from engine import ConfigError, version_line
+from tecoinfer_modelzoo.process.limits import limits_of
+from tecoinfer_modelzoo.process.supervise import supervised
+from tecoinfer_modelzoo.text import printable, shortened
 from toolkit.command_table import COMMANDS, SUPERVISED, command
 
 _HELP = frozenset(("--help", "-h", "--version"))

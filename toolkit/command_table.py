@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
 
 COMMANDS = {
     "check": ("model_config.check:command", "check models as a pull request is checked"),
@@ -45,7 +46,7 @@ SUPERVISED = frozenset(
         *("compare-train", "replay-op", "msaccucmp"),
     )
 )
-"""Commands that run or read models in native code: below a parent with limits (:mod:`tecoinfer_modelzoo.supervise`)."""
+"""Commands that use native code: below a parent process with limits (tecoinfer_modelzoo.process.supervise)."""
 
 HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
 """Commands for scripts, which the help does not name."""

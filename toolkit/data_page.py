@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import ConfigError, shown_value, write_file
+from engine import ConfigError
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.text import shown_value
 from utils.fetch import Package, packages
 from utils.fetch.table import check_keys, check_text, rows_of
 

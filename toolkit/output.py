@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from engine import DataError, shortened, write_file
+from engine import DataError
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.formatting import NO_VALUE, as_csv, clean_line
+from tecoinfer_modelzoo.json_values import plain
+from tecoinfer_modelzoo.terminal import encodable, new_table, open_console, print_line
+from tecoinfer_modelzoo.text import shortened
 from toolkit.arguments import Parser
 from utils.pages.page import Pages
-from utils.plain import plain
-from utils.terminal import encodable, new_table, open_console, print_line
-from utils.text import NO_VALUE, as_csv, clean_line
 
 if TYPE_CHECKING:
     from rich.console import Console

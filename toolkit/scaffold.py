@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template as Text
 
-from engine import ConfigError, TecoInferError, YamlError, did_you_mean, one_line, read_yaml, typed_reason
+from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT, read_cases
 from tecoinfer_modelzoo import NAME, has_packages
+from tecoinfer_modelzoo.text import did_you_mean, one_line, typed_reason
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from toolkit.zoo import PLACES, config_files
 from utils.tasks import Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
@@ -83,7 +85,7 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
     return Created(folder, config, files, found.name)
 
 
-def _task(domain: str, name: str, root: Path) -> Task:
+def _task(domain: str, name: str, root: Path) -> type[Task]:
     """Return the task of this name, or else the one that is named as the domain, or that the domain stands for."""
     add_contrib(root)
     if name:
@@ -97,7 +99,7 @@ def _task(domain: str, name: str, root: Path) -> Task:
     raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME{write}")
 
 
-def _no_task(domain: str, own: Sequence[Task], known: Mapping[str, Task]) -> str:
+def _no_task(domain: str, own: Sequence[type[Task]], known: Mapping[str, type[Task]]) -> str:
     """Say why a domain alone does not say which task is meant; ``own`` are those of the domain."""
     if own:
         return f"domain {domain!r} has several tasks: {', '.join(sorted(task.name for task in own))}"
@@ -106,7 +108,7 @@ def _no_task(domain: str, own: Sequence[Task], known: Mapping[str, Task]) -> str
     return f"no task is for domain {domain!r};{near} tasks and their domains: {listed}"
 
 
-def _template(task: Task, contrib: bool, root: Path) -> Template:
+def _template(task: type[Task], contrib: bool, root: Path) -> Template:
     """Return a task's template, which holds at least a case."""
     template = task.template
     if template is None:

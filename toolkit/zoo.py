@@ -9,9 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import ConfigError, did_you_mean, one_line
+from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS, Case, Command, read_cases
 from model_config.markdown_text import without_comments
+from tecoinfer_modelzoo.text import did_you_mean, one_line
 
 
 class ZooPart(NamedTuple):

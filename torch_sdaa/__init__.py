@@ -8,17 +8,17 @@ installed, importing this one gives that one, and says so.
 import os
 import sys
 
-from torch_sdaa.vendor import step_aside as _step_aside
+from torch_sdaa.loading.vendor import step_aside as _step_aside
 
 if not _step_aside():
     if sys.modules.get("torch") is None:
         # libgomp reads it when it is loaded; threads that spin while they wait slow a step down on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        from torch_sdaa.vendor import need_torch as _need_torch
+        from torch_sdaa.loading.vendor import need_torch as _need_torch
 
         _need_torch()
 
-    from torch_sdaa.start import start as _start
+    from torch_sdaa.startup.start import start as _start
 
     _start()
 
@@ -29,6 +29,6 @@ if not _step_aside():
 
         _transfer()
 
-    from torch_sdaa.banner import show as _show_banner
+    from torch_sdaa.startup.banner import show as _show_banner
 
     _show_banner()

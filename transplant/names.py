@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine import read_yaml
+from tecoinfer_modelzoo.yaml_files import read_yaml
 
 TABLE = Path(__file__).resolve().parent / "names.yaml"
 

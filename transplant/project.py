@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from engine import ConfigError, read_regular, walk
+from engine import ConfigError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.trees import walk
 from transplant.edits import TODO, Edit, Finding, apply
 from transplant.migrate import INTERESTING, Options, migrate
 from transplant.notebook import Notebook, NotNotebookError, migrate_notebook

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from utils.text import clean
+from tecoinfer_modelzoo.formatting import clean
 
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

@@ -10,9 +10,10 @@ from typing import Any
 
 import libcst as cst
 
-from engine import ConfigError, did_you_mean, read_regular
+from engine import ConfigError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import did_you_mean, shown_value
 from transplant.script import Script, module_path, path_of
-from utils.text import brief
 
 ARGS, FUNCTION, MODULE = "ArgsModifyRule", "FuncNameModifyRule", "ModuleNameModifyRule"
 FIELDS: dict[str, dict[str, type]] = {
@@ -56,7 +57,7 @@ def read_rules(file: Path) -> UserRules:
         if kind not in FIELDS:
             wrong.append(f"{kind!r} is no kind of rule;{did_you_mean(kind, FIELDS)} kinds: {', '.join(FIELDS)}")
         elif not isinstance(entries, list):
-            wrong.append(f"{kind} is no list of rules, but {brief(entries)}")
+            wrong.append(f"{kind} is no list of rules, but {shown_value(entries)}")
         else:
             for number, entry in enumerate(entries):
                 why = _fault(kind, entry)
@@ -71,7 +72,7 @@ def _fault(kind: str, entry: Any) -> str:
     """Return what is wrong with a rule; empty where nothing is."""
     fields = FIELDS[kind]
     if not isinstance(entry, dict):
-        return f"is {brief(entry)}; write an object with {', '.join(fields)}"
+        return f"is {shown_value(entry)}; write an object with {', '.join(fields)}"
     for name in entry:
         if name not in fields:
             return f"has a field {name!r};{did_you_mean(name, fields)} fields: {', '.join(fields)}"
@@ -81,12 +82,12 @@ def _fault(kind: str, entry: Any) -> str:
             continue
         fits = isinstance(value, kind_of) and not isinstance(value, bool)
         if not fits or (value == "" and name != "parent_module"):
-            said = "lacks" if name not in entry else f"has {brief(value)} in"
+            said = "lacks" if name not in entry else f"has {shown_value(value)} in"
             return f"{said} {name!r}; give it {'a number' if kind_of is int else 'a text'}"
         if name == "arg_idx" and value < 0:
             return f"has {value} in 'arg_idx'; the first argument is 0"
         if name not in ("arg_idx", "arg_new") and not all(part.isidentifier() for part in value.split(".")) and value:
-            return f"has {brief(value)} in {name!r}, which is no name of Python"
+            return f"has {shown_value(value)} in {name!r}, which is no name of Python"
     return _argument_fault(entry["arg_new"]) if kind == ARGS else ""
 
 
@@ -94,9 +95,9 @@ def _argument_fault(text: str) -> str:
     try:
         call = cst.parse_expression(f"f({text})")
     except (cst.ParserSyntaxError, RecursionError):
-        return f"has {brief(text)} in 'arg_new', which is no argument of a call"
+        return f"has {shown_value(text)} in 'arg_new', which is no argument of a call"
     one = isinstance(call, cst.Call) and len(call.args) == 1 and not call.args[0].star
-    return "" if one else f"has {brief(text)} in 'arg_new'; give one argument"
+    return "" if one else f"has {shown_value(text)} in 'arg_new'; give one argument"
 
 
 def use_rules(script: Script, rules: UserRules) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ConfigError, DataError
+from tecoinfer_modelzoo.formatting import plural
 from transplant.edits import Lines
 from transplant.project import CHANGES, LAUNCHER, LOG, OPERATORS, Outcome
 from transplant.sheet import sheet
-from utils.text import plural
 
 SUFFIX = "_msft"
 """Of the folder that a run writes: the name of the scripts' folder, and this."""

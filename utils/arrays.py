@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, DataError, check_regular, reason_of
+from engine import Array, DataError
+from tecoinfer_modelzoo.files import check_regular
+from tecoinfer_modelzoo.text import reason_of
 
 RATIO, FREE = 100, 2**28
 """A file may unpack to ``RATIO`` times as many bytes as it has, and ``FREE`` more; what is larger is a mistake."""

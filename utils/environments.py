@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, TecoInferError, TensorSpec, reason_of, typed_reason
-from utils.extra import extra
+from engine import Array, ConfigError, DataError, ModelError, TecoInferError, TensorSpec
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.text import reason_of, typed_reason
 
 NO_LIMIT = 10_000
 """Steps after which an episode is given up, where neither the environment nor the user sets a limit."""

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from PIL import ImageFont
 
-from engine import ConfigError, walk
+from engine import ConfigError
 from tecoinfer_modelzoo import home_folder
+from tecoinfer_modelzoo.trees import walk
 
 VARIABLE = "TECO_FONT"
 """Environment variable: a font file (TTF, OTF, TTC) for drawing."""

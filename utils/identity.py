@@ -14,8 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import Content, Engine, Stamp, content_of, stamp_of
+from engine import Engine
 from engine.onnx import model_content
+from tecoinfer_modelzoo.content import Content, Stamp, content_of, stamp_of
+from tecoinfer_modelzoo.files import size_and_time
 from utils.code_files import code_files, zoo_code
 
 MOST_FILES, MOST_BYTES = 1000, 1 << 30
@@ -150,22 +152,14 @@ def _path_parts(text: str) -> Iterator[tuple[str, Part]]:
         files = sorted(islice((file for file in path.rglob("*") if file.is_file()), MOST_SEEN))
     except (OSError, ValueError):  # ValueError: a NUL in it
         return
-    if len(files) <= MOST_FILES and sum(max(0, _size_and_time(file)[0]) for file in files) <= MOST_BYTES:
+    if len(files) <= MOST_FILES and sum(max(0, size_and_time(file)[0]) for file in files) <= MOST_BYTES:
         for file in files:
             yield f"/{file.relative_to(path).as_posix()}", part_of(file)
         return
     digest = sha256()
     for file in files:
-        digest.update(f"{file.relative_to(path)} {_size_and_time(file)}\n".encode("utf-8", "surrogatepass"))
+        digest.update(f"{file.relative_to(path)} {size_and_time(file)}\n".encode("utf-8", "surrogatepass"))
     yield "/", Part(path, digest.hexdigest(), None)
-
-
-def _size_and_time(file: Path) -> tuple[int, int]:
-    try:
-        found = file.stat()
-    except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
 
 
 def computed_by(engine: Engine) -> str:

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from engine import ModelError, one_line
-from utils.plain_json import plain_json
-from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD
+from engine import ModelError
+from tecoinfer_modelzoo.json_values import is_number, plain_json
+from tecoinfer_modelzoo.text import one_line, shortened
+from utils.preprocess.image.modes import CROP, INTERPOLATIONS, MEAN, RESIZE, STD, channel_numbers
 
 LABELS, PREPROCESS, PROVENANCE = "class_labels", "preprocess", "provenance"
 VOCABULARY, SAMPLE_RATE, OUTPUTS = "vocabulary", "sample_rate", "outputs"
@@ -107,8 +107,8 @@ class Stored:
         ckpt: the file it comes from; ``None`` where that is not known.
         fix: what an error advises.
 
-    Every property and method raises :class:`~engine.errors.ModelError` with one line that names file, key, value and
-    fix where the text cannot be what it should be.
+    Every property and method raises :class:`~tecoinfer_modelzoo.errors.ModelError` with one line that names file, key,
+    value and fix where the text cannot be what it should be.
     """
 
     metadata: Mapping[str, str]
@@ -251,27 +251,20 @@ class Stored:
         return (int(sides[0]), int(sides[1])) if len(sides) == 2 else int(sides[0])
 
     def _channels(self, found: Mapping[str, Any], name: str, default: tuple[float, ...]) -> tuple[float, ...]:
-        value = found.get(name, list(default))
-        numbers = value if isinstance(value, list) else [value]
-        positive = name == "std"
-        if not numbers or not all(_is_number(n) and (n > 0 or not positive) for n in numbers):
-            wanted = f"finite numbers{' above 0' if positive else ''}, one per channel"
+        value = found.get(name, default)
+        numbers = channel_numbers(value, name)
+        if numbers is None:
+            wanted = f"finite numbers{' above 0' if name == 'std' else ''}, one per channel"
             raise self._error(PREPROCESS, f"{name} {_short(value)} must be {wanted}")
-        return tuple(float(n) for n in numbers)
-
-
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) < 1e30 and math.isfinite(value)  # type: ignore[arg-type]
+        return numbers
 
 
 def _is_whole(value: Any) -> bool:
-    return _is_number(value) and value >= 1 and value == int(value)
+    return is_number(value) and value >= 1 and value == int(value)
 
 
 def _short(value: object) -> str:
     """Return a value as an error shows it: on one line, and not all of a long one."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = one_line(text)
-    text = text if len(text) <= 60 else f"{text[:57]}..."
+    text = shortened(one_line(text), 60, end=False)
     return repr(text) if isinstance(value, str) else text

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from engine import one_line, provider
+from engine import provider
+from tecoinfer_modelzoo.text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

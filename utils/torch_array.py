@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, InputError, one_line
+from engine import Array, InputError
+from tecoinfer_modelzoo.text import one_line
 
 
 class TorchArray(np.ndarray[Any, np.dtype[Any]]):

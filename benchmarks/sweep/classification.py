@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from sweep.row import Row, pictures
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 models = import_torchvision().models
 CLASSES = 10

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from sweep.row import Row, pictures
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 models = import_torchvision().models
 CLASSES, CHANNELS = 6, 32

@@ -7,7 +7,7 @@ from torch import nn
 
 from sweep.row import Row, floats, pictures, several, text
 from sweep.text import SIZES, TOKENS, VOCABULARY, Picked
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 import_torchvision()  # transformers needs it whole
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import_torchvision()  # timm and transformers need it whole

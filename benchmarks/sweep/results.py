@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from utils.pipeline.report import write_json
+from utils.pipeline.report.report import write_json
 
 SCHEMA_VERSION = 1
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from torch import nn
 
 from sweep.row import BATCH, Row, floats
 from sweep.text import Picked
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 import_torchvision()  # transformers needs it whole
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from sweep.row import TEXT_AXES, Row, text
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 import_torchvision()  # transformers needs it whole
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from sweep.row import Row, pictures
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 import_torchvision()  # timm needs it whole
 

@@ -20,9 +20,9 @@ import numpy as np
 from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input, varied_inputs
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
-from engine.host.cores import usable_cores
+from engine.batching.shard import split
+from engine.host.cores import processor_line, usable_cores
 from engine.onnx.content import model_content
-from engine.shard import split
 from engine.signature import batch_of
 from tecoinfer_modelzoo import install_command
 
@@ -33,8 +33,6 @@ ResNet-50: 8 at a time take 2.1 GB, one at a time 0.6 GB, in the same time.
 """
 
 _SHOWN = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-
-_CPUINFO = Path("/proc/cpuinfo")
 
 _log = logging.getLogger(__name__)
 
@@ -69,33 +67,23 @@ class CpuEngine(Engine):
         self._inner, self._verdict = inner, verdict
         self.streams = inner.streams
         if self.dtype == "int8":  # inputs and metadata are those of the float32 model
-            if self.batching is not None:
-                inner.take_batching(self.batching)
+            inner.batching = self.batching
             return
         self.dtype, self.metadata = inner.dtype, inner.metadata
-        self._mirror(inner)
+        self._join(inner)
 
-    def _mirror(self, inner: Engine) -> None:
-        """Take over what an engine knows of its inputs and outputs."""
-        self.inputs, self.outputs = inner.inputs, inner.outputs
-        self.lead, self.batch_axis, self.static_batch = inner.lead, inner.batch_axis, inner.static_batch
-        self.independent, self.batching = inner.independent, inner.batching
-        self._asked, self._places, self.why_dependent = inner._asked, inner._places, inner.why_dependent
+    def _join(self, inner: Engine) -> None:
+        """Share what an engine knows of its inputs, its outputs and the batch."""
+        self.batching = inner.batching
         self.spec = replace(self.spec, input_size=inner.spec.input_size, dims=inner.spec.dims, open_sizes={})
-
-    def learn_batching(self) -> None:
-        """Let the engine that computes ask the graph, and take over what it found."""
-        if self._inner is not None and not self._asked:
-            self._inner.learn_batching()
-            self._mirror(self._inner)
 
     def _prepare_int8(self) -> None:
         """Learn the model's inputs and outputs; what will compute is known after :meth:`calibrate`."""
         with _onnx_runtime(self.spec, "float32") as engine:
             if any(tensor.dtype == np.float16 for tensor in engine.inputs):
                 raise ModelError(f"{self.spec.ckpt} is float16; int8 is made from the float32 export")
-            engine.learn_batching()  # calibration cuts calls into samples
-            self._mirror(engine)
+            engine.batching.learn()  # calibration cuts calls into samples
+            self._join(engine)
             self.metadata, self.streams = engine.metadata, engine.streams
 
     def describe(self) -> str:
@@ -119,13 +107,7 @@ class CpuEngine(Engine):
                 f"{self.spec.ckpt}: int8 has no ranges yet; pass {self.spec.calibration} real samples to calibrate() "
                 "before the first call"
             )
-        if self.static_batch is not None and not self._asked and batch_of(inputs, self.inputs) != self.static_batch:
-            self.learn_batching()  # here, as the inner engine's list of inputs would not be this one's
-            inputs = self._checked(inputs)
-        try:
-            return self._inner.infer(inputs)
-        finally:
-            self.independent = self._inner.independent
+        return self._inner.infer(inputs)
 
     def cancel(self) -> None:
         """Stop the calls that are under way as soon as the chosen engine can."""
@@ -158,7 +140,7 @@ class CpuEngine(Engine):
         """
         if self.dtype != "int8":
             super().calibrate(samples)
-        batches = [self._checked(list(batch)) for batch in samples]
+        batches = [self.batching.checked(list(batch)) for batch in samples]
         if not batches:
             raise EngineError(f"{self.spec.ckpt}: calibrate() got no samples; pass {self.spec.calibration}")
         for array, tensor in ((a, t) for batch in batches for a, t in zip(batch, self.inputs, strict=True)):
@@ -215,7 +197,7 @@ class CpuEngine(Engine):
             if self.independent is False and size != total:
                 raise InputError(
                     f"{self.spec.ckpt}: calibration got {total} samples at a time; its samples depend on one another "
-                    f"({self.why_dependent}) and its batch is fixed to {size}: use --batch_size {size}"
+                    f"({self.batching.why_dependent}) and its batch is fixed to {size}: use --batch_size {size}"
                 )
             yield from map(list, split(batch, axes, total, size))
 
@@ -335,8 +317,4 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
 
 def _processor() -> str:
     """Return the processor's name: a home folder, and with it the cache, may be shared by unlike machines."""
-    try:
-        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return next((line for line in lines if line.startswith("model name")), platform.processor() or platform.machine())
+    return processor_line("model name") or platform.processor() or platform.machine()

@@ -27,8 +27,8 @@ from engine.backends.trt_plan import (
 )
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
 from engine.signature import batch_of
-from engine.text import level_of_user
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.text import level_of_user
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -235,7 +235,7 @@ class CudaEngine(Engine):
         total, size = batch_of(inputs, self.inputs), self._rows
         if size is None or total == size or (self.static_batch is None and total < size):
             return self._run_arrays(inputs)
-        return self.in_pieces(self._run_arrays, inputs, size)
+        return self.batching.in_pieces(self, self._run_arrays, inputs, size)
 
     def _run_arrays(self, arrays: list[Array]) -> list[Array]:
         results = self._run({tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=True)})

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from engine.agreement import Agreement
 from engine.backends.quantize import Recipe, content_key, quantize, recipes, room_for
 from engine.base import Array, Engine, EngineSpec, ModelError, TecoInferError
-from engine.host.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
-from engine.host.content import Content, Stamp, content_of, stamp_of
 from engine.int8 import agreements
-from engine.json_types import Problems, number, text, whole
 from engine.onnx.content import model_content
 from engine.spec import GOOD_COSINE
+from tecoinfer_modelzoo.cache import cache_folder, exclusive, read_entry, write_cached, write_entry
+from tecoinfer_modelzoo.content import Content, Stamp, content_of, stamp_of
+from tecoinfer_modelzoo.json_types import Problems, number, text, whole
 
 _KIND = "int8"
 

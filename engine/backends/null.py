@@ -11,7 +11,7 @@ from engine.onnx.load import load_model
 from engine.onnx.shapes import bind_shapes
 from engine.onnx.view import graph_inputs, metadata, signature
 from engine.signature import TensorSpec, batch_of, with_batch
-from engine.text import shape_text
+from tecoinfer_modelzoo.text import shape_text
 
 
 class NullEngine(Engine):
@@ -49,9 +49,8 @@ class NullEngine(Engine):
     def _output_shapes(self, inputs: list[Array]) -> list[tuple[int, ...]]:
         """Infer on the model's own batch where that is fixed, then set the batch of the call."""
         total, size = batch_of(inputs, self.inputs), self.static_batch
-        if size is not None and total != size and not self._asked:
-            self.learn_batching()
-            return self._output_shapes(self._checked(inputs))
+        if size is not None and total != size and self.batching.learn():
+            return self._output_shapes(self.batching.checked(inputs))
         shapes = {s.name: a.shape for a, s in zip(inputs, self.inputs, strict=True)}
         if size is not None:
             shapes = {s.name: with_batch(shapes[s.name], s.batch_axis, size) for s in self.inputs}

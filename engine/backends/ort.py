@@ -20,9 +20,9 @@ from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, Targ
 from engine.host.cores import host_slots
 from engine.onnx.functions import clashing, without_clashes
 from engine.signature import NO_TENSOR, Dim, batch_axes, sizes_of, symbols_of
-from engine.text import one_line
 from tecoinfer_modelzoo import telemetry
-from tecoinfer_modelzoo.native_calls import native
+from tecoinfer_modelzoo.process.native_calls import native
+from tecoinfer_modelzoo.text import one_line
 
 if TYPE_CHECKING:
     import onnx
@@ -267,7 +267,7 @@ def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple
     return light, {**arrays_of({name: tensor for name, tensor in apart.items() if name not in weights}), **weights}
 
 
-def open_session(path: Path, threads: int | None = None, providers: Sequence[str] = CPU) -> HostSession:
+def open_session(path: Path, threads: int | None = None) -> HostSession:
     """Load a file, and where ONNX Runtime refuses it, explain why or repair what can be repaired.
 
     The good path never imports the ``onnx`` package, which costs more than opening a small model.
@@ -280,7 +280,7 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
 
         load_model(path)  # raises with the reason
     try:
-        session = HostSession(path, threads, providers, source=path)
+        session = HostSession(path, threads, source=path)
         if not session.outputs:
             raise ModelError("it has no outputs")
         return session
@@ -289,7 +289,7 @@ def open_session(path: Path, threads: int | None = None, providers: Sequence[str
 
         model = load_model(path)  # raises with the reason, or repairs the order of the nodes
         try:
-            return HostSession(model, threads, providers, source=path)
+            return HostSession(model, threads, source=path)
         except ModelError:
             raise ModelError(f"{path}: {refused}") from refused
 
@@ -364,10 +364,10 @@ class OnnxRuntimeEngine(Engine):
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Run any batch: whole where the model's batch is dynamic, in pieces of the model's own batch otherwise."""
-        size = self.static_batch
-        if size is None or inputs[self.lead].shape[self.batch_axis] == size:
+        known, size = self.batching, self.batching.static_batch
+        if size is None or inputs[known.lead].shape[known.batch_axis] == size:
             return self._host.run_named(dict(zip(self._names, inputs, strict=True)))
-        return self.in_pieces(self._run_shard, inputs, size)
+        return known.in_pieces(self, self._run_shard, inputs, size)
 
     def _run_shard(self, arrays: list[Array]) -> list[Array]:
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))

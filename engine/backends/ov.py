@@ -22,8 +22,8 @@ from engine.backends.ov_parts import Request, exact_edges, parted
 from engine.backends.ov_probes import add_probes, probe_names, probes_hold
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError, TargetError, usable_cores
 from engine.host.cores import host_slots
-from engine.text import one_line
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.text import one_line, shortened
 
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -61,6 +61,7 @@ class OpenVinoEngine(Engine):
 
     Raises:
         ModelError: the guard refuses the model, or OpenVINO cannot load it.
+        TargetError: OpenVINO is missing, or does not compute in the dtype on this processor.
     """
 
     dtypes = ("float32", "bfloat16")
@@ -97,6 +98,8 @@ class OpenVinoEngine(Engine):
             names += [] if guard is None else probe_names(guard)
             self._requests = [Request(self._compiled, names) for _ in range(self.streams)]
             _learn_dtypes(self._compiled)
+        except TargetError:
+            raise  # the processor, not the model
         except OV_ERRORS as error:
             raise ModelError(f"{spec.ckpt}: OpenVINO {self._version} cannot load the model: {_short(error)}") from error
         self._idle: SimpleQueue[Any] = SimpleQueue()
@@ -139,7 +142,7 @@ class OpenVinoEngine(Engine):
         size = self.static_batch
         if size is None or inputs[self.lead].shape[self.batch_axis] == size:
             return self._run(inputs)
-        return self.in_pieces(self._run, inputs, size)
+        return self.batching.in_pieces(self, self._run, inputs, size)
 
     def _run(self, arrays: list[Array]) -> list[Array]:
         guard = self._guard
@@ -239,5 +242,4 @@ def _keep_core() -> None:
 
 
 def _short(error: Exception) -> str:
-    text = _WHERE.sub("", one_line(error))
-    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]}..."
+    return shortened(_WHERE.sub("", one_line(error)), _MESSAGE, end=False)

@@ -10,13 +10,13 @@ from functools import cache
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner
 
 from engine.backends.ov_guard import TABLE, UNLIMITED, Guard, Probe
-from engine.errors import ModelError
 from engine.onnx.range_rules import KEEPING, TRUTHS, WHOLE, Range
 from engine.onnx.ranges import Assumed, Step, steps, whole_range
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.table_indices import index_bounds
 from engine.onnx.view import subgraphs, used_names
-from engine.text import one_line
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import one_line
 
 _INT32 = (-(2**31), 2**31 - 1)
 

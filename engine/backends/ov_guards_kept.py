@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.backends.ov_guard import TABLE, Guard, Probe
-from engine.host.cache import read_entry, write_entry
-from engine.json_types import MOST, Problems, entries, number, text, whole
 from engine.onnx.content import model_content
+from tecoinfer_modelzoo.cache import read_entry, write_entry
+from tecoinfer_modelzoo.json_types import MOST, Problems, entries, number, text, whole
 
 _VERSION = 3
 """Rises when the analysis finds other guards."""

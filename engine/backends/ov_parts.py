@@ -21,10 +21,10 @@ def exact_edges(model: ModelProto) -> set[str]:
     Args:
         model: in topological order, as it is in its file.
     """
-    from engine.errors import ModelError
     from engine.onnx.shapes import infer_shapes
     from engine.onnx.view import used_names
     from engine.onnx.whole_numbers import exact_parts
+    from tecoinfer_modelzoo.errors import ModelError
 
     try:
         graph = infer_shapes(model).graph

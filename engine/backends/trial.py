@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from engine.base import Array, Engine, EngineError, TecoInferError, TensorSpec
-from engine.host.cache import exclusive, read_entry, write_entry
-from engine.json_types import Problems, entries, number, text
+from tecoinfer_modelzoo.cache import exclusive, read_entry, write_entry
+from tecoinfer_modelzoo.json_types import Problems, entries, number, text
 
 TRIAL_SECONDS = 2.0
 """After this long no further round is begun; every engine is warmed up once and timed at least once."""

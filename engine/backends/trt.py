@@ -17,8 +17,8 @@ import numpy as np
 from engine.backends.trt_plan import Shapes
 from engine.base import Array, EngineError, ModelError, TargetError, TensorSpec
 from engine.signature import Dim
-from engine.text import one_line
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.text import one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
-from engine.dims import how_to_bind, shown_shape
-from engine.host.files import open_regular, read_regular, write_file
-from engine.json_types import Problems, entries, items, parsed, text, whole
+from engine.batching.dims import how_to_bind, shown_shape
 from engine.signature import Dim, dim_from_json, tensor_from_json, tensor_to_json
-from engine.text import typed_reason
+from tecoinfer_modelzoo.files import open_regular, read_regular, write_file
+from tecoinfer_modelzoo.json_types import Problems, entries, items, parsed, text, whole
+from tecoinfer_modelzoo.text import typed_reason
 
 SCHEMA_VERSION = 2
 """Of the record; 2 has batch axes and symbols."""

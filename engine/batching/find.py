@@ -13,9 +13,9 @@ from onnx import GraphProto, ModelProto
 from engine.batching.sizes import Size
 from engine.batching.trace import Trace, View, view_of
 from engine.batching.value import Fault, Rows, Value
-from engine.errors import ConfigError
 from engine.onnx.view import subgraphs
-from engine.signature import _MADE_UP as MADE_UP, Dim
+from engine.signature import _MADE_UP as MADE_UP, BatchAxes, Dim
+from tecoinfer_modelzoo.errors import ConfigError
 
 _BATCH = re.compile(r"(batch\w*|\w*_batch|bs|b|n|num_?(samples|images|sequences))", re.IGNORECASE)
 """Names of a dimension that is the batch by what its author says."""
@@ -30,27 +30,6 @@ _TRIES = 16
 """Choices of axes that are tried at most."""
 
 _RECURRENT = frozenset(("RNN", "GRU", "LSTM"))
-
-
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """Where the batch is.
-
-    Attributes:
-        inputs: batch axis of each graph input, in the order of :func:`engine.onnx.graph_inputs`; ``None`` where
-            it has none and all samples share it.
-        outputs: batch axis of each graph output; ``None`` where it has no row per sample.
-        proven: the graph shows that row ``i`` of every output depends on row ``i`` of the inputs only.
-        depends: where that is not proven: a node certainly mixes samples, or an output has not one row per sample
-            (otherwise it merely cannot be told).
-        reason: where that is not proven: why, in one clause; empty where it is.
-    """
-
-    inputs: tuple[int | None, ...]
-    outputs: tuple[int | None, ...]
-    proven: bool
-    depends: bool
-    reason: str
 
 
 class _Place(NamedTuple):
@@ -70,7 +49,7 @@ class Choice:
     number: int | None
 
 
-def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> Batching:
+def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> BatchAxes:
     """Find the batch axis of every input and output, and whether the graph keeps samples apart.
 
     Args:
@@ -84,10 +63,10 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
         ModelError: the graph has a cycle.
     """
     view = view_of(model)
-    first: Batching | None = None
+    first: BatchAxes | None = None
     for choice in itertools.islice(_choices(view, axes or {}), _TRIES):
         found = _followed(view, choice)
-        if found.proven:
+        if found.independent:
             return found
         first = first or found
     assert first is not None  # noqa: S101 - there is always one choice
@@ -219,16 +198,16 @@ def _options(dims: list[Dim], lead: Dim) -> list[int | None]:
 # ------------------------------------------------------------------------------------------------------------- outcome
 
 
-def _followed(view: View, choice: Choice) -> Batching:
+def _followed(view: View, choice: Choice) -> BatchAxes:
     """Return what follows from one choice of axes."""
     trace = Trace(view, choice.symbol, choice.number)
     results = trace.run([_input(trace, n, name, dims, choice) for n, (name, dims) in enumerate(view.inputs)])
     faults = [*_declared_twice(view, choice), *(f for f in map(_fault, results) if f)]
     outputs = tuple(_output_axis(value, dims, choice) for value, (_, dims) in zip(results, view.outputs, strict=True))
     if not faults:
-        return Batching(choice.axes, outputs, proven=True, depends=False, reason="")
+        return BatchAxes(choice.axes, outputs)
     worst = next((fault for fault in faults if fault.depends), faults[0])
-    return Batching(choice.axes, outputs, proven=False, depends=worst.depends, reason=worst.reason)
+    return BatchAxes(choice.axes, outputs, False if worst.depends else None, worst.reason)
 
 
 def _input(trace: Trace, n: int, name: str, dims: list[Dim], choice: Choice) -> Value:

@@ -17,11 +17,11 @@ from engine.batching.folding import constant_content, fold
 from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
-from engine.errors import ModelError
 from engine.onnx.functions import inlined
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import dims, graph_inputs, sort_nodes, subgraphs, used_names
 from engine.signature import Array, Dim
+from tecoinfer_modelzoo.errors import ModelError
 
 _SMALL = 1024
 """Elements up to which a constant is given to ONNX's inference of shapes."""

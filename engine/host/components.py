@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.base import ConfigError, engine_nums, usable_cores
 from engine.registry import available_targets, computes, provider, unavailable_targets
-from engine.text import one_line, printable, shortened
 from tecoinfer_modelzoo import clone, version
+from tecoinfer_modelzoo.text import one_line, printable, shortened
 
 SCHEMA_VERSION = 1
 

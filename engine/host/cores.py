@@ -18,6 +18,7 @@ from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
+_CPUINFO = Path("/proc/cpuinfo")
 
 
 def usable_cores() -> int:
@@ -68,6 +69,11 @@ def _quota_v2(group: Path) -> float | None:
 def _quota_v1(group: Path) -> float | None:
     quota = float(_read(group / "cpu.cfs_quota_us") or -1)
     return quota / float(_read(group / "cpu.cfs_period_us") or 100_000) if quota > 0 else None
+
+
+def processor_line(key: str) -> str:
+    """Return the first line of ``/proc/cpuinfo`` that begins with a key ("model name"), or an empty string."""
+    return next((line for line in (_read(_CPUINFO) or "").splitlines() if line.startswith(key)), "")
 
 
 def _read(file: Path) -> str | None:

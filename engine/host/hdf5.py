@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.errors import ConfigError
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.errors import ConfigError
 
 
 def needed_h5py(what: str, instead: str = "") -> Any:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import ConfigError, DataError, TecoInferError
 from engine.host.hdf5 import needed_h5py
 from engine.host.training_calls import SCRATCH, OpCall, Recorded, kept_tensor
 from engine.signature import Array
-from engine.text import nearest, one_line, reason_of
+from tecoinfer_modelzoo.errors import ConfigError, DataError, TecoInferError
+from tecoinfer_modelzoo.text import nearest, one_line, reason_of
 
 VERSION = 1
 SPARE = 64 * 2**20

@@ -5,7 +5,7 @@ A module is imported when a name of it is first asked for: importing ``onnx`` ta
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import lazily
+from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
     from engine.onnx.content import (

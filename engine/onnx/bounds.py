@@ -16,9 +16,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from engine.errors import ModelError
 from engine.onnx.view import subgraphs
-from engine.text import shown_value
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import shown_value
 
 MOST_NODES = 10_000
 """Nodes of a model once its functions stand in place of their calls: ONNX Runtime (1.31.1) takes a millisecond each."""

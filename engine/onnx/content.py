@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.host.content import Content, content_of
-from engine.host.files import read_regular
 from engine.onnx.wire import BytesSource, fields
+from tecoinfer_modelzoo.content import Content, content_of
+from tecoinfer_modelzoo.files import read_regular
 
 _WORD = b"location"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto, helper
 
-from engine.errors import ModelError
 from engine.onnx.view import tensors
+from tecoinfer_modelzoo.errors import ModelError
 
 _KEYS = ("location", "offset", "length", "checksum")
 _FIX = "copy the file itself beside the model, or export it again"

@@ -14,7 +14,6 @@ import onnx
 from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from engine.errors import ModelError
 from engine.onnx.half_ends import (
     has_bodies,
     is_cast,
@@ -29,7 +28,8 @@ from engine.onnx.large import copy_model, copy_tensor
 from engine.onnx.shapes import check_types, infer_shapes
 from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
-from engine.text import one_line
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import one_line
 
 _log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from engine.errors import ModelError
-from engine.text import one_line
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto

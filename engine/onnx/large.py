@@ -25,9 +25,9 @@ from onnx import (
     numpy_helper,
 )
 
-from engine.errors import ModelError
 from engine.onnx.view import subgraphs
 from engine.signature import Array
+from tecoinfer_modelzoo.errors import ModelError
 
 MOST_MESSAGE = 2**31 - 2**24
 """Bytes that a serialised model may have: a message ends at 2 GiB, and sizes here are estimates."""

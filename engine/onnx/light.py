@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.host.files import open_regular
 from engine.onnx.wire import BytesSource, Field, FileSource, Source, fields, varint
+from tecoinfer_modelzoo.files import open_regular
 
 LONGEST_NODE = 1 << 20
 """Bytes of a node that are read: its names come first, and a larger one holds weights."""
@@ -250,11 +250,6 @@ def open_light(path: Path) -> Iterator[LightModel]:
 
 _WHOLE = 1 << 24
 """Bytes of a file that is read at once."""
-
-
-def light_model(content: bytes) -> LightModel:
-    """Return the model in a serialised message."""
-    return LightModel(BytesSource(content), len(content))
 
 
 def found_at(scope: Graph, name: str) -> tuple[Graph, Node] | None:

@@ -15,12 +15,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper
 
-from engine.errors import ModelError
-from engine.host.files import hash_files, in_place_of
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
 from engine.onnx.large import fits_message, lift_constants, write_apart
 from engine.onnx.view import sort_nodes, tensors
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.files import hash_files, in_place_of
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from engine.errors import ModelError
 from engine.onnx.large import add_tensors, copy_but, copy_without_values
 from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
-from engine.text import one_line
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import one_line
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _SMALL = 1024

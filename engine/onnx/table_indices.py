@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from engine.errors import ModelError
 from engine.onnx.range_rules import WHOLE
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import dims, graph_inputs, used_names
+from tecoinfer_modelzoo.errors import ModelError
 
 _DRAWN = 2**20
 

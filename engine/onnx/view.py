@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from engine.errors import ModelError
 from engine.signature import NO_TENSOR, Dim, TensorSpec, batch_axes, sizes_of, symbols_of
+from tecoinfer_modelzoo.errors import ModelError
 
 
 def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:

@@ -117,6 +117,9 @@ class Exact:
 def exact_parts(graph: GraphProto) -> Exact:
     """Return which tensors of a graph have to be float32 whatever the rest is.
 
+    They lie between whole numbers, or an input of one number per sample, and an operator that is sensitive; or they are
+    counts, indices and coordinates that the model makes.
+
     Args:
         graph: with inferred types, nodes in topological order. Bodies of If, Loop and Scan are left alone.
     """
@@ -131,18 +134,6 @@ def exact_parts(graph: GraphProto) -> Exact:
         divisors=frozenset(walk.divisors & kept),
         late=not walk.late.isdisjoint(kept),
     )
-
-
-def exact_outputs(graph: GraphProto) -> set[str]:
-    """Return the outputs of the nodes that have to compute in float32 whatever the rest computes in.
-
-    They lie between whole numbers, or an input of one number per sample, and an operator that is sensitive; or they are
-    counts, indices and coordinates that the model makes.
-
-    Args:
-        graph: with inferred types, nodes in topological order. Bodies of If, Loop and Scan are left alone.
-    """
-    return set(exact_parts(graph).written)
 
 
 class _Walk:

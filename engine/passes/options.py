@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.base import PassError
-from engine.host.source_file import import_file
 from engine.spec import find_pass
-from engine.text import shown_value, typed_reason
+from tecoinfer_modelzoo.source_file import import_file
+from tecoinfer_modelzoo.text import shown_value, typed_reason
 
 if TYPE_CHECKING:
     import onnx

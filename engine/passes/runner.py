@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
-from engine.independence import RANDOM, difference
+from engine.batching.independence import RANDOM, difference
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
-from engine.text import level_of_user
+from tecoinfer_modelzoo.text import level_of_user
 
 if TYPE_CHECKING:
     import onnx

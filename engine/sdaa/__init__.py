@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import lazily
+from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
     from engine.built import SUFFIX as SUFFIX, is_built as is_built

@@ -10,10 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from engine.base import ConfigError, EngineSpec, engine_nums
+from engine.base import ConfigError, engine_nums
 from engine.sdaa.status import CARDS_VARIABLE, card_count
-from engine.text import one_line, shown_value
-from engine.yaml_files import YamlError, read_yaml
+from engine.spec import CardOptions
+from tecoinfer_modelzoo.text import one_line, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 CARDS = Path(__file__).resolve().parent
 """Folder of the descriptions that come with the zoo."""
@@ -147,7 +148,7 @@ def all_visible_devices() -> list[int]:
     return devices if text is None else _selected(text, devices)
 
 
-def spa_count(spec: EngineSpec) -> int:
+def spa_count(options: CardOptions) -> int:
     """Return over how many SPA the simulated card splits a call: those visible, or one where nothing is divided.
 
     The batch of a SPA is that of the call divided by this number, rounded up.
@@ -155,7 +156,7 @@ def spa_count(spec: EngineSpec) -> int:
     Raises:
         ConfigError: a variable cannot be read, or there is no such card.
     """
-    return len(visible_devices(spec.rank)) if spec.divided else 1
+    return len(visible_devices(options.rank)) if options.divided else 1
 
 
 def _selected(text: str, devices: list[int]) -> list[int]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.errors import DeviceError, DeviceOutOfMemory
 from engine.sdaa.card import CardDescription
 from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
 from engine.sdaa.cost import ShardCost
@@ -19,6 +18,7 @@ from engine.sdaa.status import DeviceStatus
 from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
 from engine.timeline import Timeline
+from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]

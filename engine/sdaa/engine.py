@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
-from engine.host.files import hash_files
+from engine.batching.shard import run_sharded
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
 from engine.sdaa.clock import CallTimes
@@ -27,9 +27,9 @@ from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
-from engine.shard import run_sharded
 from engine.signature import Dim, batch_of
-from engine.text import level_of_user
+from tecoinfer_modelzoo.files import hash_files
+from tecoinfer_modelzoo.text import level_of_user
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class SdaaEngine(Engine):
 
     def _build(self) -> Plan:
         """Read the model and lower the plan of its largest sizes."""
-        from engine.independence import batching_of
+        from engine.batching.independence import batching_of
         from engine.onnx.load import load_model
         from engine.onnx.shapes import check_types
         from engine.onnx.view import metadata, signature
@@ -143,9 +143,8 @@ class SdaaEngine(Engine):
     def _prepare(self, options: PassOptions) -> None:
         """Set what follows from the model's signature."""
         self._options = options
-        self._lowering = Lowering(
-            self.spec, options, self.dtype, self.description, self.inputs, self.outputs, self._places, self.static_batch
-        )
+        known, how = self.batching, (self.spec, options, self.dtype, self.description)
+        self._lowering = Lowering(*how, known.inputs, known.outputs, known.places, known.static_batch)
         self.shard_size = self._rows()
 
     def _rows(self) -> int:
@@ -161,7 +160,7 @@ class SdaaEngine(Engine):
 
     def _combinations(self) -> list[tuple[int, ...]]:
         """Return every combination of sizes of the symbolic dimensions, the largest last."""
-        return list(product(*(self.spec.dims[symbol] for symbol in self._places)))
+        return list(product(*(self.spec.dims[symbol] for symbol in self.batching.places)))
 
     def _threads(self) -> int | None:
         """Return the threads a shard gets, so that the shards of a usual call, side by side, take every core once.
@@ -184,7 +183,7 @@ class SdaaEngine(Engine):
         if saved_path(self.spec.ckpt) == self.spec.ckpt:
             raise EngineError(
                 f"saved engine {self.spec.ckpt} has a plan for {self._main.key.rows} samples that cannot be split "
-                f"({self.why_dependent}), the call has {key.rows}; open the ONNX file instead"
+                f"({self.batching.why_dependent}), the call has {key.rows}; open the ONNX file instead"
             )
         if self.loaded:
             self._lowering.options = PassOptions.load(self.spec.pass_path)
@@ -215,7 +214,7 @@ class SdaaEngine(Engine):
         """Show the dtypes as stored, and the outputs' shapes where all plans have the same."""
         dtypes = {tensor.name: tensor.dtype for tensor in plan.inputs}
         self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
-        if self._places:
+        if self.batching.places:
             both = zip(self.outputs, plan.outputs, strict=True)
             self.outputs = [replace(out, dtype=own.dtype, batch_axis=own.batch_axis) for out, own in both]
         else:
@@ -285,7 +284,7 @@ class SdaaEngine(Engine):
             shapes=self._lowering.shapes(plan.key),
             batch_axes={tensor.name: tensor.batch_axis for tensor in self.inputs},
             independent=self.independent,
-            reason=self.why_dependent,
+            reason=self.batching.why_dependent,
             dims=self._dims,
             dtypes={tensor.name: tensor.dtype.name for tensor in plan.inputs},
             outputs=plan.outputs,
@@ -303,7 +302,7 @@ class SdaaEngine(Engine):
         storage = f"{self.dtype} storage"
         if not self._options.need_convert:
             storage = "stored as the model is (need_convert = False)"
-        sizes = [f"{name} {', '.join(map(str, self.spec.dims[name]))}" for name in self._places]
+        sizes = [f"{name} {', '.join(map(str, self.spec.dims[name]))}" for name in self.batching.places]
         plans = f", plans for {'; '.join(sizes)}" if sizes else ""
         spas = f"{len(self.card.spas)} SPA x batch {self.shard_size}"
         if not any(tensor.batched for tensor in self.inputs):
@@ -331,9 +330,9 @@ class SdaaEngine(Engine):
 
     def _sizes(self, inputs: Sequence[Array]) -> tuple[int, ...]:
         """Return the sizes that a call has in its symbolic dimensions."""
-        if not self._places:
+        if not self.batching.places:
             return ()
-        return tuple(inputs[spots[0][0]].shape[spots[0][1]] for spots in self._places.values())
+        return tuple(inputs[spots[0][0]].shape[spots[0][1]] for spots in self.batching.places.values())
 
     def _find_out(self, inputs: list[Array]) -> None:
         """Find out by this call whether samples depend on one another, as far as it can tell."""
@@ -345,7 +344,8 @@ class SdaaEngine(Engine):
         why = prove(source, plan, [inputs[i] for i in self._order], self._model_inputs, self.static_batch)
         if why is None:
             return
-        self.independent, self.why_dependent = not why, why or self.why_dependent
+        self.independent = not why
+        self.batching.why_dependent = why or self.batching.why_dependent
         if why and self.static_batch is None:
             self.shard_size = self.spec.batch_size
             self._plans.clear()  # the plans of calls' own batches take their place
@@ -355,10 +355,10 @@ class SdaaEngine(Engine):
         """Run a call on one SPA, in one piece."""
         total = batch_of(inputs, self.inputs)
         if self.static_batch is not None and total != self.static_batch:
-            self._refuse_pieces(total, self.static_batch)
+            self.batching.refuse_pieces(total, self.static_batch)
         if not self._said and total > 1:
             self._said = True
-            reason = f"samples depend on one another ({self.why_dependent})"
+            reason = f"samples depend on one another ({self.batching.why_dependent})"
             warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=level_of_user())
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
@@ -427,7 +427,7 @@ class SdaaEngine(Engine):
             "simulated_latency": self._latency / max(self._calls, 1),
             "simulated_sps": self._samples / self.card.elapsed if self._calls else 0.0,
             "events": list(self.card.events),
-            **({"plans": plan_report(self._plans, self._places)} if len(self._plans) > 1 else {}),
+            **({"plans": plan_report(self._plans, self.batching.places)} if len(self._plans) > 1 else {}),
         }
 
     def cancel(self) -> None:

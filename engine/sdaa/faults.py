@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from engine.errors import ConfigError
+from tecoinfer_modelzoo.errors import ConfigError
 
 FAULTS_VARIABLE = "TECO_SIM_FAULTS"
 """Environment variable of the faults to inject, such as ``lose:spa=1,step=3; slow:spa=0,step=0,factor=2``."""

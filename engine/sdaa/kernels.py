@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
-from engine.errors import ModelError
-from engine.text import shape_text
+from tecoinfer_modelzoo.errors import ModelError
+from tecoinfer_modelzoo.text import shape_text
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 MADE_OF = (
     "engine.batching",
-    "engine.card_sizes",
-    "engine.dims",
-    "engine.independence",
     "engine.onnx",
     "engine.passes",
     "engine.sdaa.cost",

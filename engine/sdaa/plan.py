@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, EngineSpec, ModelError, TensorSpec
-from engine.dims import how_to_bind, open_cache, shown_shape
+from engine.batching.dims import how_to_bind, open_cache, shown_shape
 from engine.passes.options import PassOptions
 from engine.sdaa.card import CardDescription, spa_count
 from engine.sdaa.cost import ShardCost, ShardWork, price

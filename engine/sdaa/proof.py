@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, EngineError, TensorSpec
-from engine.independence import compare_with_changed, compare_with_parts, tells
+from engine.batching.independence import compare_with_changed, compare_with_parts, tells
 from engine.sdaa.plan import Lowering, Plan
 from engine.signature import batch_of
 

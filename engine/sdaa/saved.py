@@ -22,8 +22,6 @@ import numpy as np
 
 from engine.base import ConfigError, EngineSpec, ModelError, TensorSpec
 from engine.built import MAGIC, SUFFIX, is_built
-from engine.host.files import hash_files, open_regular, write_file
-from engine.json_types import Problems, entries, flag, items, number, parsed, text, whole
 from engine.sdaa.cost import ShardWork
 from engine.sdaa.kernels import Kernel
 from engine.sdaa.versions import versions
@@ -38,6 +36,8 @@ from engine.signature import (
     tensor_from_json,
     tensor_to_json,
 )
+from tecoinfer_modelzoo.files import hash_files, open_regular, write_file
+from tecoinfer_modelzoo.json_types import Problems, entries, flag, items, number, parsed, text, whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -18,13 +18,13 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, Engine, EngineSpec
+from engine.batching.shard import along
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, spa_count
 from engine.sdaa.cost import ShardCost, price
 from engine.sdaa.device import Card, Instance
 from engine.sdaa.lower import lowered
 from engine.sdaa.tables import check_tables
-from engine.shard import along
 from engine.signature import TensorSpec, batch_of, with_batch
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ShardedTables(Engine):
 
     def __init__(self, spec: EngineSpec, spas: Callable[[EngineSpec], Any]) -> None:
         super().__init__(spec)
-        from engine.independence import batching_of
+        from engine.batching.independence import batching_of
         from engine.onnx.load import load_model, save_model
         from engine.onnx.view import metadata, signature
         from engine.sdaa.split_tables import split_tables
@@ -80,7 +80,7 @@ class ShardedTables(Engine):
             self.static_batch is not None,
             "its batch is fixed, and the tables of all SPA are asked at once; export it with a dynamic batch",
         )
-        self._refuse(self.independent is not True, f"its samples depend on one another ({self.why_dependent})")
+        self._refuse(self.independent is not True, f"its samples depend on one another ({self.batching.why_dependent})")
         self._refuse(
             any(None in _but_batch(one) for one in self.inputs),
             "a dimension beside the batch is open; fix it in the export",

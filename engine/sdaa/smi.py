@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.base import engine_nums
-from engine.errors import TecoInferError
 from engine.host.components import zoo_version
 from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
+from tecoinfer_modelzoo.errors import TecoInferError
 from tecoinfer_modelzoo.interrupts import ended, first_raises
 from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from engine.errors import ConfigError
 from engine.onnx.large import add_tensors
 from engine.onnx.shapes import infer_shapes
 from engine.onnx.view import graph_inputs, used_names
 from engine.sdaa.tables import looked_up
+from tecoinfer_modelzoo.errors import ConfigError
 
 SMALL = 0.01
 """Share of the largest table that a table must have to be split: each SPA holding a small one is quicker."""

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ConfigError
-from engine.host.files import read_regular
-from engine.json_types import Problems, items, number, parsed, text, whole
-from engine.text import shortened
+from tecoinfer_modelzoo.errors import ConfigError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.json_types import Problems, items, number, parsed, text, whole
+from tecoinfer_modelzoo.text import shortened
 
 DIRECTORY_VARIABLE = "TECO_SMI_DIR"
 """Environment variable naming another folder for the files."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import DeviceOutOfMemory
 from engine.sdaa.card import CardDescription
+from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

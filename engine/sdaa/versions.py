@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from engine.host.files import hash_files
 from engine.sdaa.lower import MADE_OF
+from tecoinfer_modelzoo.files import hash_files
 
 _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 

@@ -15,7 +15,7 @@ STEPS = {
 """Name of each step, in the order they run, and its key in a case."""
 
 MODEL, DATA = "model", "data"
-"""Names of the only model and of the only data path, as :mod:`utils.pipeline.options` has them."""
+"""Names of the only model and of the only data path, as :mod:`utils.pipeline.flags.options` has them."""
 
 Scalar = str | int | float | bool
 Paths = str | Mapping[str, str]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from engine import YamlError, build_yaml, check_yaml, compose_yaml, keys_twice, shortened
+from tecoinfer_modelzoo.text import shortened
+from tecoinfer_modelzoo.yaml_files import YamlError, build_yaml, check_yaml, compose_yaml, keys_twice
 
 if TYPE_CHECKING:
     import yaml

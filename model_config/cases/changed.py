@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, one_line
+from engine import ConfigError
 from model_config.cases.case_file import read_entries
 from model_config.cases.config import ROOT, Case, relative
 from model_config.cases.imports import Imports
-from utils.regular import text_of
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import one_line
 
 EVERYTHING = ("pyproject.toml", "constraints*.txt", "model_config/*.py")
 """What touches every case: the packages everything runs on, and the check itself."""

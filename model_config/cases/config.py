@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import ALL_DTYPES, ConfigError, YamlError, did_you_mean, shortened, shown_value, yaml_text
+from engine import ALL_DTYPES, ConfigError
 from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
 from model_config.cases.case_file import LONGEST_NAME, MOST_TROUBLES, Entry, read_entries
 from model_config.cases.reach import LONGEST_VALUE, MOST_CHARACTERS, characters, leaves, leaving
 from model_config.results import Finding
 from tecoinfer_modelzoo import clone
+from tecoinfer_modelzoo.text import did_you_mean, shortened, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, yaml_text
 
 __all__ = [
     "CONFIGS",

@@ -17,9 +17,10 @@ from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from engine import read_regular, walk
 from model_config.cases.config import Case
 from model_config.syntax import MOST, parsed
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.trees import walk
 
 PASSES = "engine/passes"
 """Folder that ``pass_path`` may be relative to."""

@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, TecoInferError, typed_reason
+from engine import DataError, TecoInferError
 from model_config.cases.case import Case, Command, Paths
 from model_config.judge.foreign import share_of, valued_of
 from model_config.results import Accuracy, StepResult, Verdict
 from model_config.run.foreign import Foreign
 from model_config.written import STRANGE, read_json
+from tecoinfer_modelzoo.text import typed_reason
 from utils.fetch import kept_path
 from utils.metrics.change import Change
-from utils.pipeline.records import SampleRecords, find_records
+from utils.pipeline.resume.records import SampleRecords, find_records
 
 RunStep = Callable[[Command, str, Sequence[str]], StepResult]
 """Runs a step under another name, with further arguments that win over its own."""

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from engine import DataError, shown_value
+from engine import DataError
 from model_config.judge.intervals import Floats
 from model_config.judge.pairs import Pairs, read_pairs
 from model_config.judge.resampling import Valued, chosen, is_mean, is_mean_of_samples, resamples
 from model_config.run.foreign import Foreign, ForeignError, is_core
+from tecoinfer_modelzoo.text import shown_value
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_from_json
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array, DataError
-from utils.pipeline.records import SampleRecord, SampleRecords
+from utils.pipeline.resume.records import SampleRecord, SampleRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,6 @@ class Pairs:
         target, baseline: the records of both; the first dimension is the records. Without ``units`` one per sample that
             both ran.
         metric_name: what the records are of.
-        labels: the samples' labels, int64; ``None`` where not all have one.
         lost, gained: names of the samples that only the baseline, and only the target, could run.
         units: for each record of both runs its unit, whole numbers from 0 to ``count`` - 1. The runs may have other
             numbers of records in a unit. ``None``: every record is a unit of its own.
@@ -33,7 +32,6 @@ class Pairs:
     target: Array
     baseline: Array
     metric_name: str
-    labels: Array | None = None
     lost: tuple[str, ...] = ()
     gained: tuple[str, ...] = ()
     units: tuple[Array, Array] | None = None
@@ -112,7 +110,7 @@ def _rows(records: Array) -> Array:
 
 
 def read_pairs(target: Path, baseline: Path) -> Pairs:
-    """Read two records files (:mod:`utils.pipeline.records`) and pair their samples by index, name, label and unit.
+    """Read two records files (:mod:`.records`) and pair their samples by index, name, label and unit.
 
     Samples that neither run could do are left out; those that only one could do are named in the result, and
     :func:`model_config.judge.gate.judge` fails them.
@@ -141,7 +139,6 @@ class _Rows:
 
     def __init__(self) -> None:
         self._values: list[tuple[float, float]] = []
-        self._labels: list[int | str | None] = []
         self._units: list[str | None] = []
         self._alone: tuple[list[str], list[str]] = [], []
 
@@ -149,7 +146,6 @@ class _Rows:
         """Add a sample."""
         if ours.value is not None and theirs.value is not None:
             self._values.append((ours.value, theirs.value))
-            self._labels.append(ours.label)
             self._units.append(ours.unit)
         elif ours.value is not theirs.value:
             self._alone[ours.value is not None].append(ours.name)
@@ -157,13 +153,11 @@ class _Rows:
     def pairs(self, metric_name: str, has_units: bool) -> Pairs:
         """Return all of them."""
         values = np.array(self._values, dtype=np.float64).reshape(-1, 2)
-        known = [label for label in self._labels if isinstance(label, int)]
         codes, count = coded([self._units])
         return Pairs(
             values[:, 0].copy(),
             values[:, 1].copy(),
             metric_name,
-            np.array(known, dtype=np.int64) if len(known) == len(self._labels) else None,
             tuple(self._alone[0]),
             tuple(self._alone[1]),
             units=(codes[0], codes[0]) if has_units else None,
@@ -173,7 +167,7 @@ class _Rows:
 
 
 def _array_pairs(target: Path, baseline: Path) -> Pairs:
-    from utils.pipeline.records.arrays import read_arrays
+    from utils.pipeline.resume.records.arrays import read_arrays
 
     both = read_arrays(target), read_arrays(baseline)
     _refuse_others((target, baseline), [one.metric_name for one in both])
@@ -187,7 +181,6 @@ def _array_pairs(target: Path, baseline: Path) -> Pairs:
         ours.values,
         theirs.values,
         ours.metric_name,
-        None,
         tuple(name for name, lost in zip(ours.names, theirs.ran & ~ours.ran, strict=True) if lost),
         tuple(name for name, gained in zip(ours.names, ours.ran & ~theirs.ran, strict=True) if gained),
         units=units,

@@ -16,13 +16,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, YamlError, below, hash_files, one_line, read_yaml, write_file
+from engine import ConfigError
 from engine.onnx import model_content
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget
 from model_config.results import Accuracy, Finding
+from tecoinfer_modelzoo.files import hash_files, write_file
+from tecoinfer_modelzoo.json_values import plain
+from tecoinfer_modelzoo.text import one_line
+from tecoinfer_modelzoo.trees import below
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 from utils.fetch import kept_path
-from utils.plain import plain
 
 SCHEMA_VERSION = 1
 """Version of both files' layout; it rises when a field changes its meaning or goes."""

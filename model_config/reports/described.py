@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import ConfigError, YamlError, did_you_mean, one_line, read_yaml, shown_value
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean, one_line, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 TEXTS = "zoo.yaml"
 """Name of the file; it need not be there."""

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from model_config.reports.text import read_log
 from model_config.results import Accuracy, CaseResult, CheckResult, Speed, StepResult, Verdict
-from utils.text import clean, clean_line
+from tecoinfer_modelzoo.formatting import clean, clean_line
 
 _LINES, _CHARACTERS, _BYTES = 100, 20_000, 65_536
 """How much of a log's end goes into the XML."""

@@ -11,7 +11,7 @@ from model_config.reports import text
 from model_config.reports.looks import ACCEPTED, case_look, check_look, parts_look
 from model_config.reports.terminal import deciding
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
-from utils.text import clean_line, plural, seconds
+from tecoinfer_modelzoo.formatting import clean_line, plural, seconds
 
 _T = TypeVar("_T")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import DataError
-from utils.extra import extra
+from tecoinfer_modelzoo.extra import extra
 
 LARGEST_SIDE = 480
 """Pixels of the longer side of a copy."""

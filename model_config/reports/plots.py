@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from model_config.results import Accuracy, Speed
-from utils.text import clean_line, percent, share
+from tecoinfer_modelzoo.formatting import clean_line, percent, share
 
 _MARGIN = 6.0
 """Percent left free at both ends, where the outermost labels stand."""

@@ -11,8 +11,8 @@ from engine import ConfigError
 from model_config.judge.scorecard import NUMERICS, PERF, SCHEMA_VERSION, read
 from model_config.reports.described import Described, read_described
 from model_config.results import Accuracy, Verdict
-from utils.regular import text_of
-from utils.text import clean_line
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.formatting import clean_line
 
 PLACES = {"core": "example", "contrib": "contrib/example"}
 """Where models are: folders ``<domain>/<model>`` below these, from the repository's root."""

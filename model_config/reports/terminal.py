@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 from model_config.reports import text
 from model_config.reports.looks import case_look, check_look, look_of, parts_look
 from model_config.results import SEVERITY, CaseResult, CheckResult, Verdict
-from utils.terminal import encodable, new_table, open_console, print_line
-from utils.text import NO_VALUE, clean_line, number, percent, seconds
+from tecoinfer_modelzoo.formatting import NO_VALUE, clean_line, number, percent, seconds
+from tecoinfer_modelzoo.terminal import encodable, new_table, open_console, print_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,10 +6,11 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from engine import ConfigError, write_file
+from engine import ConfigError
 from model_config.reports.looks import count_looks
 from model_config.results import CheckResult
-from utils.text import clean, number, plural, seconds
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.formatting import clean, number, plural, seconds
 
 EXIT_MEANINGS = {
     0: "nothing failed",
@@ -25,7 +26,7 @@ class Log(NamedTuple):
     """The end of a log file.
 
     Attributes:
-        text: cleaned (:func:`utils.text.clean`), without blank lines at its end.
+        text: cleaned (:func:`tecoinfer_modelzoo.formatting.clean`), without blank lines at its end.
         left_out: bytes before it that are not in ``text``.
     """
 
@@ -95,5 +96,5 @@ def bucket(name: str) -> str:
 
 
 def figure(value: float | None, unit: str) -> str:
-    """Return a figure with its unit; a time as :func:`utils.text.seconds` writes it."""
+    """Return a figure with its unit; a time as :func:`tecoinfer_modelzoo.formatting.seconds` writes it."""
     return seconds(value) if unit == "s" else f"{number(value)} {'×' if unit == 'ratio' else unit}"

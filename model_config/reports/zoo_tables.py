@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine import ConfigError, write_file
+from engine import ConfigError
 from model_config.cases.config import FULL, read_cases
 from model_config.reports.scored import Figures, ScoredMetric, ScoredModel, find_models
-from utils.regular import text_of
-from utils.text import NO_VALUE
+from tecoinfer_modelzoo.files import text_of, write_file
+from tecoinfer_modelzoo.formatting import NO_VALUE
 
 BEGIN, END = "<!-- teco site: begin -->", "<!-- teco site: end -->"
 """What stands around the tables in a page."""

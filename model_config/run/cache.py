@@ -1,6 +1,6 @@
 """Results of earlier checks, found again by the hash of everything they depend on.
 
-They lie in the zoo's cache (:mod:`engine.host.cache`), each a folder of its own with the logs beside ``result.json``.
+They lie in the cache folder (:mod:`tecoinfer_modelzoo.cache`), each a folder of its own with logs and ``result.json``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, cache_folder, components, hash_files, read_regular, variables, walk
+from engine import ConfigError, components, variables
 from engine.onnx import model_content
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports
 from model_config.results import SCHEMA_VERSION, Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
 from model_config.run.workplace import ignored_checkpoints
+from tecoinfer_modelzoo.cache import cache_folder
+from tecoinfer_modelzoo.files import hash_files, read_regular
+from tecoinfer_modelzoo.trees import walk
 from utils.fetch import is_fetched_path, kept_path, read_contrib
 
 KIND = "check"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import shortened
 from model_config.written import STRANGE, read_json
-from utils.pipeline.nan import input_line, output_line
+from tecoinfer_modelzoo.text import shortened
+from utils.pipeline.run.nan import input_line, output_line
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)"
 _METRIC = re.compile(rf"eval_metric ({_NUMBER})", re.IGNORECASE)
@@ -85,7 +85,7 @@ def _misplaced(lines: Sequence[str], metrics: Sequence[int], summaries: Sequence
 
 
 def _short(line: str) -> str:
-    return repr(line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}...")
+    return repr(shortened(line, _SHOWN, end=False))
 
 
 def last_line(log: Path) -> str:

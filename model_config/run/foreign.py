@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, one_line, shortened
+from engine import DataError
 from model_config.run.closing import last_line
 from model_config.run.environment import handed_on
 from model_config.run.limits import Limits
@@ -27,7 +27,8 @@ from model_config.run.preloaded import Process
 from model_config.run.supervised import broken, ending, settings_of, start_alone, supervised
 from model_config.written import read_json
 from tecoinfer_modelzoo.distribution import HOME
-from utils.pipeline.launch.ends import crashed
+from tecoinfer_modelzoo.text import one_line, shortened
+from utils.pipeline.launch.exit_status import crashed
 
 _ANSWERS = "model_config.run.foreign_answers"
 

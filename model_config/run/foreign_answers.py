@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import TecoInferError, typed_reason
+from engine import TecoInferError
+from tecoinfer_modelzoo.text import typed_reason
 
 
 def flags(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,14 +27,14 @@ def flags(question: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         question: ``module`` and ``name`` of the task.
     """
-    from utils.pipeline.options import script_flags
-    from utils.tasks import Task
+    from utils.pipeline.flags.options import script_flags
     from utils.tasks.base import SCRIPTS
     from utils.tasks.find import add_contrib
+    from utils.tasks.legacy import is_task
 
     add_contrib(Path(question["root"]))
-    found = getattr(importlib.import_module(question["module"]), question["name"], None)
-    if not isinstance(found, Task):
+    found: Any = getattr(importlib.import_module(question["module"]), question["name"], None)
+    if not is_task(found):
         return {"flags": None}
     return {"flags": {script: sorted({flag.name for flag in script_flags(found, script)}) for script in SCRIPTS}}
 

@@ -39,7 +39,7 @@ TORCH = (
     "torch._functorch.aot_autograd",
     "onnx",
     "onnxscript",
-    "utils.export.torchvision_models:import_torchvision",
+    "utils.export.networks.torchvision_models:import_torchvision",
 )
 """What an export from PyTorch imports sooner or later; nothing that starts a thread, as onnxruntime does."""
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import DataError, read_regular, remove_tree
+from engine import DataError
 from model_config.cases.config import Case, Command
 from model_config.results import StepResult
 from model_config.run.closing import closing, last_line, said_of_nan
@@ -26,8 +26,10 @@ from model_config.run.supervised import broken, ending, settings_of, start_alone
 from model_config.run.workplace import workplace
 from model_config.structure.requirements import required
 from model_config.written import settle
-from utils.pipeline.launch.ends import crashed
-from utils.pipeline.records.names import find_records
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.trees import remove_tree
+from utils.pipeline.launch.exit_status import crashed
+from utils.pipeline.resume.records.names import find_records
 
 __all__ = [
     "Limits",

@@ -10,11 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from engine import TecoInferError, one_line, usable_cores
+from engine import TecoInferError, usable_cores
 from model_config.cases.config import ROOT, Case, relative
 from model_config.results import CaseResult, Finding
 from model_config.run.preloaded import EXAMPLES, Preloaded
 from model_config.run.runner import Slot
+from tecoinfer_modelzoo.text import one_line
 from utils.pipeline.launch.share import share_of
 
 __all__ = ["Slot", "run_all", "slots"]

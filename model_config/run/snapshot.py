@@ -16,8 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine import ConfigError, one_line, remove_tree
+from engine import ConfigError
 from tecoinfer_modelzoo.distribution import COPY_OF
+from tecoinfer_modelzoo.text import one_line
+from tecoinfer_modelzoo.trees import remove_tree
 
 WEIGHTS = (
     ".ckpt",

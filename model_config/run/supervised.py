@@ -30,7 +30,7 @@ from model_config.run.watch import (
     sweep,
     sweep_adopted,
 )
-from utils.pipeline.launch.ends import how_ended
+from utils.pipeline.launch.exit_status import how_ended
 
 _MIB, _GIB = 2**20, 2**30
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from model_config.run.supervisor import descendants
-from utils.pipeline.launch.ends import is_stopped
+from utils.pipeline.launch.exit_status import is_stopped
 
 LATE = 30.0
 """Seconds beyond all limits of a step after which its supervisor is taken for lost."""

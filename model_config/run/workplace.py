@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import ConfigError, below, copy_tree, one_line, remove_tree, walk
+from engine import ConfigError
 from model_config.cases.config import ROOT, Case
 from model_config.run.snapshot import WEIGHTS, Snapshot, Snapshots, ignored
+from tecoinfer_modelzoo.text import one_line
+from tecoinfer_modelzoo.trees import below, copy_tree, remove_tree, walk
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from engine import shortened
 from model_config.cases.config import ROOT, Case
 from model_config.results import Finding
 from model_config.run.foreign import Foreign
 from model_config.structure import examples, files, parameters, readme, requirements, scripts
 from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile
+from tecoinfer_modelzoo.text import shortened
 
 __all__ = ["CASE_RULES", "FILE_RULES", "Rule", "check_shared", "check_structure", "rules"]
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from engine import nearest
 from model_config.cases.config import STEPS
 from model_config.structure.source import TEXT_SUFFIXES, Broken, Folder, SourceFile, inside
 from model_config.syntax import LONGEST_LINE
+from tecoinfer_modelzoo.text import nearest
 
 REQUIRED = ("README.md", "requirements.txt")
 """What every model's folder holds besides the scripts of its steps."""

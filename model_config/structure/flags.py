@@ -6,10 +6,10 @@ import ast
 import os
 from collections.abc import Collection, Sequence
 
-from engine import nearest
 from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called, text_of
 from model_config.structure.task_flags import runs_task, task_flags
+from tecoinfer_modelzoo.text import nearest
 
 FREE_PARSERS = ("click", "fire", "typer", "absl", "hydra", "tyro", "docopt", "simple_parsing")
 """Packages whose flags cannot be read off the source."""

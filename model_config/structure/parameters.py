@@ -8,12 +8,13 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from engine import YamlError, shortened, shown_value, yaml_text
 from model_config.cases.case_file import MOST_TROUBLES, Entry, read_entries
 from model_config.cases.config import STEPS, relative
 from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.readme import DATA_SECTION, sections
 from model_config.structure.source import Broken, Folder
+from tecoinfer_modelzoo.text import shortened, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, yaml_text
 from utils.fetch import is_fetched_path, packages, read_contrib
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
-from engine import nearest
 from model_config.markdown_text import without_comments
 from model_config.structure.flags import has_flag, instead, known_flags
 from model_config.structure.source import MOST_FOUND, Broken, Folder, SourceFile, inside
 from model_config.syntax import LONGEST_LINE
+from tecoinfer_modelzoo.text import nearest
 
 HEADINGS = (
     "## 1. 模型概述",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_config.structure.source import SHOWN, Broken, Folder, SourceFile
+from tecoinfer_modelzoo.text import shortened
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -79,7 +80,7 @@ def check_lines(folder: Folder) -> Iterator[Broken]:
         yield source.broken(more[0], f"asks for more than {_MOST} packages", "name those that the scripts import")
     for line, text in _lines(source):
         what = "an option of pip" if text.startswith("-") else "an address or a path" if SOURCE.match(text) else ""
-        shown = text if len(text) <= _LONGEST else f"{text[:SHOWN]}..."
+        shown = text if len(text) <= _LONGEST else shortened(text, SHOWN, end=False)
         try:
             if len(text) > _LONGEST:
                 raise InvalidRequirement(f"it has more than {_LONGEST} characters")

@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from engine import walk
 from model_config.cases.config import Case, Command
 from model_config.run.foreign import Foreign
 from model_config.structure.contributed import Tasks
 from model_config.syntax import LONGEST_LINE, parsed
+from tecoinfer_modelzoo.text import shortened
+from tecoinfer_modelzoo.trees import walk
 
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
@@ -154,8 +155,7 @@ class SourceFile:
 
     def line(self, number: int) -> str:
         """Return the beginning of a line, for a message."""
-        text = self.text.split("\n")[number - 1].strip()
-        return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return shortened(self.text.split("\n")[number - 1].strip(), SHOWN, end=False)
 
     def broken(self, line: int, message: str, fix: str) -> Broken:
         """Return a broken place in this file."""

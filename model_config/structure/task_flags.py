@@ -1,4 +1,4 @@
-"""The flags of a script that runs a task, ``cli.valid(__doc__, TASK, ...)``: the task is told from the source."""
+"""The flags of a script that runs a task, ``cli.valid(TASK, ...)``: the task is told from the source."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 from model_config.run.foreign import is_core
 from model_config.structure.source import Folder, SourceFile
 from model_config.structure.syntax import aliases, called, dotted, text_of
-from utils.tasks import Task
 from utils.tasks.base import SCRIPTS
+from utils.tasks.legacy import AnyTask, is_task
 
 _CALLS = {f"utils.pipeline.cli.{script}": script for script in SCRIPTS}
-_OPTIONS = "utils.pipeline.options.options"
+_OPTIONS = "utils.pipeline.flags.options.options"
 
 _DEEPEST = 20
 """Names that may stand for one another; where they go round in a circle, it must end."""
@@ -36,8 +36,10 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
         modules: the script and what it imports of its folder.
         folder: the model's.
     """
-    place = _Reader(modules).task(_argument(call, 1, "task"), source)
     script = _CALLS.get(called(call, aliases(source)))
+    named = any(keyword.arg == "task" for keyword in call.keywords)
+    alone = script is not None and len(call.args) == 1 and not named  # before, the docstring came first
+    place = _Reader(modules).task(_argument(call, 0 if alone else 1, "task"), source)
     if script is None:
         script = text_of(_argument(call, 2, "script"))
     if place is None or script not in SCRIPTS:
@@ -48,7 +50,7 @@ def task_flags(call: ast.Call, source: SourceFile, modules: Sequence[SourceFile]
     task = _imported(module, name) if module.startswith("utils.tasks.") else None
     if task is None:
         return None
-    from utils.pipeline.options import script_flags
+    from utils.pipeline.flags.options import script_flags
 
     return {flag.name for flag in script_flags(task, script)}
 
@@ -107,8 +109,16 @@ def _bindings(name: str, source: SourceFile) -> Iterator[ast.expr | None]:
         if isinstance(node, ast.Name):
             if node.id == name and isinstance(node.ctx, ast.Store):
                 yield values.get(id(node))
+        elif isinstance(node, ast.ClassDef) and node.name == name:
+            yield _base(node)
         elif name in _names(node):
             yield None
+
+
+def _base(node: ast.ClassDef) -> ast.expr | None:
+    """Return the base of a class that has the flags of it; ``None`` for one with several, or with flags of its own."""
+    stored = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return node.bases[0] if len(node.bases) == 1 and "flags" not in stored else None
 
 
 def _names(node: ast.AST) -> tuple[str | None, ...]:
@@ -118,10 +128,10 @@ def _names(node: ast.AST) -> tuple[str | None, ...]:
     return () if isinstance(node, ast.alias) else (getattr(node, "name", None),)
 
 
-def _imported(module: str, name: str) -> Task | None:
+def _imported(module: str, name: str) -> AnyTask | None:
     """Import a task of the zoo's own ``utils``."""
     try:
         found = getattr(importlib.import_module(module), name, None)
     except (Exception, SystemExit):  # noqa: BLE001 -- a package that is not installed: the step that needs it says so
         return None
-    return found if isinstance(found, Task) else None
+    return found if is_task(found) else None

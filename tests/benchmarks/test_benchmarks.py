@@ -50,7 +50,7 @@ def test_cold_start_and_its_imports(tmp_path: Path) -> None:
 def test_bare_script_and_ours_give_the_same_answer(tmp_path: Path) -> None:
     digits = ROOT / "example/classification/digits"
     picture = digits / "data/val/7/0081.png"
-    bare = [str(BENCHMARKS / "bare_single.py"), str(digits / "digits_dyn.onnx"), str(picture)]
+    bare = [str(BENCHMARKS / "parts" / "bare_single.py"), str(digits / "digits_dyn.onnx"), str(picture)]
     printed = subprocess.run([sys.executable, *bare], capture_output=True, text=True, check=True).stdout
     result = tmp_path / "answer.json"
     ours = [str(digits / "example_single_batch.py"), "--target", "onnx", "--data_path", str(picture)]
@@ -81,7 +81,7 @@ def test_end_to_end_without_resnet18(tmp_path: Path) -> None:
 def test_end_to_end_with_an_exported_resnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small ResNet in the place of resnet18, whose export is that of the example, which has tests of its own."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from networks import resnet
+    from parts.networks import resnet
 
     onnx.save(resnet((1, 1, 1, 1), 16), tmp_path / "resnet18_dyn.onnx")
     data, _ = run("end_to_end", tmp_path, "--work", str(tmp_path))

@@ -33,8 +33,8 @@ def inside(figure: Figure) -> None:
 @pytest.mark.parametrize("models", [1, 2, 3, 5])
 @pytest.mark.parametrize("contestants", [1, 5, 9])
 def test_throughput(models: int, contestants: int) -> None:
-    from throughput_figures import Limit, Measured, Result
-    from throughput_plot import COLOURS, chart
+    from parts.throughput_figures import Limit, Measured, Result
+    from parts.throughput_plot import COLOURS, chart
 
     def measured(model: str) -> Measured:
         results = [Result(name, "", 90.0 + i, 1.0, 1.0, 1.0, None, 1.0, [1.0]) for i, name in enumerate(names)]

@@ -83,7 +83,7 @@ def test_pictures_of_an_earlier_layout_are_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import peers
+    from parts import peers
 
     return peers
 
@@ -113,9 +113,9 @@ def test_a_missing_package_is_named(peers: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_targets_and_exit_code(peers: Any) -> None:
+    from parts.throughput_figures import Measured, Result
+    from parts.throughput_processes import Turn
     from throughput import Course, _targets
-    from throughput_figures import Measured, Result
-    from throughput_processes import Turn
 
     def course(*seconds: float) -> Course:
         return Course("", 0, np.zeros((1, 1)), [Turn(s, s) for s in seconds])

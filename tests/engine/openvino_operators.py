@@ -313,7 +313,7 @@ def fits(through: Any, want: Any) -> bool:
 
 def cases_of() -> list[dict[str, Any]]:
     """Return the node tests of a single operator whose inputs and outputs are tensors of numbers."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from onnx_node_cases import node_cases
 
     found = []

@@ -32,7 +32,7 @@ class OneBuffer(Engine):
         symbols = (self.batch if size is None else None, None)
         tensors = [TensorSpec(name, np.dtype(np.float32), (size, 3), 0, symbols) for name in "xy"]
         self.bind(tensors[:1], tensors[1:], [[self.batch, 3]])
-        self._asked, self.independent = True, True
+        self.independent = self.batching._asked = True
         self.room = np.zeros((64, 3), np.float32)
         self.calls = self.most = self.inside = 0
 
@@ -49,7 +49,7 @@ class OneBuffer(Engine):
         size = self.static_batch
         if size is None or len(inputs[0]) == size:
             return self.compute(inputs)
-        return self.in_pieces(self.compute, inputs, size)
+        return self.batching.in_pieces(self, self.compute, inputs, size)
 
 
 class TwoAtATime(OneBuffer):

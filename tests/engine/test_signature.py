@@ -7,8 +7,8 @@ import pytest
 from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.errors import ConfigError
 from engine.signature import TensorSpec, batch_axes, bind_sizes, fits, input_order
+from tecoinfer_modelzoo.errors import ConfigError
 
 CKPT = Path("m.onnx")
 

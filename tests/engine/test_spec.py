@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import copy
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from support import SaveOnnx
 
-from engine import PASS_PATH, ConfigError, EngineSpec, open_engine
+from engine import PASS_PATH, CardOptions, ConfigError, EngineSpec, Int8Options, open_engine
 from engine.tecoinfer_paddle import TecoInferEngine as PaddleFace
 from engine.tecoinfer_pytorch import TecoInferEngine
 
@@ -116,3 +117,22 @@ def test_pictures_have_the_models_order_of_dimensions(given: Any, declared: Any,
     assert not spec.pictures
     plain = EngineSpec(Path("m.onnx"), input_size=(given,))
     assert plain.with_pictures([declared]).input_size == (given,)
+
+
+def test_options_of_cards_and_of_int8_are_given_and_read_by_name() -> None:
+    own = {field.name for field in fields(EngineSpec)}
+    card, int8 = ({field.name for field in fields(kind)} for kind in (CardOptions, Int8Options))
+    assert (len(own), len(card), len(int8), card & int8) == (17, 5, 2, set())
+    spec = EngineSpec("m.onnx", 8, rank=1, divided=False, calibration=64, min_cosine=0.5)
+    assert (spec.rank, spec.divided, spec.calibration, spec.min_cosine) == (1, False, 64, 0.5)
+    moved = replace(spec, rank=2, shard_tables=True)
+    assert (moved.rank, moved.shard_tables, moved.divided, moved.batch_size) == (2, True, False, 8)
+    assert spec == replace(moved, rank=1, shard_tables=False)
+    assert hash(spec) == hash(replace(moved, rank=1, shard_tables=False))
+    assert copy.deepcopy(spec) == spec
+    for wrong in ({"calibration": 0}, {"min_cosine": 2.0}, {"streams": 0}):
+        with pytest.raises(ConfigError):
+            EngineSpec("m.onnx", **wrong)  # type: ignore[arg-type]
+    too_many: Any = ("m.onnx", 8, None, (), None, None, 1)
+    with pytest.raises(TypeError):  # what was the rank is not taken for the streams
+        EngineSpec(*too_many)

@@ -16,7 +16,7 @@ from vendor_runs import Ran, environment, installed, run_all
 
 from engine import EngineSpec, TecoInferError, open_engine
 from engine.registry import _registered
-from tests.fuzz.odd_engines import HARMLESS, REFUSED, alike
+from tests.fuzz.makers.odd_engines import HARMLESS, REFUSED, alike
 
 VALID = "example_valid.py"
 SOME = (

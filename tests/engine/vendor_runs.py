@@ -15,7 +15,7 @@ from support import ROOT
 LAUNCHER = """
 import json, os, runpy, sys, tempfile
 import numpy, onnx, engine, engine.backends.null, utils.pipeline.cli, utils.pipeline.valid, utils.pipeline.answers
-import utils.tasks.classification
+import utils.tasks.classification.task
 found = []
 for words in json.load(sys.stdin):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -62,7 +62,7 @@ def installed(folder: Path, targets: Iterable[str]) -> Path:
     info = folder / "teco_vendor-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: teco-vendor\nVersion: 1.2\n")
-    rows = "".join(f"{target} = tests.fuzz.odd_engines:{target}\n" for target in targets)
+    rows = "".join(f"{target} = tests.fuzz.makers.odd_engines:{target}\n" for target in targets)
     (info / "entry_points.txt").write_text(f"[tecoinfer.engines]\n{rows}")
     return folder
 

@@ -14,7 +14,7 @@ from PIL import Image
 from support import ROOT
 
 from engine import EngineSpec, open_engine
-from utils.datasets.boxes import load_boxes
+from utils.datasets.image.boxes import load_boxes
 from utils.fetch import UnreachableError, fetched
 
 FOLDER = ROOT / "example" / "face" / "centerface"

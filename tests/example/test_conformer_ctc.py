@@ -102,7 +102,7 @@ def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_it_agrees_with_parakeet_of_transformers(own, tmp_path):
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()  # transformers imports it, and its compiled operators may be another torch's
     import torch

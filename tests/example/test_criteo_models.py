@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import EngineSpec, ModelError, open_engine
-from utils.datasets.criteo import CriteoRows
+from utils.datasets.tabular.criteo import CriteoRows
 from utils.preprocess.features import Features
 from utils.tasks.model import Model
 

@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 
 from engine import EngineSpec, open_engine
-from utils.datasets.clicks import load_table
+from utils.datasets.tabular.clicks import load_table
 from utils.preprocess.features import Features
 from utils.tasks.model import Model
 
@@ -56,7 +56,7 @@ def test_the_rows_are_those_make_data_writes(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_the_onnx_files_answer_as_the_weights_do() -> None:
     torch = pytest.importorskip("torch")
-    from utils.export.click_models import network_of, predictor
+    from utils.export.networks.click_models import network_of, predictor
 
     features = Features.from_json(json.loads((FOLDER / "features.json").read_text(encoding="utf-8")))
     network = network_of(features).eval()

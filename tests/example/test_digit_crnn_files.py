@@ -16,8 +16,8 @@ from PIL import Image
 from support import ROOT
 
 from engine import EngineSpec, open_engine
-from utils.datasets.digit_scenes import PHOTOS
-from utils.datasets.text_lines import load_text_lines
+from utils.datasets.image.text_lines import load_text_lines
+from utils.datasets.synthetic.digit_scenes import PHOTOS
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.lines import LineForm, line_input
 
@@ -50,8 +50,8 @@ def test_the_lines_are_those_make_data_writes(load: Loader) -> None:
     """Any fiftieth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.datasets.digit_lines import compose
-    from utils.datasets.digit_scenes import sources
+    from utils.datasets.synthetic.digit_lines import compose
+    from utils.datasets.synthetic.digit_scenes import sources
 
     make_data, made_of = load("make_data"), sources("val")
     found = load_text_lines({"data": FOLDER / "data" / "val"})
@@ -127,7 +127,7 @@ def test_training_repeats_and_learns(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.training import Plan, fit
+    from utils.export.networks.training import Plan, fit
 
     train, states, late = load("train"), [], list[float]()
     for _ in range(2):

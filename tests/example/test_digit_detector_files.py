@@ -17,8 +17,8 @@ from PIL import Image
 from support import ROOT, RunPython
 
 from engine import EngineSpec, open_engine
-from utils.datasets.boxes import load_boxes
-from utils.datasets.digit_scenes import PHOTOS
+from utils.datasets.image.boxes import load_boxes
+from utils.datasets.synthetic.digit_scenes import PHOTOS
 
 FOLDER = ROOT / "example" / "detection" / "digit_detector"
 FILES = ("digit_detector_dyn.onnx", "digit_detector_float16_dyn.onnx")
@@ -55,7 +55,7 @@ def test_the_scenes_are_those_make_data_writes(load: Loader) -> None:
     """Any thirtieth one; pictures only nearly, for another release of Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.datasets.digit_scenes import compose, sources
+    from utils.datasets.synthetic.digit_scenes import compose, sources
 
     make_data = load("make_data")
     data = json.loads((FOLDER / "data/val.json").read_text(encoding="utf-8"))
@@ -147,8 +147,8 @@ def test_training_twice_gives_the_same_weights(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.datasets.digit_scenes import compose, sources
-    from utils.training import Plan, fit
+    from utils.datasets.synthetic.digit_scenes import compose, sources
+    from utils.export.networks.training import Plan, fit
 
     train = load("train")
     made_of = sources("train")
@@ -180,8 +180,8 @@ def test_training_finds_one_scene(load: Loader) -> None:
     pytest.importorskip("skimage")
     from itertools import repeat
 
-    from utils.datasets.digit_scenes import compose, sources
-    from utils.training import Plan, fit
+    from utils.datasets.synthetic.digit_scenes import compose, sources
+    from utils.export.networks.training import Plan, fit
 
     train = load("train")
     made_of = sources("train")

@@ -16,7 +16,7 @@ from PIL import Image
 from support import ROOT
 
 from engine import EngineSpec, open_engine
-from utils.datasets.digit_scenes import PHOTOS
+from utils.datasets.synthetic.digit_scenes import PHOTOS
 
 FOLDER = ROOT / "example" / "segmentation" / "digit_unet"
 FILES = ("digit_unet_dyn.onnx", "digit_unet_float16_dyn.onnx")
@@ -60,7 +60,7 @@ def test_the_scenes_are_those_make_data_writes(load: Loader) -> None:
     """Any twenty-fifth one; pictures only nearly, for another Pillow may encode and decode them otherwise."""
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.datasets.digit_scenes import compose, sources
+    from utils.datasets.synthetic.digit_scenes import compose, sources
 
     make_data = load("make_data")
     made_of, found = sources("val"), masks(None)
@@ -143,8 +143,8 @@ def test_training_starts_from_the_detector_and_repeats(load: Loader) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     pytest.importorskip("skimage")
-    from utils.datasets.digit_scenes import compose, sources
-    from utils.training import Plan, fit
+    from utils.datasets.synthetic.digit_scenes import compose, sources
+    from utils.export.networks.training import Plan, fit
 
     train = load("train")
     made_of = sources("train")

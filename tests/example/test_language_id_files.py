@@ -11,7 +11,7 @@ import onnx
 import pytest
 from support import ROOT, RunPython
 
-from utils.datasets.text import load_texts
+from utils.datasets.text.texts import load_texts
 
 FOLDER = ROOT / "example" / "nlp" / "language_id"
 FILES = ("language_id_dyn.onnx", "language_id_float16_dyn.onnx")

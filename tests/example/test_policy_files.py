@@ -51,17 +51,17 @@ def test_the_recording_is_of_this_policy(name: str) -> None:
 def test_an_episode_is_that_of_pytorch(tmp_path: Path) -> None:
     """The task's lanes and a plain loop over the PyTorch network are written apart and agree in every step."""
     pytest.importorskip("torch")
-    from utils.export.policies import Perceptron
+    from utils.export.networks.policies import Perceptron
+    from utils.export.networks.policy_training import played
     from utils.export.torch_export import load_weights
     from utils.pipeline import answers
-    from utils.policy_training import played
-    from utils.tasks.policy_rollout import POLICY_ROLLOUT
+    from utils.tasks.policy_rollout.task import PolicyRollout
 
     for name, (env, inputs, actions) in ENVIRONMENTS.items():
         network = load_weights(Perceptron(inputs, actions), HOME / name / f"{name}.pth").eval()
         ckpt, result = HOME / name / f"{name}_dyn.onnx", tmp_path / f"{name}.json"
         words = ["--target", "onnx", "--json", str(result), "--seed", "1003"]
-        assert answers.main(None, POLICY_ROLLOUT, "multi", argv=words, ckpt=ckpt, batch_size=3, episodes=3) == 0
+        assert answers.main(None, PolicyRollout, "multi", argv=words, ckpt=ckpt, batch_size=3, episodes=3) == 0
         for row in json.loads(result.read_text())["answers"]:
             episode = played(network, env, int(row["name"].removeprefix("seed ")))
             assert row["answer"]["return"] == episode.total

@@ -11,8 +11,8 @@ import pytest
 from support import ROOT, RunPython
 
 from engine import TecoInferError
-from utils.datasets.graphs import read_graphs
-from utils.datasets.molecules import canonical, read_sdf
+from utils.datasets.graphs.files import read_graphs
+from utils.datasets.graphs.molecules import canonical, read_sdf
 from utils.fetch import fetched
 
 FOLDER = ROOT / "example" / "gnn" / "solubility_gcn"

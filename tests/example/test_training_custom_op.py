@@ -13,7 +13,8 @@ import pytest
 from support import ROOT, RunPython
 from walkthrough import actions, shown
 
-from engine import EngineSpec, cache_folder, open_engine
+from engine import EngineSpec, open_engine
+from tecoinfer_modelzoo.cache import cache_folder
 
 pytest.importorskip("torch")
 pytest.importorskip("onnxsim")
@@ -69,7 +70,7 @@ DEVICE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import torch, torch_sdaa, gate_python, gate_cpp
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 made = torch.Generator().manual_seed(0)
 for gate in (torch.ops.zoo.gate, torch.ops.zoo_cpp.gate):

@@ -253,7 +253,7 @@ def test_a_state_is_carried_through_the_calls(run_python: RunPython, streamed: P
     half = valid(run_python, streamed, "--target", "sdaa")
     assert 1e-6 < half["metric"] < 5e-3
     one = run(run_python, streamed, "example_single_batch.py", "--target", "sdaa", "--batch_size", "1")
-    answer, figures = one.strip().splitlines()[-2:]
+    answer, figures = [line for line in one.splitlines() if not line.startswith("deprecated")][-2:]
     assert len(answer.split()) >= 5
     assert figures.startswith("figures: chunks")
 

@@ -15,7 +15,7 @@ RAW = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\
 """Characters that make a terminal do something, or that turn the text around, in what is printed."""
 
 _UNFORESEEN = re.compile(r"error: ([^\n]*); correct the code there, or report it: TECO_TRACEBACK=1")
-"""What an error that has no line of its own is told by (:mod:`utils.pipeline.unforeseen`)."""
+"""What an error that has no line of its own is told by (:mod:`utils.pipeline.report.unforeseen`)."""
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _ERROR = re.compile(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group)\w*)(?::|$)", re.MULTILINE)

@@ -14,14 +14,14 @@ from typing import Any
 
 from engine import TecoInferError
 from utils.datasets.base import Dataset
-from utils.datasets.boxes import load_boxes
-from utils.datasets.coco_api import CocoAnnotations
-from utils.datasets.face_pairs import folder_of_people
-from utils.datasets.lfw import load_pairs
+from utils.datasets.image.boxes import load_boxes
+from utils.datasets.image.coco_api import CocoAnnotations
+from utils.datasets.image.face_pairs import folder_of_people
+from utils.datasets.image.lfw import load_pairs
+from utils.datasets.image.pages import load_pages
 from utils.datasets.loading import load_dataset
-from utils.datasets.pages import load_pages
 from utils.datasets.renaming import read_renames
-from utils.pipeline.shown import only_shown
+from utils.pipeline.report.safe_stream import only_shown
 
 
 def _coco_api(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Run a script on an engine that does at some calls what no engine should: run_engine.py PLAN SCRIPT [arguments].
 
 The plan is JSON: ``at``, for the number of a call what is done to its results, by the names of
-:mod:`tests.fuzz.odd_engines`; ``own_buffer``, whether calls are answered in memory that is used again; ``streams``;
+:mod:`.odd_engines`; ``own_buffer``, whether calls are answered in memory that is used again; ``streams``;
 ``promises``, class variables that are set; ``wait``, milliseconds that calls take more.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from engine import Array, Engine, EngineSpec, open_engine, register
 from engine.onnx import load_model, metadata, signature
-from tests.fuzz.odd_engines import ERRORS, HARMLESS, RESULTS
+from tests.fuzz.makers.odd_engines import ERRORS, HARMLESS, RESULTS
 
 TARGET = "odd"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from tests.fuzz import yaml_attacks
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.judge import judge
 from tests.fuzz.kinds import KINDS, configs, flags, kind, texts
+from tests.fuzz.makers import yaml_attacks
+from tests.fuzz.makers.bytes_of import mutated
 
 PLANTED = {
     "traceback": "raise ValueError('x')",

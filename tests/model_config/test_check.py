@@ -76,6 +76,7 @@ def test_an_inconclusive_comparison_can_be_accepted_with_a_reason(root: Path) ->
     assert case["accepted"] == "300 pictures are all there are"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_case_that_passed_is_taken_from_the_cache_and_a_failed_one_runs_again(root: Path) -> None:
     write_zoo(root, {"good": good, "bad": fails})

@@ -32,7 +32,7 @@ def test_two_cases_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     pages.mkdir()
     archive = wheel(pages)
     simple_page(pages, archive)
-    code = FETCHES.format(root=str(ROOT), tests=str(ROOT / "tests"), archive=str(archive))
+    code = FETCHES.format(root=str(ROOT), tests=str(ROOT / "tests" / "helpers"), archive=str(archive))
 
     def fetching(stub: Stub) -> None:
         stub.script("export_onnx.py", '    Path("stub.onnx")', f'{code}    Path("stub.onnx")')

@@ -51,7 +51,7 @@ with open(os.environ["TECO_TEST_PIDS"], "a") as file:
 
 TASK = (
     "from dataclasses import replace\nfrom utils.tasks.base import Flag\n"
-    "from utils.tasks.classification import CLASSIFICATION\n"
+    "from utils.tasks.classification.task import CLASSIFICATION\n"
     "TASK = replace(CLASSIFICATION, name={name!r}, flags=(Flag('--ckpt2', 'x'),))\n"
 )
 
@@ -198,6 +198,7 @@ def test_no_contributed_code_decides_or_is_imported_by_the_check(root: Path, mon
     assert all(step["passed"] for case in cases.values() for step in case["steps"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tasks_that_attack_the_check_get_a_finding_each(root: Path) -> None:
     for name, text in HOSTILE.items():
@@ -293,12 +294,12 @@ def test_a_check_that_is_to_end_asks_nothing(root: Path) -> None:
 def test_which_modules_are_the_zoos_own(root: Path) -> None:
     module(root, "mine", "")
     module(root, "classification", "")
-    assert is_core("utils.tasks.classification")
+    assert is_core("utils.tasks.classification.task")
     assert is_core("utils.tasks")
     for name in ("utils.tasks.mine", "os", "utils.tasks.no where", "", "contrib.utils.tasks.mine", "utils..tasks"):
         assert not is_core(name)
     assert contributed("utils.tasks.mine", root) == "contrib/utils/tasks/mine.py"
-    assert contributed("utils.tasks.classification", root) is None  # the core's comes first
+    assert contributed("utils.tasks.classification.task", root) is None  # the core's comes first
     assert contributed("utils.tasks.gone", root) is None
 
 

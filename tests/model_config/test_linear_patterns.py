@@ -12,7 +12,13 @@ from linear_patterns import mark_top, trouble, uses
 from support import ROOT
 
 READERS = (
-    *("model_config/**/*.py", "utils/stored.py", "utils/text.py", "utils/plain*.py", "utils/pages/*.py"),
+    *(
+        "model_config/**/*.py",
+        "utils/stored.py",
+        "tecoinfer_modelzoo/formatting.py",
+        "utils/plain*.py",
+        "utils/pages/*.py",
+    ),
     *("utils/fetch/table.py", "utils/fetch/located.py", "toolkit/zoo.py", "toolkit/scorecard.py"),
 )
 """Files that read what is contributed: READMEs, scripts, YAML, what steps print and write."""

@@ -10,7 +10,7 @@ import tecoinfer_modelzoo
 from engine import version_line
 from model_config.run.snapshot import Snapshots
 from tecoinfer_modelzoo import clone, distribution, has_packages, install_command, version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 

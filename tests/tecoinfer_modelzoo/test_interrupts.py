@@ -14,7 +14,8 @@ import pytest
 from support import DIGITS, ROOT
 
 from tecoinfer_modelzoo import interrupts
-from utils.pipeline import cli, interrupt
+from utils.pipeline import cli
+from utils.pipeline.run import interrupt
 
 
 def forked(run: Callable[[], None]) -> tuple[int, str]:
@@ -189,8 +190,9 @@ def test_a_script_in_its_first_second(tmp_path: Path, delay: float, times: int) 
     marker = "import sys, tecoinfer_modelzoo; print('begun', flush=True)\n"
     script = tmp_path / "example_valid.py"
     source = (DIGITS / "example_valid.py").read_text()
-    here = f"HERE = Path({str(DIGITS)!r})"
-    script.write_text(marker + source.replace("HERE = Path(__file__).resolve().parent", here))
+    for name in ("digits_dyn.onnx", "data/val"):
+        source = source.replace(f'"{name}"', repr(str(DIGITS / name)))
+    script.write_text(marker + source)
     words = [sys.executable, str(script), "--target", "onnx", "--resume", str(tmp_path / "kept"), "--batch_size", "1"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as started:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tecoinfer_modelzoo.limits import limits_of
+from tecoinfer_modelzoo.process.limits import limits_of
 
 
 def found(*words: str) -> tuple[float | None, float | None]:

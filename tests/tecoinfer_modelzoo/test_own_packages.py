@@ -73,7 +73,9 @@ def test_a_script_that_imports_the_zoos_utils_where_engine_is_theirs(tmp_path: P
 
 def test_a_script_can_ask_first(tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, "utils.py")
-    script = own(tmp_path, "script.py", "import tecoinfer_modelzoo\n\ntecoinfer_modelzoo.check()\nimport utils.text\n")
+    script = own(
+        tmp_path, "script.py", "import tecoinfer_modelzoo\n\ntecoinfer_modelzoo.check()\nimport utils.shapes\n"
+    )
     assert run_python(script).stderr == line("utils", theirs)
 
 
@@ -85,7 +87,7 @@ def test_theirs_behind_ours_is_told_too(name: str, wanted: str, tmp_path: Path, 
     script.write_text(script.read_text() + f"import {name}\nassert not hasattr({name}, {wanted!r})\n")
     before = script.read_text()
     if name == "utils":  # merges: their modules are found behind ours
-        script.write_text(before + "import utils.mine, utils.text\nfrom utils import mine\nprint(mine.VALUE)\n")
+        script.write_text(before + "import utils.mine, utils.shapes\nfrom utils import mine\nprint(mine.VALUE)\n")
         assert run_python(script).stdout == "7\n"
     script.write_text(before + f"from {name} import {wanted}\n")
     assert run_python(script).stderr == (
@@ -96,13 +98,13 @@ def test_theirs_behind_ours_is_told_too(name: str, wanted: str, tmp_path: Path, 
 
 def test_a_folder_without_an_init_hides_nothing(tmp_path: Path, run_python: RunPython) -> None:
     (tmp_path / "utils").mkdir()
-    done = run_python("-c", "import utils.text, tecoinfer_modelzoo; tecoinfer_modelzoo.check()", cwd=tmp_path)
+    done = run_python("-c", "import utils.shapes, tecoinfer_modelzoo; tecoinfer_modelzoo.check()", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_it_is_an_import_error_for_whoever_catches_it(tmp_path: Path, run_python: RunPython) -> None:
     own(tmp_path, "utils")
-    caught = "try:\n    import utils.text\nexcept ImportError as error:\n    print(type(error).__name__)\n"
+    caught = "try:\n    import utils.shapes\nexcept ImportError as error:\n    print(type(error).__name__)\n"
     code = f"import engine\n{caught}1 / 0"
     done = run_python("-c", code, cwd=tmp_path)
     assert done.stdout == "ForeignPackageError\n"

@@ -26,7 +26,11 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "plot": ("-m", "tecoexec", "--onnx", MODEL, "--input_shapes", "8*3*32*32", "--plot", "OUT/plot.png"),
     "ray": (*VALID, "onnx", "--launcher", "ray", "--num_workers", 1),
     "export": (DIGITS / "export_onnx.py", "--out", "OUT/model.onnx"),
-    "bare benchmark": (ROOT / "benchmarks" / "bare_single.py", MODEL, DIGITS / "data" / "val" / "7" / "0081.png"),
+    "bare benchmark": (
+        ROOT / "benchmarks" / "parts" / "bare_single.py",
+        MODEL,
+        DIGITS / "data" / "val" / "7" / "0081.png",
+    ),
     "benchmark": (ROOT / "benchmarks" / "engine_overhead.py", "--quick"),
 }
 NEEDS = {"plot": "matplotlib", "ray": "ray", "export": "torch"}

@@ -13,7 +13,7 @@ pytest.importorskip("torch_sdaa")
 from engine import DataError, read_call  # noqa: E402
 from toolkit.commands import optest  # noqa: E402
 from toolkit.optest.aten import write_aten_case  # noqa: E402
-from torch_sdaa import op_faults  # noqa: E402
+from torch_sdaa.faults import operator_faults  # noqa: E402
 from torch_sdaa.utils import dumper  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -26,7 +26,9 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     layer, norm = torch.nn.Linear(3, 4).to("sdaa"), torch.nn.BatchNorm1d(4).to("sdaa")
     x = torch.randn(2, 3).to("sdaa")
-    op_faults.plant(op_faults.OpFault("perturb", "aten::addmm", 1), op_faults.OpFault("deny", "aten::addmm", 2))
+    operator_faults.plant(
+        operator_faults.OpFault("perturb", "aten::addmm", 1), operator_faults.OpFault("deny", "aten::addmm", 2)
+    )
     try:
         with dumper(use_dump=True, dump_path=file):
             torch.dropout(norm(layer(x)).bfloat16(), 0.5, train=True).add_(1)
@@ -35,7 +37,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with pytest.raises(RuntimeError, match="denied"):
                 layer(x)
     finally:
-        op_faults.clear()
+        operator_faults.clear()
     return file
 
 

@@ -13,7 +13,7 @@ from toolkit.commands.table import write_markdown
 from toolkit.dump.entries import JOURNAL
 from toolkit.dump.recover import recover
 from toolkit.profile.record import read_profile
-from utils.export.bert_encoder import read_config
+from utils.export.networks.bert_encoder import read_config
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from engine import read_yaml
+from tecoinfer_modelzoo.yaml_files import read_yaml
 from torch_sdaa.sdaa.absent import ABSENT
 from transplant.names import TABLE, names
 

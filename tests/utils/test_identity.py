@@ -11,7 +11,7 @@ import pytest
 from utils import identity
 from utils.code_files import code_files, file_of
 from utils.identity import inputs_of, names_files
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 
 def contents(**flags: object) -> dict[str, str]:
@@ -68,7 +68,7 @@ def test_code_is_followed_as_far_as_it_is_neither_the_zoos_nor_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {
-        "own_task.py": "from own_parts import deep\nimport numpy, utils.text\nNAMES = 'names.txt'\n",
+        "own_task.py": "from own_parts import deep\nimport numpy, tecoinfer_modelzoo.formatting\nNAMES = 'names.txt'\n",
         "own_parts/__init__.py": "",
         "own_parts/deep.py": "from . import beside\nfrom .. import nothing\n",
         "own_parts/beside.py": "import own_task\nimport gone\n",

@@ -9,11 +9,11 @@ import pytest
 from engine import ConfigError
 from tecoexec import save_engine, sweep
 from toolkit.arguments import Parser
-from utils.pipeline.options import options
+from utils.pipeline.flags.options import options
 from utils.places import check_folder, check_given, check_outputs
 from utils.tasks.base import Task
-from utils.tasks.detection import DETECTION
-from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.detection.task import DETECTION
+from utils.tasks.segmentation.task import SEGMENTATION
 
 
 def refused(path: Path, why: str, *inputs: Path, makes_folders: bool = False) -> None:

@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 pytest.importorskip("gymnasium")
 import torch
 
-from utils.export.policies import Acting, Dueling, Perceptron
-from utils.policy_training import DqnPlan, PpoPlan, _advantages, _Round, double_dqn, ppo
-from utils.training import repeatable
+from utils.export.networks.policies import Acting, Dueling, Perceptron
+from utils.export.networks.policy_training import DqnPlan, PpoPlan, _advantages, _Round, double_dqn, ppo
+from utils.export.networks.training import repeatable
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from engine import ConfigError, open_training_dump
 from toolkit.arguments import Parser
 from toolkit.output import add_output_flags, publish
-from toolkit.train_dump.isolated import Repeater
-from toolkit.train_dump.judge import judged
-from toolkit.train_dump.report import report
+from toolkit.training.dump.isolated import Repeater
+from toolkit.training.dump.judge import judged
+from toolkit.training.dump.report import report
 
 EPILOG = """\
 diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:

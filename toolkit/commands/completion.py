@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.command_table import COMMANDS, command
 from toolkit.zoo import domains, find_model, load_zoo

@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.formatting import plural
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.dump.entries import Entry
 from toolkit.graph.grouping import MEMORY
@@ -26,7 +28,6 @@ from toolkit.graph.nodes import Node
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, opened, positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish
-from utils.text import plural
 
 KINDS = ("full", "once", "range", "compare", "recover")
 

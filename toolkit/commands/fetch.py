@@ -15,11 +15,11 @@ from typing import Any
 
 from engine import ConfigError, TecoInferError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.formatting import aligned
 from toolkit.arguments import Parser
 from toolkit.data_page import write_page
 from utils.fetch import Package, fetched, find_package, kept, packages, remove
 from utils.tasks.find import add_contrib
-from utils.text import aligned
 
 SCHEMA_VERSION = 1
 """Of what ``--json`` prints."""

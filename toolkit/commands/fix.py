@@ -54,7 +54,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     wanted = wanted_samples(args, flags, root)
     path = model_file(args.model, root)
     out = args.out or Path()
-    if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.choices:
+    if _looks_for_mistakes(args) and wanted.asked is not None and wanted.asked.task.export_settings:
         asked = Questions(args.golden, args.reference, args.metric)
         report, done = explain(path, asked, wanted, heard=_say_step if sys.stderr.isatty() else _hush)
     elif _looks_for_mistakes(args):

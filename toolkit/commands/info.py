@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import ModelError, walk
+from engine import ModelError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.trees import walk
 from toolkit.arguments import Parser
 from toolkit.commands.list import describe
 from toolkit.scorecard import direction_words

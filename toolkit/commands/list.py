@@ -10,10 +10,10 @@ from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.formatting import aligned, number
 from toolkit.arguments import Parser
 from toolkit.scorecard import direction_words, last_metrics
 from toolkit.zoo import Model, load_zoo
-from utils.text import aligned, number
 
 COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
 

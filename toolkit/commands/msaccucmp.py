@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.formatting import plural
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.commands.compare_train import EPILOG, add_flags, compare
-from toolkit.train_dump.convert import convert
-from utils.text import plural
+from toolkit.training.dump.convert import convert
 
 KINDS = ("compare", "convert")
 

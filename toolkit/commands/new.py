@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import did_you_mean
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
 from toolkit.scaffold import create
 from toolkit.zoo import DOMAINS, domains

@@ -15,10 +15,10 @@ from typing import Any
 from engine import ConfigError, TargetError
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, split_flags
-from toolkit.ops.training.judge import Served, judge, on_host, summary
-from toolkit.ops.training.table import MISSING, DeviceTable, stored_table
-from toolkit.ops.training.watch import Asked, Watched, ask_device, watch
 from toolkit.output import Column, ToolReport, add_output_flags, publish
+from toolkit.training.operators.judge import Served, judge, on_host, summary
+from toolkit.training.operators.table import MISSING, DeviceTable, stored_table
+from toolkit.training.operators.watch import Asked, Watched, ask_device, watch
 
 EPILOG = """\
 kernel: the card's price model knows what it does; CPU fallback: the CPU's kernel computes it, and its price is a rough

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 from engine import DTYPES, ConfigError, EngineError, EngineSpec, find_pass
 from engine.sdaa import Lowered, spa_count
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import add_output_flags, print_report, write_files, write_text
-from toolkit.profile.against import Comparison, compare
 from toolkit.profile.card import prepare, profile_prepared
 from toolkit.profile.checks import checked_inputs
+from toolkit.profile.comparison import Comparison, compare
 from toolkit.profile.host import profile_host
 from toolkit.profile.record import Profile, read_profile
 from toolkit.profile.report import differences, findings, slowest, suggestions, table, whole
 from toolkit.profile.sizes import Sizes, sizes_of
 from toolkit.profile.suggest import Suggestion, check_free, suggest, write_pass
 from toolkit.profile.trace import chrome_trace
-from utils.text import clean_line
 
 if TYPE_CHECKING:
     from toolkit.fix.opening import Wanted

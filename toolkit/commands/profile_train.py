@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ConfigError, ModelError
+from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive, split_flags
 from toolkit.output import add_output_flags, print_report, publish, write_files, write_text
-from toolkit.train_profile.against import Comparison, compare
-from toolkit.train_profile.bottlenecks import bottlenecks
-from toolkit.train_profile.record import Profile, read_profile
-from toolkit.train_profile.report import differences, findings, layers, lead, shown_rows, whole
-from toolkit.train_profile.runs import failed, profile_script
-from utils.pipeline.interrupt import ended_like_ctrl_c
-from utils.text import clean_line
+from toolkit.training.profile.bottlenecks import bottlenecks
+from toolkit.training.profile.comparison import Comparison, compare
+from toolkit.training.profile.record import Profile, read_profile
+from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, whole
+from toolkit.training.profile.runs import failed, profile_script
+from utils.pipeline.run.interrupt import ended_like_ctrl_c
 
 EPILOG = """\
 arguments of the script follow two hyphens: teco profile-train train.py --steps 20 -- --device sdaa
@@ -103,7 +103,7 @@ def _write(profile: Profile, comparison: Comparison | None, args: Namespace) -> 
     made = whole(profile, found, comparison)
     files = write_files(made, Namespace(json=args.json, csv=args.csv, html=None))
     if args.html is not None:
-        from toolkit.train_profile.page import training_page
+        from toolkit.training.profile.page import training_page
 
         files.append(write_text(args.html, training_page(profile, found, comparison), "html"))
     return files

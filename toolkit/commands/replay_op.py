@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from engine import THRESHOLD, OpCall, TrainingDump, as_numbers, differences, open_training_dump
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.arguments import Parser
 from toolkit.output import Column, ToolReport, add_output_flags, publish
-from toolkit.train_dump.isolated import Repeater
-from toolkit.train_dump.judge import LIMIT
-from toolkit.train_dump.optimizers import ALONE
-from utils.text import plural
+from toolkit.training.dump.isolated import Repeater
+from toolkit.training.dump.judge import LIMIT
+from toolkit.training.dump.optimizers import ALONE
 
 EPILOG = "exit code: 0 it gives what the run has, 1 something else, 2 it cannot be repeated"
 

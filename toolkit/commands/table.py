@@ -15,11 +15,11 @@ from typing import Any
 from engine import ConfigError, DataError, TecoInferError
 from engine.sdaa import load_card
 from model_config.cases.config import ROOT
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.formatting import NO_VALUE, plural
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish, write_text
-from utils.regular import text_of
-from utils.text import NO_VALUE, plural
 
 BEGIN, END = "<!-- teco table: begin -->", "<!-- teco table: end -->"
 """What stands around the table in a Markdown file."""

@@ -20,9 +20,9 @@ from model_config.results import EXIT_CODES
 from toolkit.arguments import Parser
 from toolkit.model_arguments import positive
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
-from toolkit.train_gate.judge import BOUNDS, Outcome, Pair, judge, paired
-from toolkit.train_gate.runs import Run, run_script
-from utils.pipeline.interrupt import ended_like_ctrl_c
+from toolkit.training.gate.judge import BOUNDS, Outcome, Pair, judge, paired
+from toolkit.training.gate.runs import Run, run_script
+from utils.pipeline.run.interrupt import ended_like_ctrl_c
 from utils.places import check_folder
 
 EPILOG = """\

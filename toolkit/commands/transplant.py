@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ConfigError
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.arguments import Parser
-from toolkit.ops.training.table import stored_table
 from toolkit.output import Column, ToolReport, add_output_flags, publish
+from toolkit.training.operators.table import stored_table
 from transplant.migrate import Options
 from transplant.operators import by_name
 from transplant.project import Outcome, Project, split
 from transplant.user_rules import UserRules, read_rules
 from transplant.writing import diff_text, launcher_text, place, write
 from utils.places import check_folder, check_given
-from utils.text import plural
 
 EPILOG = """\
 of one card make several: teco transplant -i project -o out distributed -m train.py -t model

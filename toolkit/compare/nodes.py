@@ -22,14 +22,14 @@ from engine import (
     differences,
     precision_of,
 )
+from tecoinfer_modelzoo.formatting import plural
+from tecoinfer_modelzoo.progress import progress
 from toolkit.compare.replay import Replay
 from toolkit.graph.grouping import MEMORY
 from toolkit.graph.masks import Mask, Masks, masked_note, masks_of, see_sinks
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
-from utils.progress import progress
-from utils.text import plural
 
 INHERITED = 10.0
 """How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""

@@ -7,10 +7,10 @@ from math import isfinite, log10, prod
 from typing import Any
 
 from engine import Census, Difference
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.nodes import Node
 from toolkit.output import Chart, Column, Line, ToolReport
-from utils.text import plural
 
 COLUMNS = (
     Column("name", "node"),

@@ -15,12 +15,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from engine import Array, DataError, one_line
+from engine import Array, DataError
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import one_line
 from toolkit.dump.entries import JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module
 from toolkit.dump.store import DAMAGED
 from toolkit.dump.writer import open_writer
 from utils.arrays import read_npy
-from utils.regular import text_of
 
 PATIENCE, SPEED = 20.0, 20 << 20
 """Seconds that reading a damaged .h5 file may take, and bytes that give it one more."""

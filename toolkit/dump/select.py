@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.graph.nodes import Node
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, DataError, TecoInferError, one_line, reason_of
+from engine import Array, DataError, TecoInferError
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import one_line, reason_of
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, h5py_module, is_hdf5
 from utils.arrays import read_npy
-from utils.regular import text_of
 
 DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 """What h5py raises on a file that is not what it should be."""

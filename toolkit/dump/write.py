@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Array
 from engine.onnx import file_hash
+from tecoinfer_modelzoo.progress import progress
 from toolkit.dump.entries import GRAPH_INPUT, TensorPlace
 from toolkit.dump.writer import Writer, open_writer
 from toolkit.graph.grouping import MEMORY, grouped
@@ -17,7 +18,6 @@ from toolkit.graph.masks import masks_of
 from toolkit.graph.nodes import Node
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
-from utils.progress import progress
 
 
 def write_dump(

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, one_line, write_file
+from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.text import one_line
 from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry, TensorPlace, h5py_module, is_hdf5
 
 if TYPE_CHECKING:

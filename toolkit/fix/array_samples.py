@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, DataError, TensorSpec, shape_text
+from engine import Array, DataError, TensorSpec
+from tecoinfer_modelzoo.text import shape_text
 from toolkit.fix.records import Feed, RawMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples
 from utils.datasets.base import pick

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine import ConfigError
-from utils.pipeline.options import COMMON, MODEL, Options, options
+from utils.pipeline.flags.options import COMMON, MODEL, Options, options
 from utils.tasks.base import Task
+from utils.tasks.legacy import task_class
 
 _OURS = ("batch_size", "dim", "input_shapes", "input_name")
 """Common flags of the scripts that say what the model is fed; the others are for runs, which these tools make."""
@@ -21,15 +22,18 @@ class Asked:
     """What the command line says of a task.
 
     Attributes:
-        task: the task. flags: its flags, as words.
+        task: the task; one in the form before becomes a class. flags: its flags, as words.
         model_name: which of the task's models is meant; empty where it has one.
         others: the ONNX files of its other models, by name.
     """
 
-    task: Task
+    task: type[Task]
     flags: Sequence[str] = ()
     model_name: str = ""
     others: Mapping[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task", task_class(self.task))
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import DataError
 from toolkit.fix.choice_trials import Bench, Tried, Values
-from utils.tasks.base import Choice
+from utils.tasks.base import ExportSetting
 
 SEEN, HELD = 32, 96
 """Most samples that the search sees, and most of the others that confirm it."""
@@ -148,7 +148,7 @@ class Search:
                 if apart and self.screen.runs < RUNS:
                     yield self._with(best.values, {one.key: a, other.key: b})
 
-    def _changes(self, best: Tried, stage: str) -> list[tuple[Choice, Any]]:
+    def _changes(self, best: Tried, stage: str) -> list[tuple[ExportSetting, Any]]:
         return [(choice, value) for choice in self._of(stage, False) for value in self._others(choice, best)]
 
     def _screened(self, several: Iterator[Changes]) -> Iterator[Changes]:
@@ -156,13 +156,13 @@ class Search:
         tried = [self.screen.tried(values) for values in several]
         yield from (one.values for one in sorted(tried, key=self._worth, reverse=True)[:FINALISTS])
 
-    def _of(self, stage: str, fine: bool) -> list[Choice]:
+    def _of(self, stage: str, fine: bool) -> list[ExportSetting]:
         """Return the choices of a stage that make a difference; the rough ones too where fine ones are asked for."""
         if stage not in self.bench.goal.stages:
             return []
         return [choice for choice in self.bench.choices if choice.stage == stage and (fine or not choice.fine)]
 
-    def _others(self, choice: Choice, best: Tried) -> list[Any]:
+    def _others(self, choice: ExportSetting, best: Tried) -> list[Any]:
         now = best.values.get(choice.key, self.bench.now(choice))
         return [value for value in choice.values if value != now]
 

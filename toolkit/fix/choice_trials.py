@@ -17,7 +17,7 @@ from toolkit.fix.samples import cast_to, listed
 from toolkit.fix.task_samples import TaskSamples
 from toolkit.fix.trials import BROKEN
 from utils.metrics.base import MeanMetric, Metric, Records
-from utils.tasks.base import Choice
+from utils.tasks.base import ExportSetting
 
 Values = Mapping[str, Any]
 """Values of choices by their keys; what is not in it stays as it is."""
@@ -111,7 +111,7 @@ class Bench:
     samples: TaskSamples
     engine: Engine
     goal: Goal
-    choices: Sequence[Choice]
+    choices: Sequence[ExportSetting]
     places: Sequence[int]
     beside: Callable[[], Metric] | None = None
     runs: int = 0
@@ -123,7 +123,7 @@ class Bench:
         """The metric, which has seen nothing."""
         return self.goal.measure.make()
 
-    def now(self, choice: Choice) -> Any:
+    def now(self, choice: ExportSetting) -> Any:
         """Return a choice's value as the flags and the export say it."""
         return choice.now(self.samples.model, self.samples.opt)
 
@@ -176,8 +176,7 @@ class Bench:
         if goal.view != "answers":
             assert goal.right is not None  # noqa: S101 - arrays are compared with arrays
             return goal.measure.update(metric, part, outputs, [array[list(places)] for array in goal.right])
-        opt = self.samples.varied(values).opt
-        predictions = self.samples.task.decode(outputs, part.contexts, self.samples.model, opt)
+        predictions = self.samples.varied(values).task.decode(outputs, part.contexts)
         if own is not None:
             own.update(predictions, part.targets, part.contexts)
         targets = part.targets if goal.right is None else [goal.right[place] for place in places]

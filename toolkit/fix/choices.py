@@ -78,7 +78,7 @@ def explain(
 def _found(
     samples: TaskSamples, engine: Engine, goal: Goal, heard: Callable[[Step], None], start: Mapping[str, Any]
 ) -> FoundChoices:
-    choices = [choice for choice in samples.task.choices if choice.stage in goal.stages]
+    choices = [choice for choice in samples.task.export_settings if choice.stage in goal.stages]
     also = samples.labelled and goal.view == "answers" and goal.right is not None
     beside = samples.measure(None).make if also else None
 
@@ -113,9 +113,9 @@ def _arrays_goal(samples: TaskSamples, engine: Engine, file: Path, metric: str) 
 
 def _answers_goal(samples: TaskSamples, file: Path) -> Goal:
     task = samples.task
-    if task.answers is None or task.agreement is None:
+    if not task.has_reference():
         raise ConfigError(f"--golden {file}: task {task.name} takes the source's outputs only, an .npz")
-    answers = task.answers(file, samples.dataset, samples.model, samples.opt)
+    answers = task.reference_answers(file, samples.dataset)
     if all(answer is None for answer in answers):
         raise DataError(f"{file} has no answer for any of the {len(answers)} samples; check --data and its ids")
     agreement = task.agreement
@@ -151,7 +151,7 @@ def described(
     data = {
         "found": found.values if explained else {},
         "flags": as_flags(found.values) if explained else "",
-        "store": {samples.task.stored_under: found.values} if explained and samples.task.stored_under else {},
+        "store": {samples.task.metadata_key: found.values} if explained and samples.task.metadata_key else {},
         "explained": found.reached and (found.confirmed or not found.values),
         "before": found.before,
         "after": found.after,
@@ -192,8 +192,8 @@ def _notes(found: FoundChoices, samples: TaskSamples, gates: Mapping[str, float]
         for key, others in found.equal.items():
             words = ", ".join(as_flags({key: other}) for other in others)
             notes.append(f"{words} gives the same on these samples")
-        if samples.task.stored_under:
-            text = json.dumps({samples.task.stored_under: found.values})
+        if samples.task.metadata_key:
+            text = json.dumps({samples.task.metadata_key: found.values})
             notes.append(f"to store it at export, so that no flag is needed: ModelNotes(notes={text})")
     return notes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
 
     if wanted.shapes:
         raise ConfigError("--shape is for data without a task; pass --dim NAME=SIZE, or a flag of the task behind --")
-    own = {field.name: field.default for field in fields(Task)}["collate"] is not wanted.asked.task.collate
+    own = wanted.asked.task.collate is not Task.collate
     if all(spec.batch_axis is None for spec in specs) and not own:
         batch = 1  # a call is a sample, unless the task packs several into one
     opt = wanted.asked.options(path, _words(wanted.data), batch, wanted.dims)

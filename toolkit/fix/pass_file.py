@@ -6,8 +6,8 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from engine import write_file
 from engine.passes import PassOptions
+from tecoinfer_modelzoo.files import write_file
 
 
 def write_pass(path: Path, float32: Collection[str], why: str, base: Path | None = None) -> Path:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import DataError, write_file
-from utils.pipeline.interrupt import telling
+from engine import DataError
+from tecoinfer_modelzoo.files import write_file
+from utils.pipeline.run.interrupt import telling
 
 if TYPE_CHECKING:
     from toolkit.fix.trials import Trial, Trials

@@ -17,9 +17,9 @@ from toolkit.fix.asked import Asked
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
-from utils.pipeline.options import Options, described
-from utils.pipeline.prepare import TaskFront, prepare
-from utils.tasks.base import one_call
+from utils.pipeline.flags.options import Options
+from utils.pipeline.run.prepare import Preprocessor, prepare
+from utils.pipeline.session import described, engine_spec, load_data
 from utils.tasks.model import Model
 from utils.tasks.prepared import Shards
 
@@ -40,12 +40,12 @@ class TaskSamples(Samples):
     """
 
     def __init__(self, path: Path, names: Sequence[str], asked: Asked, opt: Options, limit: int | None = None) -> None:
-        self.task, self.name, self.opt, self._path = asked.task, asked.name, opt, path
-        self.one_call = self.task.infer is one_call
+        self.task, self.name, self.opt, self._path = asked.task(opt), asked.name, opt, path
+        self.one_call = self.task.one_call
         self._stack = ExitStack()
         try:
             specs = self._describe(path)
-            dataset = opt.load_data(self.task)
+            dataset = load_data(self.task)
         except BaseException:
             self._stack.close()
             raise
@@ -57,7 +57,7 @@ class TaskSamples(Samples):
         )
         self.where = opt.data_text
         self.notes = self.model.stored.picture
-        self._front = TaskFront(self.task, self.model, opt)
+        self._preprocessor = Preprocessor(self.task)
         self._places: list[int] = []
 
     def _describe(self, path: Path) -> list[TensorSpec]:
@@ -68,13 +68,14 @@ class TaskSamples(Samples):
             if name != self.name
         }
         with open_engine("onnx", self._spec(self.name, path)) as engine:
-            engine.learn_batching()
+            engine.batching.learn()
             self.model = _wide(described(self._engines(engine)))
+            self.task.bind(self.model)
             self._axes = [tensor.batch_axis for tensor in engine.outputs]
             return [_floats(tensor) for tensor in engine.inputs]
 
     def _spec(self, name: str, path: Path) -> EngineSpec:
-        return replace(self.opt.spec(self.task, name, 1), ckpt=path, dtype="float32", pass_path=None)
+        return replace(engine_spec(self.task, name, 1), ckpt=path, dtype="float32", pass_path=None)
 
     def _engines(self, engine: Any) -> dict[str, Any]:
         return {name: self._others.get(name, engine) for name in self.opt.models}
@@ -96,7 +97,7 @@ class TaskSamples(Samples):
 
     def measure(self, metric: str | None) -> Measure:
         """Return the task's own metric, or one of the raw outputs of a single call."""
-        make = partial(self.task.metric, self.opt, self.dataset, self.model)
+        make = partial(self.task.metric, self.dataset)
         own = make().name
         if metric is None or metric == own:
             return TaskMeasure(make, self._decoded, own, self.task.data_help)
@@ -113,7 +114,7 @@ class TaskSamples(Samples):
         return RawMeasure(metric, self._axes, folders=getattr(make(), "folders", None))
 
     def _decoded(self, outputs: Any, contexts: Any) -> Any:
-        return self.task.decode(outputs, contexts, self.model, self.opt)
+        return self.task.decode(outputs, contexts)
 
     @property
     def sharded(self) -> bool:
@@ -142,7 +143,8 @@ class TaskSamples(Samples):
         """Return the same samples with other values of the task's flags, by their keys."""
         other = copy(self)
         other.opt = Options(**{**vars(self.opt), **values})
-        other._front, other._kept = TaskFront(self.task, self.model, other.opt), None
+        other.task = type(self.task)(other.opt).bind(self.model)
+        other._preprocessor, other._kept = Preprocessor(other.task), None
         return other
 
     def some(self, places: Sequence[int]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
@@ -153,7 +155,7 @@ class TaskSamples(Samples):
         """Yield where each batch begins, what was made of it, and the positions of the samples that made it."""
         first = 0
         for batch in dataset.batches(self.batch):
-            ready = prepare(batch, self._front, Timeline(), detailed=False)
+            ready = prepare(batch, self._preprocessor, Timeline(), detailed=False)
             failures += [failure.reason if failure.name in failure.reason else f"{failure.name}: {failure.reason}"
                          for failure in ready.failures]  # fmt: skip
             if ready.arrays is not None:
@@ -174,9 +176,9 @@ class TaskSamples(Samples):
             return
         watched = _Watched(engine, self._note) if not self._seen else engine
         engines = self._engines(watched)
-        state = self.task.setup(engines, self.dataset, self.opt)
+        self.task.state = self.task.setup(engines, self.dataset)
         for part in self:
-            yield part, self.task.infer(engines, part.fed, part.contexts, state)
+            yield part, self.task.infer(engines, part.fed, part.contexts)
 
     def answered(self, engine: Engine, places: Sequence[int]) -> Iterator[tuple[Feed, list[int], Any]]:
         """Yield parts of the samples at some places, these places, and the task's outputs for them.
@@ -184,9 +186,9 @@ class TaskSamples(Samples):
         The task is set up anew, as what it makes of other data, such as a corpus, hangs on its flags too.
         """
         engines = self._engines(engine)
-        state = self.task.setup(engines, self.dataset, self.opt)
+        self.task.state = self.task.setup(engines, self.dataset)
         for first, part, good in self.some(places):
-            outputs = self.task.infer(engines, part.fed, part.contexts, state)
+            outputs = self.task.infer(engines, part.fed, part.contexts)
             yield part._replace(inputs=[]), [places[first + i] for i in good], outputs
 
     def _note(self, arrays: Sequence[Array]) -> None:
@@ -205,10 +207,10 @@ class TaskSamples(Samples):
         fed: list[list[Array]] = []
         with open_engine("onnx", self.spec(self.reference or self._path)) as engine:
             engines = self._engines(_Watched(engine, lambda arrays: fed.append([array.copy() for array in arrays])))
-            state = self.task.setup(engines, self.dataset, self.opt)
+            self.task.state = self.task.setup(engines, self.dataset)
             yield from self._drained(fed, ["setup"])
             for part in parts:
-                self.task.infer(engines, part.fed, part.contexts, state)
+                self.task.infer(engines, part.fed, part.contexts)
                 yield from self._drained(fed, part.names)
 
     def _drained(self, fed: list[list[Array]], names: Sequence[str]) -> Iterator[Feed]:

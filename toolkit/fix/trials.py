@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine, reason_of
+from engine import Array, ConfigError, Engine, EngineSpec, TecoInferError, open_engine
 from model_config.judge.gate import judge
 from model_config.results import Accuracy, Verdict
+from tecoinfer_modelzoo.text import reason_of
 from toolkit.fix.columns import Columns, joined, losses, paired
 from toolkit.fix.pass_file import write_pass
 from toolkit.fix.records import Feed, Measure
 from toolkit.fix.samples import Samples
 from utils.metrics.base import Metric, Records
-from utils.pipeline.nan import Flaws, named, output_line
+from utils.pipeline.run.nan import Flaws, named, output_line
 
 BROKEN = (TecoInferError, ArithmeticError, ValueError, IndexError)
 """What decoding and metrics may raise for values that float16 has broken."""

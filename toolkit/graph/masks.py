@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.graph.grouping import grouped
-from utils.text import plural
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

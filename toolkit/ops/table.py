@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import (
-    ConfigError,
-    TargetError,
-    YamlError,
-    engine_class,
-    one_line,
-    provider,
-    read_yaml,
-    shortened,
-    shown_value,
-)
+from engine import ConfigError, TargetError, engine_class, provider
+from tecoinfer_modelzoo.text import one_line, shortened, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 FOLDER = Path(__file__).resolve().parent
 LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import ConfigError, ModelError, TargetError, import_file, typed_reason
+from engine import ConfigError, ModelError, TargetError
 from tecoinfer_modelzoo import install_command
+from tecoinfer_modelzoo.source_file import import_file
+from tecoinfer_modelzoo.text import typed_reason
 from toolkit.graph.inputs import Shapes
 from toolkit.ops.judge import Judgement, dynamic_notes, judge
 from toolkit.ops.needs import Need

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine import Array, ConfigError, ModelError, did_you_mean
+from engine import Array, ConfigError, ModelError
+from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.graph.scope import placed_nodes, scope_of
 from toolkit.graph.trace import Traced
 

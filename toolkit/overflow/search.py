@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import Array, ConfigError, TensorSpec
+from tecoinfer_modelzoo.progress import progress
 from toolkit.fix.records import Feed
 from toolkit.fix.samples import PLANS, in_parts
 from toolkit.fix.wide import float32_file
@@ -17,7 +18,6 @@ from toolkit.graph.masks import Masks, masks_of, see_sinks
 from toolkit.graph.nodes import Node, load_named
 from toolkit.graph.trace import Traced, traced
 from toolkit.overflow.ranges import NodeRange, Values, count
-from utils.progress import progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self

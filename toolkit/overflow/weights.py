@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import Array
+from tecoinfer_modelzoo.formatting import plural
 from toolkit.fix.guide import LARGEST
 from toolkit.graph.masks import masks_of
-from utils.text import plural
 
 if TYPE_CHECKING:
     from pathlib import Path

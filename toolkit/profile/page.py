@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolkit.output import PAGES
-from toolkit.profile.against import Comparison
+from toolkit.profile.comparison import Comparison
 from toolkit.profile.record import Profile
 from toolkit.profile.roofline import BOTTOM, HEIGHT, TOP, roofline
 from toolkit.profile.suggest import Suggestion

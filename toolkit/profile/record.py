@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, one_line, shown_value
+from engine import ConfigError
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.formatting import seconds as in_words
+from tecoinfer_modelzoo.text import one_line, shown_value
 from toolkit.output import SCHEMA_VERSION
-from utils.regular import text_of
-from utils.text import seconds as in_words
 
 COMMAND = "teco profile"
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from engine import shortened
+from tecoinfer_modelzoo.formatting import plural, seconds
+from tecoinfer_modelzoo.text import shortened
 from toolkit.output import Column, ToolReport
-from toolkit.profile.against import Comparison, TimeChange
+from toolkit.profile.comparison import Comparison, TimeChange
 from toolkit.profile.fixes import NOTHING
 from toolkit.profile.record import COMMAND, Bottleneck, Launch, Profile
 from toolkit.profile.suggest import Suggestion
-from utils.text import plural, seconds
 
 _COLUMNS = (
     *("name", "op_type", "module", "seconds", "flops", "bytes", "roof", "bound", "float32"),

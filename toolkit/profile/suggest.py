@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from engine import ConfigError, PassError
 from engine.passes import RULES, Gain, PassOptions, apply_passes, choose, compute_cost, predict, rewrite
 from engine.sdaa import Lowered, ShardCost
+from tecoinfer_modelzoo.progress import progress
 from toolkit.profile.fixes import NOTHING
-from utils.progress import progress
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -2,7 +2,7 @@
 //
 // A device has one compute array and two copy engines, each doing one thing at a time; a stream does its work in order; a
 // thread of the host goes on at once unless it waits. The host's own computing takes no simulated time.
-// tests/torch_sdaa/clock_model.py says the same in Python, and a property test compares the two.
+// tests/torch_sdaa/sdaa/clock_model.py says the same in Python, and a property test compares the two.
 #pragma once
 #include "common.h"
 

@@ -12,10 +12,10 @@ import torch
 from torch import distributed
 from torch.distributed import DistBackendError
 
-from engine import one_line
 from engine.sdaa import all_visible_devices
-from torch_sdaa.core import C
+from tecoinfer_modelzoo.text import one_line
 from torch_sdaa.distributed import roll
+from torch_sdaa.loading.core import C
 
 NAME = "tccl"
 DEFAULT = "cpu:gloo,sdaa:tccl"

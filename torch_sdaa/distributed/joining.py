@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 from torch.distributed import DistBackendError, DistNetworkError, DistStoreError, device_mesh, distributed_c10d
 
-from engine import one_line
+from tecoinfer_modelzoo.text import one_line
 from torch_sdaa.distributed import backend, roll
 from torch_sdaa.sdaa.devices import is_available
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch.distributed import DistBackendError, DistError
 
 from engine.sdaa import all_visible_devices
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 LOOK = 1.0
 """Seconds between two looks whether those that have come are still there."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from torch_sdaa import late_imports
 from torch_sdaa.distributed import roll
+from torch_sdaa.loading import late_imports
 
 DDP, FSDP = "DistributedDataParallel", "fully_shard"
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers, one_line
+from engine import SCRATCH, KeptTensor, OpCall, Recorded, as_numbers
+from tecoinfer_modelzoo.text import one_line
 from torch_sdaa.dump.places import Place, Places
 from torch_sdaa.dump.scales import loss_scale, of_apex, scaled
 from torch_sdaa.dump.values import can_be_kept, encoded, kept, rng_state

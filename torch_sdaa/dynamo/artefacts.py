@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import ConfigError, write_file
+from engine import ConfigError
+from tecoinfer_modelzoo.files import write_file
 from torch_sdaa.dynamo.options import Options
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]

@@ -18,8 +18,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from engine import ConfigError, cache_folder, exclusive_file, hash_files, read_regular, typed_reason, write_file
+from engine import ConfigError
 from engine.sdaa import Kernel, ShardWork, load_card, lowering_versions
+from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
+from tecoinfer_modelzoo.files import hash_files, read_regular, write_file
+from tecoinfer_modelzoo.text import typed_reason
 from torch_sdaa.dynamo.aten.table import STRIDED
 
 BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
@@ -54,15 +57,11 @@ def budget() -> int:
     return int(text) * 10**6
 
 
-_PRICED_BY = ("prices.py", "counts.py", "foretold.py", "rings.py")
-"""Files beside this package that decide what a graph costs."""
-
-
 @cache
 def made_of() -> dict[str, str]:
     """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, this package."""
     here = Path(__file__).parent
-    sources = [*sorted(here.rglob("*.py")), *(here.parent / name for name in _PRICED_BY)]
+    sources = [*sorted(here.rglob("*.py")), *sorted((here.parent / "cost").glob("*.py"))]  # what prices a graph
     lowering = {"lowering" if name == "sources" else name: version for name, version in lowering_versions().items()}
     card, own = hash_files(load_card().source)[:12], hash_files(*sources)[:12]
     return {"torch": torch.__version__, **lowering, "card": card, "torch_sdaa.dynamo": own}

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from torch import fx
 from torch.fx.node import map_arg
 
-from engine import typed_reason
+from tecoinfer_modelzoo.text import typed_reason
 from torch_sdaa.dynamo.aten import TABLE, Meta
 from torch_sdaa.dynamo.aten.table import STRIDED
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of

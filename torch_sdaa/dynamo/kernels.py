@@ -6,7 +6,8 @@
 3. Views launch nothing, nor does what follows from constants alone.
 
 A kernel reads what enters it and writes what leaves it, once; its arithmetic is the sum of its operators', each counted
-as the device counts it (:mod:`torch_sdaa.foretold`). So a kernel takes no longer than its operators one by one.
+as the device counts it (:mod:`torch_sdaa.cost.predicted_cost`). So a kernel takes no longer than its operators one by
+one.
 
 An operator joins a kernel only where all it reads was made in that kernel or before it: kernels stay in an order in
 which they can run. Pointwise operators of the graph's inputs alone wait, and go into the kernel of their first reader.
@@ -26,9 +27,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
 from engine.sdaa import Kernel, ShardWork
-from torch_sdaa import prices
+from torch_sdaa.cost import prices
+from torch_sdaa.cost.predicted_cost import launches_of
 from torch_sdaa.dynamo.sizes import Sizes
-from torch_sdaa.foretold import launches_of
 
 _INPUT = -1
 """In the place of a kernel: it is there before the first."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
 
 
 @dataclass(frozen=True)

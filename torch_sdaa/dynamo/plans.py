@@ -20,7 +20,7 @@ from torch import fx
 from engine import HostSession, ModelError
 from engine.passes import PassOptions
 from engine.sdaa import Lowered, lowered
-from torch_sdaa import prices
+from torch_sdaa.cost import prices
 from torch_sdaa.dynamo import artefacts, cache, records
 from torch_sdaa.dynamo.builder import KINDS, Unsupported
 from torch_sdaa.dynamo.convert import results_of, written

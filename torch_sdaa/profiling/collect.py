@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 from torch_sdaa.profiling.naming import Called, ModuleNames
 from torch_sdaa.profiling.rounds import Steps
 

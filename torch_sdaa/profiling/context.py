@@ -15,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import did_you_mean, write_file
+from tecoinfer_modelzoo.files import write_file
+from tecoinfer_modelzoo.text import did_you_mean
 from torch_sdaa.profiling.collect import Collected, Collector
 from torch_sdaa.profiling.options import profileConfig
 from torch_sdaa.profiling.record import record
 from torch_sdaa.profiling.timeline import chrome_trace
-from torch_sdaa.summaries import pricer
+from torch_sdaa.reports.summaries import pricer
 
 _COLUMNS = ("op", "inputs", "outputs", "engine", "count", "seconds", "host_seconds", "flops", "bytes")
 _ARGUMENTS = ("profiler_result_path", "use_e2e_profiler", "config")

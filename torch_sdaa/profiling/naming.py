@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 
 @dataclass(slots=True)

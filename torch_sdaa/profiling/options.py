@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import did_you_mean
+from tecoinfer_modelzoo.text import did_you_mean
 
 ARITHMETIC, PIPES, MEMORY = 0, 1, 2
 NO_METRICS = 0xFF

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from engine.sdaa import load_card
-from torch_sdaa.prices import Meta, shown
+from torch_sdaa.cost.prices import Meta, shown
 from torch_sdaa.profiling.collect import (
     BACKWARD,
     LAUNCH,
@@ -26,7 +26,7 @@ from torch_sdaa.profiling.collect import (
 )
 from torch_sdaa.profiling.origins import BACKWARDS, Origin, origins
 from torch_sdaa.profiling.spans import covered, merged
-from torch_sdaa.summaries import pricer
+from torch_sdaa.reports.summaries import pricer
 
 SCHEMA_VERSION = 1
 """Of the record; a field that changes its meaning or goes raises it."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch_sdaa.prices import COPIES
+from torch_sdaa.cost.prices import COPIES
+from torch_sdaa.cost.rings import PREFIX as COLLECTIVE
 from torch_sdaa.profiling.collect import LAUNCH, RUNTIME, Collected
 from torch_sdaa.profiling.record import ENGINES, shapes, window_begin
-from torch_sdaa.rings import PREFIX as COLLECTIVE
 
 FRAMEWORK_ROW, RUNTIME_ROW, LAUNCH_ROW, DEVICE_ROW = 1, 2, 3, 10
 """Processes of the trace; ``sdaa:1`` is ``DEVICE_ROW + 1``."""

@@ -8,9 +8,11 @@ from typing import Any as _Any
 from torch import AcceleratorError, OutOfMemoryError
 
 from torch_sdaa.dump.kernel_dump import finalize_dump, init_dump, set_dump
-from torch_sdaa.options import options as get_options, set_option
+from torch_sdaa.options.settings import options as get_options, set_option
+from torch_sdaa.options.strict import is_strict, set_strict
 from torch_sdaa.profiling.context import profile
 from torch_sdaa.profiling.options import profileConfig
+from torch_sdaa.reports.summaries import time_summary
 from torch_sdaa.sdaa import amp
 from torch_sdaa.sdaa.absent import refusal as _refusal
 from torch_sdaa.sdaa.devices import (
@@ -83,8 +85,6 @@ from torch_sdaa.sdaa.streams import (
     stream,
 )
 from torch_sdaa.sdaa.tensors import STORAGES as _STORAGES, TENSORS as _TENSORS
-from torch_sdaa.strict import is_strict, set_strict
-from torch_sdaa.summaries import time_summary
 
 _initialized = True
 """``torch.utils.checkpoint`` reads it: without, the recomputed part draws other numbers than the first time."""

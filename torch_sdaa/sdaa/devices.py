@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from engine.sdaa import load_card
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 Device: TypeAlias = "int | str | torch.device | None"
 """A device's number, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from torch_sdaa import publish
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
+from torch_sdaa.reports import publish
 
 
 def _lazy_init() -> None:

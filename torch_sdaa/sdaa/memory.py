@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from typing_extensions import deprecated
 
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 from torch_sdaa.sdaa.devices import Device, index_of
 
 

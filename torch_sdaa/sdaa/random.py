@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import torch
 
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 from torch_sdaa.sdaa.devices import Device, device_count, index_of, unseen
 
 _NO_OFFSET = "its generator is the CPU's; use get_rng_state and set_rng_state"

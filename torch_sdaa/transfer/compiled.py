@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_sdaa import late_imports
+from torch_sdaa.loading import late_imports
 from torch_sdaa.transfer.words import Changes
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 from torch_sdaa.transfer.device_text import DeviceText
 
 _UNDECLARED = (

@@ -7,10 +7,10 @@ import sys
 
 from engine import ConfigError
 from torch_sdaa import sdaa
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
+from torch_sdaa.loading.vendor import first_process
 from torch_sdaa.transfer import compiled, cuda_names, functions, groups, scripted, torch_names, visible
 from torch_sdaa.transfer.words import COUNTS, REFUSED, Changes
-from torch_sdaa.vendor import first_process
 
 VARIABLE = "TORCH_SDAA_TRANSFER"
 """Environment variable that switches it on when ``torch_sdaa`` is imported: ``1``; ``0`` or nothing leaves it off."""

@@ -11,7 +11,8 @@ import torch
 from torch.amp import autocast_mode
 from torch.nn.utils.rnn import PackedSequence
 
-from torch_sdaa import late_imports, sdaa
+from torch_sdaa import sdaa
+from torch_sdaa.loading import late_imports
 from torch_sdaa.transfer.words import COUNTS, Changes, from_outside, redirected, refuse
 
 

@@ -6,8 +6,8 @@ import os
 import sys
 
 from engine.sdaa import all_visible_devices
-from torch_sdaa import simulated
-from torch_sdaa.vendor import first_process
+from torch_sdaa.loading.vendor import first_process
+from torch_sdaa.startup import simulated
 
 CUDA, SDAA = "CUDA_VISIBLE_DEVICES", "SDAA_VISIBLE_DEVICES"
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from engine import Array, ConfigError, read_regular
+from engine import Array, ConfigError
+from tecoinfer_modelzoo.files import read_regular
 
 
 class Rejected(NamedTuple):

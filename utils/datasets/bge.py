@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine import Array, ConfigError, DataError, read_regular
+from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
+from tecoinfer_modelzoo.files import no_file, utf8_text
+from utils.datasets.text.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
-from utils.regular import no_file
 from utils.torch_array import like
 
 __all__ = ["BATCH", "LENGTH", "PairLoader", "create_dataloader"]
@@ -103,12 +103,8 @@ def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, 
     """Return the inputs of each line; lines that cannot be used are left out, and a warning says so."""
     if not path.is_file():
         raise DataError(f"data path {path} {no_file(path)}; give a file with a list of two sentences per line")
-    try:
-        text = read_regular(path).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as UTF-8 text ({error}); save the file as UTF-8") from error
     left, found = Left(path, "lines are"), dict[str, dict[str, Any]]()
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(utf8_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         where, pairs = f"{path}:{number}", _pairs(line)

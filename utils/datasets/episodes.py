@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, reason_of
+from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.text import reason_of
 from utils.arrays import read_npz
 from utils.datasets.base import ListDataset
 

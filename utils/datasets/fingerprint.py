@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tecoinfer_modelzoo.files import size_and_time
 from utils.datasets.table import SampleTable
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ BLOCK = 1024
 ROW_BYTES = 2**20
 """Bytes of rows hashed at a time, about; the hash does not depend on it."""
 
-GONE = (-1, -1)
-"""Stands for size and time of a file that cannot be looked at."""
-
 
 def fingerprint(samples: SampleTable, rows: Array | None) -> str:
     """Return 64 hex digits; see :meth:`utils.datasets.samples.Dataset.fingerprint`."""
@@ -34,20 +31,12 @@ def fingerprint(samples: SampleTable, rows: Array | None) -> str:
         part = slice(start, start + BLOCK)
         digest.update("\0".join(relative.names(part)).encode("utf-8", "surrogatepass"))
         if rows is None:
-            digest.update(np.array([_size_and_time(name) for name in samples.names(part)], "<i8").tobytes())
+            digest.update(np.array([size_and_time(name) for name in samples.names(part)], "<i8").tobytes())
         if samples.labels is not None:
             digest.update(samples.labels[part].astype("<i8").tobytes())
     if rows is not None:
         _add_rows(digest, rows)
     return digest.hexdigest()
-
-
-def _size_and_time(name: str) -> tuple[int, int]:
-    try:
-        found = os.stat(name)
-    except (OSError, ValueError):  # ValueError: a NUL in the name
-        return GONE
-    return found.st_size, found.st_mtime_ns
 
 
 def _add_rows(digest: _Hash, rows: Array) -> None:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine import DataError, walk as walk_folders
+from engine import DataError
+from tecoinfer_modelzoo.trees import walk as walk_folders
 from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
 

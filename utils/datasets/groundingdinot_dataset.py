@@ -12,9 +12,9 @@ import numpy as np
 
 from engine import Array, DataError, InputError, declared_shapes
 from tecoinfer_modelzoo import expanded
-from utils.datasets.coco import load_coco, pictures_root
-from utils.datasets.coco_api import CocoAnnotations
-from utils.datasets.objects import CATEGORY_IDS, IMAGE_IDS
+from utils.datasets.image.coco import load_coco, pictures_root
+from utils.datasets.image.coco_api import CocoAnnotations
+from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS
 from utils.torch_array import as_array, of_the_script
 
 __all__ = ["CocoDetection", "Pictures", "collate_fn"]
@@ -30,7 +30,7 @@ class CocoDetection:
     reason. One that turns out damaged when its turn comes ends the run with an error that names it.
 
     Attributes:
-        coco: the annotations, a :class:`~utils.datasets.coco_api.CocoAnnotations`.
+        coco: the annotations, a :class:`~utils.datasets.image.coco_api.CocoAnnotations`.
         ids: of the pictures, in the order of the numbers of samples.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine import ConfigError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.pair_rows import CODE, Pair, read_pairs, read_rows, split_of
+from utils.datasets.text.pair_rows import CODE, Pair, read_pairs, read_rows, split_of
 from utils.preprocess.text.tokenizer_folder import FolderTokens
 from utils.torch_array import like
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine import DataError, check_regular
+from engine import DataError
+from tecoinfer_modelzoo.files import check_regular, no_file
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 from utils.datasets.samples import Rejected, TableDataset
 from utils.datasets.table import Listing
-from utils.regular import no_file
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:

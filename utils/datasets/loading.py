@@ -14,7 +14,7 @@ from utils.datasets.npz import load_npz
 from utils.datasets.samples import TableDataset
 
 if TYPE_CHECKING:
-    from utils.datasets.imagenet import Layout
+    from utils.datasets.image.imagenet import Layout
 
 LABEL_FILE = "val.txt"
 """A folder holding a file of this name is read through it."""
@@ -26,7 +26,7 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
     A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
     class per subfolder; else it is a flat folder of unlabelled pictures. A ``.txt`` file is a label file, an ``.npz``
     file holds arrays, any other file is a single picture. ImageNet's validation pictures beside its development kit or
-    Kaggle's table are labelled by these (:mod:`utils.datasets.imagenet`).
+    Kaggle's table are labelled by these (:mod:`utils.datasets.image.imagenet`).
 
     Args:
         path: folder or file.
@@ -52,7 +52,7 @@ def _load_folder(path: Path) -> TableDataset:
     if (path / LABEL_FILE).is_file():
         return load_label_file(path / LABEL_FILE, _pictures_of(path))
     if (layout := _imagenet(path)) is not None:
-        from utils.datasets.imagenet import load_imagenet
+        from utils.datasets.image.imagenet import load_imagenet
 
         return load_imagenet(layout)
     return class_folders(path) if has_class_folders(path) else flat_folder(path)
@@ -64,7 +64,7 @@ def _imagenet(path: Path) -> Layout | None:
     with os.scandir(path) as entries:
         if not any(entry.name.startswith(marks) for entry in entries):
             return None
-    from utils.datasets.imagenet import find_layout
+    from utils.datasets.image.imagenet import find_layout
 
     return find_layout(path)
 

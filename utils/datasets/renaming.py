@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import DataError, did_you_mean, one_line
-from utils.datasets.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedPictures
-from utils.regular import text_of
+from engine import DataError
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import did_you_mean, one_line
+from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, COUNTS, BoxedPictures
 
 
 def read_renames(file: Path) -> dict[str, str]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
-from utils.datasets.objects import BoxedPictures, Objects
-from utils.datasets.voc import NAMES, load_voc, voc_years
+from utils.datasets.image.objects import BoxedPictures, Objects
+from utils.datasets.image.voc import NAMES, load_voc, voc_years
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import letterbox
 from utils.preprocess.pytorch.ssd import STRETCHED

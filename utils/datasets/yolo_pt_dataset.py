@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError, one_line
+from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
 from utils.datasets.folders import is_picture
-from utils.datasets.objects import Gathered, Objects, lines_of
+from utils.datasets.image.objects import Gathered, Objects, lines_of
+from utils.datasets.image.yolo import NO_LABELS, label_file, objects_of, pictures_below
 from utils.datasets.sharding import rank_and_size, shard
-from utils.datasets.yolo import NO_LABELS, label_file, objects_of, pictures_below
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.letterbox import Geometry, Laying, fit, letterbox, sides_of, to_input
 from utils.torch_array import of_the_script

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from engine import ConfigError, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
 
 STATIC, DYNAMIC, HALF = "static", "dyn", "float16_dyn"
 

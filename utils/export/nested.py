@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from engine import ConfigError, ModelError
-from utils.text import plural
+from tecoinfer_modelzoo.formatting import plural
 
 INPUT, OUTPUT = "input", "output"
 """What a single input and a single output are called where nobody says."""

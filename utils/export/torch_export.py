@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from engine import Array, ConfigError, ModelError, did_you_mean
+from engine import Array, ConfigError, ModelError
+from tecoinfer_modelzoo.text import did_you_mean
 from utils.export.agree import TOLERANCES
 from utils.export.forms import EXPORTERS, FORMS, chosen_forms
 from utils.export.graphs import simplify, with_sizes

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from engine import ModelError, shape_text
+from engine import ModelError
+from tecoinfer_modelzoo.text import shape_text
 from utils.export.graphs import first_line
 
 

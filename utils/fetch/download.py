@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from engine import hash_files, one_line, walk
 from tecoinfer_modelzoo import home_folder
+from tecoinfer_modelzoo.files import hash_files
+from tecoinfer_modelzoo.progress import progress
+from tecoinfer_modelzoo.text import one_line
+from tecoinfer_modelzoo.trees import walk
 from utils.fetch.errors import FetchError, UnreachableError
 from utils.fetch.package import Package
 from utils.fetch.simple_index import from_index
 from utils.fetch.unpack import cannot_write
 from utils.fetch.web import Access, shown
-from utils.progress import progress
 
 NPM, DEBIAN = "https://registry.npmjs.org", "https://deb.debian.org/debian"
 MIRROR = "TECO_DEBIAN_MIRROR"

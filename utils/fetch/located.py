@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from engine import ConfigError, below, did_you_mean
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
+from tecoinfer_modelzoo.trees import below
 from utils.fetch.errors import FetchError
 from utils.fetch.store import fetched, kept
 from utils.fetch.table import packages

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine import below, cache_folder, exclusive_file, read_regular, write_file
+from tecoinfer_modelzoo.cache import cache_folder, exclusive_file
+from tecoinfer_modelzoo.files import read_regular, write_file
+from tecoinfer_modelzoo.trees import below
 from utils.fetch.download import download, wrong_archive
 from utils.fetch.errors import FetchError
 from utils.fetch.package import Package

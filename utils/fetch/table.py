@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import utils
-from engine import (
-    ConfigError,
-    YamlError,
-    build_yaml,
-    check_yaml,
-    compose_yaml,
-    did_you_mean,
-    keys_twice,
-    shown_value,
-    yaml_text,
-)
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean, shown_value
+from tecoinfer_modelzoo.yaml_files import YamlError, build_yaml, check_yaml, compose_yaml, keys_twice, yaml_text
 from utils.fetch.package import KINDS, Package
 
 _TEXTS = ("name", "what", "registry", "package", "version", "sha256", "licence", "read_in", "use")

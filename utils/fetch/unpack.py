@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from engine import typed_reason
+from tecoinfer_modelzoo.text import typed_reason
 from utils.fetch.archives import DAMAGED, Entry, entries, is_archive
 from utils.fetch.errors import FetchError
 from utils.fetch.package import Package

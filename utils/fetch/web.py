@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import cast
 from urllib.response import addinfourl
 
-from engine import reason_of
+from tecoinfer_modelzoo.progress import progress
+from tecoinfer_modelzoo.text import reason_of
 from utils.fetch.errors import UnreachableError
-from utils.progress import progress
 
 _CHUNK = 2**20
 MOST_PAGE = 2**26

@@ -8,12 +8,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine import Array, DataError, nearest
+from engine import Array, DataError
+from tecoinfer_modelzoo.text import nearest
 
 SHOWN = 5
 """Names that an error lists."""
 
-RENAME = "rename it, or use a model that knows it"
+VOC_TO_COCO = {
+    "aeroplane": "airplane",
+    "diningtable": "dining table",
+    "motorbike": "motorcycle",
+    "pottedplant": "potted plant",
+    "sofa": "couch",
+    "tvmonitor": "tv",
+}
+"""What COCO calls those classes of VOC that it has by another name."""
 
 
 def places(names: Sequence[str], labels: Sequence[str] | None) -> Array:

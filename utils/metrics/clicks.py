@@ -55,7 +55,7 @@ class Clicks(RecordMetric):
 
         Args:
             predictions: per row a probability, or an object with a ``score``. targets: per row a
-                :class:`~utils.datasets.clicks.Click`. contexts: not used.
+                :class:`~utils.datasets.tabular.clicks.Click`. contexts: not used.
 
         Raises:
             InputError: a prediction is no number, or a target no click.

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from engine import ConfigError, DataError, TecoInferError, typed_reason
+from engine import ConfigError, DataError, TecoInferError
+from tecoinfer_modelzoo.text import typed_reason
 from utils.metrics.arguments import plain_arguments
 from utils.metrics.base import Metric
 

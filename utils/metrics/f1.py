@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
+from tecoinfer_modelzoo.text import shown_value
 from utils.metrics.base import RecordMetric
 from utils.metrics.class_names import WrongLabelError, hint
-from utils.text import brief
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
 """What a sample is, what it was taken for (-1 where a score is NaN), and whether its label is among the best ``k``."""
@@ -104,8 +104,8 @@ class Labelled(RecordMetric):
             number = self._place(target, known, place)
             if not 0 <= number < classes:
                 raise WrongLabelError(
-                    f"label {brief(number)} is not a class of the model, which has {classes} (0 to {classes - 1}); "
-                    "check that the data set and the model belong together",
+                    f"label {shown_value(number)} is not a class of the model, which has {classes} (0 to "
+                    f"{classes - 1}); check that the data set and the model belong together",
                     place,
                 )
             found[place] = number
@@ -126,7 +126,8 @@ class Labelled(RecordMetric):
             return int(text)
         names = hint(str(target)[:100], self.labels) if self.labels else " (the model stores no names)"
         raise WrongLabelError(
-            f"label {brief(target)} is no class of the model{names}; correct the data set, or write class numbers",
+            f"label {shown_value(target)} is no class of the model{names}; correct the data set, or write "
+            "class numbers",
             place,
         )
 

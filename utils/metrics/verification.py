@@ -68,7 +68,7 @@ class Verification(RecordMetric):
         Args:
             predictions: per pair its score, or an object that has a ``score``; higher is more alike.
             targets: per pair an object with ``same``, ``people`` (two names) and ``fold``, such as
-                :class:`utils.datasets.face_pairs.Truth`.
+                :class:`utils.datasets.image.face_pairs.Truth`.
             contexts: not used.
 
         Raises:

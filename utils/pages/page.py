@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from utils import text
-from utils.extra import extra
+from tecoinfer_modelzoo import formatting as text
+from tecoinfer_modelzoo.extra import extra
 
 if TYPE_CHECKING:
     from jinja2 import Environment

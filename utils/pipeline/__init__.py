@@ -2,7 +2,7 @@ import pkgutil
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-from utils.pipeline.loops import Answer, evaluate, predict
-from utils.pipeline.prepare import Failure
+from utils.pipeline.run.loops import Answer, evaluate, predict
+from utils.pipeline.run.prepare import Failure
 
 __all__ = ["Answer", "Failure", "evaluate", "predict"]

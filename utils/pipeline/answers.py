@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, Timeline, printable
-from utils.pipeline.console import (
+from engine import Array, ConfigError, Engine, Timeline
+from tecoinfer_modelzoo.text import printable
+from utils.pipeline.flags.options import Options, options, pace
+from utils.pipeline.launch.supervised import supervise_foreign
+from utils.pipeline.report.console import (
     about,
     figure_lines,
     in_a_line,
@@ -25,17 +28,14 @@ from utils.pipeline.console import (
     tell_engines,
     warn,
 )
-from utils.pipeline.interrupt import ending_soon, finishing
-from utils.pipeline.loops import Answer, predict_work
-from utils.pipeline.options import Options, described, options, pace
-from utils.pipeline.prepare import Failure
-from utils.pipeline.returned import returned
-from utils.pipeline.supervised import supervise_foreign
-from utils.pipeline.work import Work
-from utils.tasks.base import Artifact, Task
-
-if TYPE_CHECKING:
-    from utils.tasks.model import Model
+from utils.pipeline.run.interrupt import ending_soon, finishing
+from utils.pipeline.run.loops import Answer, predict_pipeline
+from utils.pipeline.run.pipeline import Pipeline
+from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.returned import returned
+from utils.pipeline.session import load_data, open_engines
+from utils.tasks.base import Rendering, Task
+from utils.tasks.legacy import AnyTask, task_class
 
 NO_ANSWER = "no answer: NaN in the model's output"
 """What is said of a sample in place of an answer."""
@@ -43,50 +43,52 @@ NO_ANSWER = "no answer: NaN in the model's output"
 RAW_VALUES = 256
 """Values of every output that ``--skip_postprocess`` writes down with ``--json``."""
 
-Show = Callable[[Any, Any], Artifact]
+Show = Callable[[Any, Any], Rendering]
 """From a sample and its prediction to what a person looks at."""
 
 
-def main(description: str | None, task: Task, script: str, **defaults: Any) -> int:
+def main(description: str | None, given: AnyTask, script: str, **defaults: Any) -> int:
     """Run a script that shows answers and return its exit code.
 
     Args:
         description: the script's docstring.
-        task: what to do with the samples. script: ``single`` or ``multi``.
-        defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
+        given: the task, in either form. script: ``single`` or ``multi``.
+        defaults: of the flags, as :func:`utils.pipeline.flags.options.options` takes them.
     """
+    task = task_class(given)
     opt = options(description, task, script, **defaults)
     supervise_foreign(opt.target, opt.models.values())
     with ending_soon():
-        return _answered(task, opt)
+        return _answered(task(opt))
 
 
-def _answered(task: Task, opt: Options) -> int:
-    with opt.open(task) as engines:
-        tell_engines(task, opt, engines)
-        model, dataset = described(engines), opt.load_data(task)
-        work = Work.of(task, engines, model, dataset, opt)
-        show: Show = partial(_shown, task, model, opt)
+def _answered(task: Task) -> int:
+    opt: Any = task.options
+    with open_engines(task) as engines:
+        tell_engines(task, engines)
+        dataset = load_data(task)
+        pipeline = Pipeline(task, engines, dataset)
+        show: Show = partial(_shown, task)
         if opt.skip_postprocess:
-            axes = [tensor.batch_axis for tensor in model.outputs] if work.one_call else None
-            work.decode, show = partial(raw, axes=axes), _raw_shown
-            work.name = "--skip_postprocess, which takes the outputs' rows for samples,"
+            axes = [tensor.batch_axis for tensor in task.model.outputs] if task.one_call else None
+            pipeline.decode, show = partial(raw, axes=axes), _raw_shown
+            pipeline.decode_name = "--skip_postprocess, which takes the outputs' rows for samples,"
         _tell_ranges(engines, len(dataset), opt)
         failures, counts = list[Failure](), dict[str, int]()
-        work.mark()
+        pipeline.mark()
         timeline, batches = Timeline(), dataset.batches(opt.batch_size)
-        answers = predict_work(work, batches, failures=failures, counts=counts, timeline=timeline, **pace(opt))
-        told = _figures(work, timeline)
-        return Session(task, model, opt, failures, work.describe(), engines, counts, told).show(answers, show)
+        answers = predict_pipeline(pipeline, batches, failures=failures, counts=counts, timeline=timeline, **pace(opt))
+        told = _figures(pipeline, timeline)
+        return Session(task, opt, failures, pipeline.describe(), engines, counts, told).show(answers, show)
 
 
-def _figures(work: Work, timeline: Timeline) -> Callable[[int], dict[str, float]]:
+def _figures(pipeline: Pipeline, timeline: Timeline) -> Callable[[int], dict[str, float]]:
     """Return what tells the task's figures of what was computed; asked once, when the run has ended."""
 
     @cache
     def told(samples: int) -> dict[str, float]:
-        work.note_calls(timeline)
-        return work.figures(timeline, samples)
+        pipeline.note_calls(timeline)
+        return pipeline.figures(timeline, samples)
 
     return told
 
@@ -100,8 +102,8 @@ def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> N
         )
 
 
-def _shown(task: Task, model: Model, opt: Options, sample: Any, prediction: Any) -> Artifact:
-    shown: Artifact = returned(task.show(sample, prediction, model, opt), Artifact, task.show, task.name)
+def _shown(task: Task, sample: Any, prediction: Any) -> Rendering:
+    shown: Rendering = returned(task.show(sample, prediction), Rendering, task.source("show"), task.name)
     return shown
 
 
@@ -154,9 +156,9 @@ def _spread(array: Array) -> list[float]:
     return [float(value) for value in flat[places]]
 
 
-def _raw_shown(_: Any, prediction: Any) -> Artifact:
+def _raw_shown(_: Any, prediction: Any) -> Rendering:
     outputs = (f"{one['shape']} from {one['min']:.6g} to {one['max']:.6g}" for one in prediction["outputs"])
-    return Artifact(", ".join(outputs), prediction)
+    return Rendering(", ".join(outputs), prediction)
 
 
 @dataclass(slots=True)
@@ -167,7 +169,6 @@ class Session:
     """
 
     task: Task
-    model: Model
     opt: Options
     failures: list[Failure]
     engine: str = ""
@@ -194,7 +195,7 @@ class Session:
         list_nan(self.nan_inputs, self.nan_outputs, len(self.shown), self.engine)
         for line in int8_lines(int8_figures(self.engines)):
             print(line)
-        for line in self.task.remarks(self.counts, len(self.shown)):
+        for line in self.task.format_warnings(self.counts, len(self.shown)):
             print(line)
         list_failures(self.failures)
         if not self.shown and not self.failures:
@@ -207,13 +208,13 @@ class Session:
             return 2
         return 1 if self.failures or self.nan_inputs or self.nan_outputs else 0
 
-    def _artifact(self, answer: Answer, show: Show) -> Artifact:
+    def _artifact(self, answer: Answer, show: Show) -> Rendering:
         """Return what a person looks at; what is made of NaN is no answer, and raw outputs are shown as they are."""
         if not answer.nan_output or self.opt.skip_postprocess:
             return show(answer.sample, answer.answer)
-        return Artifact(NO_ANSWER, None, None if self.opt.save is None else _mark(answer.sample))
+        return Rendering(NO_ANSWER, None, None if self.opt.save is None else _mark(answer.sample))
 
-    def _one(self, answer: Answer, artifact: Artifact) -> None:
+    def _one(self, answer: Answer, artifact: Rendering) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
         print(f"{in_a_line(_short(answer.name, self.opt))}  {_indented(artifact.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
@@ -225,7 +226,7 @@ class Session:
         if self.opt.save is not None:
             self._save(artifact, self.opt.save)
 
-    def _save(self, artifact: Artifact, folder: Path) -> None:
+    def _save(self, artifact: Rendering, folder: Path) -> None:
         if artifact.save is None and artifact.text != NO_ANSWER:
             raise ConfigError(
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
@@ -236,7 +237,7 @@ class Session:
 
     def _write(self, path: Path) -> None:
         """Write the answers as JSON."""
-        from utils.pipeline.report import SCHEMA_VERSION, environment, write_json
+        from utils.pipeline.report.report import SCHEMA_VERSION, environment, write_json
 
         data = {"schema_version": SCHEMA_VERSION, "kind": "prediction", **about(self.opt), "answers": self.shown}
         data |= {"failures": [{"name": f.name, "reason": f.reason} for f in self.failures]}
@@ -250,7 +251,7 @@ class Session:
         count, bad = len(self.shown), len(self.failures)
         failed = f", {bad} could not be run," if bad else ""
         failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
-        said = _indented(self.task.summary(self.predictions, self.model, self.opt)) if self.predictions else ""
+        said = _indented(self.task.summary(self.predictions)) if self.predictions else ""
         return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
 
 

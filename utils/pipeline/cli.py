@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine import TecoInferError
+from engine import ConfigError, TecoInferError
 from tecoinfer_modelzoo.interrupts import came, ended, first_raises
+from tecoinfer_modelzoo.process.supervise import commit
 from tecoinfer_modelzoo.streams import Standing, fill_closed
-from tecoinfer_modelzoo.supervise import commit
-from utils.pipeline.console import in_a_line, warn
-from utils.pipeline.interrupt import INTERRUPTED, tell, untold
-from utils.pipeline.shown import only_shown
+from utils.pipeline.report.console import in_a_line, warn
+from utils.pipeline.report.safe_stream import only_shown
+from utils.pipeline.run.interrupt import INTERRUPTED, tell, untold
 
 if TYPE_CHECKING:
-    from utils.tasks.base import Task
+    from utils.tasks.legacy import AnyTask
 
 COULD_NOT = 2
 """Exit code of what could not do its work."""
@@ -75,7 +78,7 @@ def _failed(error: BaseException) -> int:
         where = os.fsdecode(error.filename)
         warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
         return COULD_NOT
-    from utils.pipeline.unforeseen import asked_for, line_of, show_calls
+    from utils.pipeline.report.unforeseen import asked_for, line_of, show_calls
 
     if isinstance(error, SystemExit) and asked_for(error):
         return error.code if isinstance(error.code, int) else COULD_NOT if error.code else 0
@@ -93,31 +96,96 @@ def _script(main: Callable[[], int]) -> None:
     run(main)
 
 
-def valid(description: str | None, task: Task, **defaults: Any) -> None:
+class Call(NamedTuple):
+    """What a script calls: its task, and the defaults of its flags."""
+
+    task: AnyTask
+    defaults: dict[str, Any]
+
+
+_heard: ContextVar[list[Call] | None] = ContextVar("_heard", default=None)
+
+
+def call_of(script: Path) -> Call:
+    """Return the call that a script makes; the script runs up to that call.
+
+    Raises:
+        ConfigError: it calls none of :func:`valid`, :func:`single` and :func:`multi`.
+    """
+    import runpy
+
+    wrong = ConfigError(f"{script} calls neither cli.valid, cli.single nor cli.multi; run the script itself")
+    if not re.search(rb"\bcli\.(valid|single|multi)\(", script.read_bytes()):  # a script of another form does its work
+        raise wrong
+    found: list[Call] = []
+    path, heard = list(sys.path), _heard.set(found)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        sys.path[:] = path
+        _heard.reset(heard)
+    if not found:
+        raise wrong
+    return found[-1]
+
+
+def valid(*task: Any, **defaults: Any) -> None:
     """Evaluate a data set and exit: the whole of an ``example_valid.py``.
 
     Args:
-        description: the script's docstring.
-        task: what to do with the samples.
-        defaults: of the flags, by their names: ``ckpt``, ``data_path``, ``batch_size``, those of the task.
+        task: what to do with the samples, a class or a task in the form before; scripts of the form before pass their
+            docstring first.
+        defaults: of the flags, by their names: ``ckpt``, ``data_path``, ``batch_size``, those of the task. Relative
+            paths in ``ckpt`` and ``data_path`` start from the script's folder.
     """
-    from utils.pipeline.valid import main
-
-    _script(lambda: main(description, task, **defaults))
+    _run("valid", task, defaults)
 
 
-def single(description: str | None, task: Task, **defaults: Any) -> None:
+def single(*task: Any, **defaults: Any) -> None:
     """Answer one sample and exit: the whole of an ``example_single_batch.py``; arguments as of :func:`valid`."""
-    from utils.pipeline.answers import main
-
-    _script(lambda: main(description, task, "single", **defaults))
+    _run("single", task, defaults)
 
 
-def multi(description: str | None, task: Task, **defaults: Any) -> None:
+def multi(*task: Any, **defaults: Any) -> None:
     """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; as :func:`valid`."""
-    from utils.pipeline.answers import main
-
-    _script(lambda: main(description, task, "multi", **defaults))
+    _run("multi", task, defaults)
 
 
-__all__ = ["multi", "run", "single", "valid", "warn"]
+def _run(script: str, given: tuple[Any, ...], defaults: dict[str, Any]) -> None:
+    caller = sys._getframe(2).f_globals
+    given = (*given, *(defaults.pop(key) for key in ("description", "task") if key in defaults))
+    if len(given) == 2:
+        description, task = given
+    else:
+        (task,), description = given, caller.get("__doc__")
+        folder = Path(caller.get("__file__", "")).resolve().parent
+        paths: dict[str, Any] = {key: _below(folder, defaults[key]) for key in ("ckpt", "data_path") if key in defaults}
+        defaults = {**defaults, **paths}
+    heard = _heard.get()
+    if heard is not None:
+        heard.append(Call(task, defaults))
+        return
+    if not isinstance(task, type) and getattr(task, "base", None) is None:
+        warn(
+            f"deprecated: task {task.name} is in the form before; derive a class from utils.tasks.Task (docs/tasks.md)"
+        )
+    if script == "valid":
+        from utils.pipeline.valid import main as evaluate
+
+        _script(lambda: evaluate(description, task, **defaults))
+    else:
+        from utils.pipeline.answers import main as answer
+
+        _script(lambda: answer(description, task, script, **defaults))
+
+
+def _below(folder: Path, given: Any) -> Any:
+    """Return a default path, or paths by name, from the script's folder."""
+    if isinstance(given, Mapping):
+        return {name: _below(folder, one) for name, one in given.items()}
+    if given is None or (isinstance(given, str) and given.startswith("fetch:")):
+        return given
+    return Path(os.path.normpath(folder / given))
+
+
+__all__ = ["Call", "call_of", "multi", "run", "single", "valid", "warn"]

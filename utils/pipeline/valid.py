@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,36 +11,41 @@ from engine import ConfigError, Engine, usable_cores
 from utils.advice import SHORT
 from utils.datasets.sharding import rank_and_size, shard
 from utils.metrics.change import Change
-from utils.pipeline.console import finish, int8_figures, list_nan, tell_engines, warn, write_result
-from utils.pipeline.interrupt import ending_soon
-from utils.pipeline.loops import evaluate_work
-from utils.pipeline.options import Options, described, limits, options
-from utils.pipeline.returned import measure
-from utils.pipeline.run_files import noting, open_run_files
-from utils.pipeline.supervised import supervise_foreign
-from utils.pipeline.work import Work
+from utils.pipeline.flags.options import Options, limits, options
+from utils.pipeline.launch.supervised import supervise_foreign
+from utils.pipeline.report.console import finish, int8_figures, list_nan, tell_engines, warn, write_result
+from utils.pipeline.resume.run_files import noting, open_run_files
+from utils.pipeline.run.interrupt import ending_soon
+from utils.pipeline.run.loops import evaluate_pipeline
+from utils.pipeline.run.pipeline import Pipeline
+from utils.pipeline.run.returned import measure
+from utils.pipeline.session import load_data, open_engines
 from utils.tasks.base import Task
+from utils.tasks.legacy import AnyTask, form_of, task_class
 
 if TYPE_CHECKING:
-    from utils.pipeline.records import Kept
-    from utils.pipeline.report import Report
-    from utils.pipeline.run_inputs import RunInputs
+    from utils.pipeline.report.report import Report
+    from utils.pipeline.resume.records import Kept
+    from utils.pipeline.resume.run_inputs import RunInputs
+
+Opened = Callable[[Task, Mapping[str, Engine]], None]
 
 DROPPED = 3
 """Exit code of a run whose faster mode costs more of the metric than ``--max_drop`` allows."""
 
 
-def main(description: str | None, task: Task, **defaults: Any) -> int:
+def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
     """Run a valid script: parse the flags, open the engines, evaluate in as many processes as there are; report.
 
     Args:
         description: the script's docstring.
-        task: what to do with the samples.
-        defaults: of the flags, as :func:`utils.pipeline.options.options` takes them.
+        given: the task, in either form.
+        defaults: of the flags, as :func:`utils.pipeline.flags.options.options` takes them.
 
     Returns:
         The exit code.
     """
+    task = task_class(given)
     opt = options(description, task, "valid", **defaults)
     if opt.launcher == "none" and rank_and_size()[1] == 1:  # mpirun and Ray watch their processes themselves
         supervise_foreign(opt.target, opt.models.values())
@@ -48,15 +53,15 @@ def main(description: str | None, task: Task, **defaults: Any) -> int:
         return _run(task, opt)
 
 
-def _run(task: Task, opt: Options) -> int:
+def _run(task: type[Task], opt: Options) -> int:
     report = _evaluated(task, opt)
     if report is None:  # a process beside rank 0, which says it all
         return _beside(task, opt) if opt.faster else 0
     try:
-        report = replace(report, remarks=list(task.remarks(report.counts, report.samples)))
+        report = replace(report, remarks=list(task(opt).format_warnings(report.counts, report.samples)))
         if opt.json is not None and report.parts and report.state is not None:
-            from utils.pipeline.records import records_path
-            from utils.pipeline.records.merging import merged
+            from utils.pipeline.resume.records import records_path
+            from utils.pipeline.resume.records.merging import merged
 
             report = replace(report, records=merged(records_path(opt.json, report.state), report.parts))
         code = finish(report, opt)
@@ -68,66 +73,72 @@ def _run(task: Task, opt: Options) -> int:
     return (_compare(task, opt, report) or code) if opt.faster else code
 
 
-def _beside(task: Task, opt: Options) -> int:
+def _beside(task: type[Task], opt: Options) -> int:
     """Do this process's part of the exact run that rank 0 compares with."""
     _evaluated(task, opt.exactly())
     return 0
 
 
-def _evaluated(task: Task, opt: Options) -> Report | None:
+def _evaluated(task: type[Task], opt: Options) -> Report | None:
     if opt.launcher == "ray":
         _check_saving(opt)
         from utils.pipeline.launch.ray_launcher import launch
-        from utils.pipeline.launch.travel import packed
+        from utils.pipeline.launch.serialization import packed
 
-        return launch(part, (packed((task, opt)),), opt.num_workers, print, samples=len(opt.load_data(task)))
+        return launch(part, (packed((form_of(task), opt)),), opt.num_workers, print, samples=len(load_data(task(opt))))
     if rank_and_size()[1] > 1:
         from utils.pipeline.launch.mpi import gather
 
-        return gather(lambda: evaluate_task(task, opt), print, resume=opt.resume)
-    return evaluate_task(task, opt)
+        return gather(lambda: evaluate_task(task, opt, opened=_tell), print, resume=opt.resume)
+    return evaluate_task(task, opt, opened=_tell)
 
 
-def evaluate_task(task: Task, opt: Options) -> Report:
-    """Evaluate this process's part of the data set."""
+def evaluate_task(task: type[Task], opt: Options, *, limit: int | None = None, opened: Opened | None = None) -> Report:
+    """Evaluate this process's part of the data set.
+
+    Args:
+        limit: take only so many samples from the beginning.
+        opened: is given the task and its engines when they are open.
+    """
     _check_saving(opt)
     kept: list[Kept] = []
     try:
-        return _evaluate(task, opt, kept)
+        return _evaluate(task(opt), kept, limit, opened)
     except BaseException:
         for records in kept:
             records.discard()
         raise
 
 
-def _evaluate(task: Task, opt: Options, kept: list[Kept]) -> Report:
-    with _inputs(task, opt) as inputs, opt.open(task, streams=usable_cores()) as engines:
-        tell_engines(task, opt, engines)
-        _tell_dependent(engines)
-        model = described(engines)
-        dataset = shard(opt.load_data(task), *rank_and_size())
-        work = Work.of(task, engines, model, dataset, opt)
-        metric = measure(task.metric(opt, dataset, model), task.metric, task.name)
+def _evaluate(task: Task, kept: list[Kept], limit: int | None, opened: Opened | None) -> Report:
+    opt: Any = task.options
+    with _inputs(task) as inputs, open_engines(task, streams=usable_cores()) as engines:
+        if opened is not None:
+            opened(task, engines)
+        dataset = load_data(task)
+        dataset = shard(dataset if limit is None else dataset.select(range(min(limit, len(dataset)))), *rank_and_size())
+        pipeline = Pipeline(task, engines, dataset)
+        metric = measure(task.metric(dataset), task.source("metric"), task.name)
         batches = dataset.batches(opt.batch_size)
         unwritten = list[str]()
-        with open_run_files(task, opt, engines, dataset, metric, unwritten, kept, inputs) as keep:
-            report = evaluate_work(work, batches, metric, **keep, **limits(opt))
-        if work.saver is not None:
+        with open_run_files(task, engines, dataset, metric, unwritten, kept, inputs) as keep:
+            report = evaluate_pipeline(pipeline, batches, metric, **keep, **limits(opt))
+        if pipeline.writer is not None:
             with noting(unwritten):
-                work.saver.close()
+                pipeline.writer.close()
         records = kept[0] if kept else None
         return replace(report, int8=int8_figures(engines), unwritten=tuple(unwritten), records=records)
 
 
 @contextmanager
-def _inputs(task: Task, opt: Options) -> Iterator[RunInputs | None]:
+def _inputs(task: Task) -> Iterator[RunInputs | None]:
     """Take what a run reads that keeps a journal, before anything of it is opened."""
-    if opt.resume is None:
+    if task.options.resume is None:
         yield None
         return
-    from utils.pipeline.run_inputs import RunInputs
+    from utils.pipeline.resume.run_inputs import RunInputs
 
-    with RunInputs(task, opt) as inputs:
+    with RunInputs(task) as inputs:
         yield inputs
 
 
@@ -141,25 +152,31 @@ def _check_saving(opt: Options) -> None:
         )
 
 
+def _tell(task: Task, engines: Mapping[str, Engine]) -> None:
+    tell_engines(task, engines)
+    _tell_dependent(engines)
+
+
 def _tell_dependent(engines: Mapping[str, Engine]) -> None:
     """Warn where parts of several processes make other batches, and samples depend on those beside them."""
     if rank_and_size()[1] == 1:
         return
     for name, engine in engines.items():
-        engine.learn_batching()
+        engine.batching.learn()
         if engine.independent is False:
-            why = f"samples of model {name} depend on one another ({engine.why_dependent})"
+            why = f"samples of model {name} depend on one another ({engine.batching.why_dependent})"
             warn(f"warning: {why}, and each process makes batches of its own: the metric may be another one")
 
 
 def part(content: bytes) -> Report:
     """Evaluate one part in a Ray worker."""
-    from utils.pipeline.launch.travel import unpacked
+    from utils.pipeline.launch.serialization import unpacked
 
-    return evaluate_task(*unpacked(content))
+    task, opt = unpacked(content)
+    return evaluate_task(task_class(task), opt, opened=_tell)
 
 
-def _compare(task: Task, opt: Options, report: Report) -> int:
+def _compare(task: type[Task], opt: Options, report: Report) -> int:
     """Run again as exactly as the target can, say what speed was bought with which accuracy, and judge it."""
     reference = _evaluated(task, opt.exactly())
     if reference is None:

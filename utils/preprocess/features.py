@@ -35,7 +35,7 @@ from zlib import crc32
 import numpy as np
 
 from engine import Array, DataError, ModelError, TensorSpec
-from utils.plain_json import plain_json
+from tecoinfer_modelzoo.json_values import is_number, plain_json
 
 NOTE = "features"
 """Key of the metadata."""
@@ -308,9 +308,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "offset": (lambda v: _is_whole(v, 0), "a whole number of at least 0"),
     "separator": (lambda v: isinstance(v, str) and v != "", "a text"),
     "transform": (lambda v: v in ("", "log1p"), "log1p"),
-    "mean": (lambda v: _is_number(v), "a finite number"),
-    "std": (lambda v: _is_number(v) and v > 0, "a finite number above 0"),
-    "step": (lambda v: _is_number(v) and v >= 0, "a finite number above 0"),
+    "mean": (is_number, "a finite number"),
+    "std": (lambda v: is_number(v) and v > 0, "a finite number above 0"),
+    "step": (lambda v: is_number(v) and v >= 0, "a finite number above 0"),
     "letters": (lambda v: _is_whole(v, 0), "a whole number of at least 1"),
     "hash": (lambda v: v in list(HASHES), f"one of {', '.join(HASHES)}"),
 }
@@ -337,10 +337,6 @@ def _field(entry: Any, where: str) -> Field:
         raise _error(where, f"field {name!r:.60}: a field of kind {kind} needs {needed!r}")
     given: dict[str, Any] = {key: tuple(value) if key == "values" else value for key, value in entry.items()}
     return Field(**given)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_whole(value: Any, least: int) -> bool:

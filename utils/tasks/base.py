@@ -1,16 +1,18 @@
 """The contract of a task: a domain's way from a data set to an answer and a metric.
 
-A task is data and functions. A model that differs takes ``dataclasses.replace(TASK, decode=...)``. Functions stand at
-the top level of a module or script, so that they travel to other processes.
+A task is a class, and each run makes one object of it, bound to the run's options and, once the engines are open, to
+the model. A model that differs subclasses its task and overrides methods. Tasks are sent to other processes as class,
+options and model, so a class stands at the top level of a module or script.
 """
 
 from __future__ import annotations
 
 import argparse
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from engine import Array, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
@@ -76,7 +78,7 @@ class Flag:
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # what is generated costs every start
-class Choice:
+class ExportSetting:
     """A flag whose right value the model's training decided, so that a wrong one goes unnoticed after an export.
 
     ``teco fix --golden`` tries the values, alone and together.
@@ -101,7 +103,7 @@ class Choice:
         return self.flag.lstrip("-").replace("-", "_")
 
 
-class Hinter(Protocol):
+class Diagnostics(Protocol):
     """Looks at what a run makes of samples whose answers are known, for what cannot be right in itself."""
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
@@ -113,7 +115,7 @@ class Hinter(Protocol):
         ...
 
 
-class Saver(Protocol):
+class PredictionWriter(Protocol):
     """Writes the answers of an evaluation in a format that other programs read."""
 
     def see(self, batch: Batch, predictions: Any) -> None:
@@ -130,7 +132,7 @@ class Saver(Protocol):
 
 
 @dataclass(frozen=True)
-class Artifact:
+class Rendering:
     """What a person looks at.
 
     Attributes:
@@ -158,164 +160,270 @@ class Template:
     fill: Callable[[Path], Mapping[str, str]]
 
 
-def one_call(engines: Mapping[str, Engine], arrays: Any, contexts: Any, state: Any) -> Any:
-    """Infer by one call of the only model."""
-    (engine,) = engines.values()
-    return engine.call_shards(arrays) if isinstance(arrays, Shards) else engine(arrays)
+Choice: TypeAlias = ExportSetting
+Hinter: TypeAlias = Diagnostics
+Saver: TypeAlias = PredictionWriter
+Artifact: TypeAlias = Rendering
+"""Their names in tasks of the form before."""
 
 
-def _no_state(engines: Mapping[str, Engine], dataset: Dataset, options: Options) -> None:
-    """Set nothing up."""
+class _Bound:
+    """What the methods of a task work with.
+
+    Attributes:
+        options: the parsed flags of the run.
+        model: the opened model (of several the first, with all of them in ``model.named``); set when the engines are
+            open, so ``load``, ``check``, ``input_size``, ``open_sizes`` and ``inline_samples`` have none.
+        state: what ``setup`` returned.
+    """
+
+    options: Options
+    model: Model
+    state: Any = None
 
 
-def _no_amounts(outputs: Any, contexts: Any) -> dict[str, float]:
-    """Count nothing beside samples."""
-    return {}
+class Calls(_Bound):
+    """How a task calls its models. The default is one call of the only model for each batch.
+
+    Attributes:
+        models: names of the models where several make one answer; empty for one.
+        optional_models: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
+        takes_nan: NaN in an input is a missing value, as in tables, and is not counted.
+        image_inputs: shapes of ``input_size`` are N x C x H x W, whichever order the model has.
+    """
+
+    models: ClassVar[tuple[str, ...]] = ()
+    optional_models: ClassVar[tuple[str, ...]] = ()
+    takes_nan: ClassVar[bool] = False
+    image_inputs: ClassVar[bool] = False
+
+    def input_size(self) -> Sizes | Mapping[str, Sizes] | None:
+        """Return one shape per input, per SPA; ``None`` for the model's own shapes.
+
+        A ``None`` in a shape is what the model or the batch says. Of several models a mapping of such by name.
+        """
+        return None
+
+    def open_sizes(self) -> Mapping[str, OpenSizes]:
+        """Return which sizes a dimension that is open in the model may take, by model (``model`` for the only one).
+
+        A dimension is named by its place (input, dimension) or its symbol, which a model may lack; a single size binds
+        it. ``--dim`` and the model's own sizes go first.
+        """
+        return {}
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
+        """Prepare what all batches share, once per process: a corpus embedded, a vocabulary.
+
+        Returns:
+            what becomes :attr:`state`; batches run side by side, so ``infer`` must not change it.
+        """
+        return None
+
+    def collate(self, parts: Sequence[Prepared]) -> list[Array] | Shards:
+        """Put prepared parts together as the arrays of a call.
+
+        The default joins them along the batch axes and pads lists to a size the engine has a plan for
+        (:func:`utils.tasks.collating.collate`). One that returns :class:`Shards` says what each SPA gets.
+        """
+        if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
+            return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
+        from utils.tasks.collating import collate
+
+        return collate(parts, self.model)
+
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Any) -> Any:
+        """Return the outputs of a batch; streams, decoders, episodes and several models loop here.
+
+        Outputs that are not arrays may have some as ``raw``, with a row per sample: ``--skip_postprocess`` shows them.
+
+        Args:
+            engines: by the names of :attr:`models`. arrays: what ``collate`` returned. contexts: of the samples.
+        """
+        (engine,) = engines.values()
+        return engine.call_shards(arrays) if isinstance(arrays, Shards) else engine(arrays)
+
+    @property
+    def one_call(self) -> bool:
+        """Whether a batch is one call of the only model."""
+        return type(self).infer is Calls.infer
 
 
-def _no_figures(timeline: Timeline, samples: int) -> dict[str, float]:
-    """Add nothing to the common summary."""
-    return {}
+class Compare(_Bound):
+    """What ``teco fix`` compares with the source framework.
+
+    Attributes:
+        export_settings: flags whose right values the training decided; ``teco fix --golden`` tries them.
+        metadata_key: key of the metadata that an export stores such values under, as a JSON object by flag.
+    """
+
+    export_settings: ClassVar[tuple[ExportSetting, ...]] = ()
+    metadata_key: ClassVar[str] = ""
+
+    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
+        """Read the source framework's final answers, one per sample like a prediction, ``None`` where it has none."""
+        raise NotImplementedError
+
+    def agreement(self, prediction: Any, answer: Any) -> float:
+        """Return 1 where both say the same, 0 where they share nothing."""
+        raise NotImplementedError
+
+    @classmethod
+    def has_reference(cls) -> bool:
+        """Say whether the task reads answers of a source framework."""
+        given = cls.reference_answers, cls.agreement
+        return given[0] is not Compare.reference_answers and given[1] is not Compare.agreement
+
+    def diagnostics(self) -> Diagnostics | None:
+        """Return what looks for results that cannot be right, while a data set is evaluated."""
+        return None
 
 
-def _no_summary(predictions: Sequence[Any], model: Model, options: Options) -> str:
-    """Say nothing of a folder's answers as a whole."""
-    return ""
+class Notes(_Bound):
+    """What a report says beside the metric.
+
+    Attributes:
+        advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
+            ``postprocess``), where the common words do not fit.
+    """
+
+    advice: ClassVar[Mapping[str, str]] = {}
+
+    def workload(self, outputs: Any, contexts: Any) -> Mapping[str, float]:
+        """Return what a batch holds beside samples, such as seconds of sound.
+
+        The sums over the timed steps are the timeline's ``amount(NAME)``.
+        """
+        return {}
+
+    def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
+        """Return figures beside the common summary, such as tokens/s.
+
+        The timeline has a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is that of
+        ``wait``, ``wait_engine`` and ``postprocess`` together.
+        """
+        return {}
+
+    def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
+        """Return what ``prepare`` did to a batch that a report must mention, by name, such as texts that were cut.
+
+        Counts are added up over batches, processes and resumed runs.
+        """
+        return {}
+
+    def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
+        """Return the lines about these counts, printed once at the end."""
+        return ()
+
+    def summary(self, predictions: Sequence[Any]) -> str:
+        """Return one line on a folder's answers as a whole."""
+        return ""
 
 
-def _count_nothing(contexts: Sequence[Any] | None) -> dict[str, int]:
-    """Count nothing."""
-    return {}
+class Writer(_Bound):
+    """Predictions in a format that other programs read: ``--save_predictions PATH`` of ``valid``.
+
+    Attributes:
+        writes: what is written, in a few words; empty: nothing can be. writes_folder: a folder of files, not a file.
+    """
+
+    writes: ClassVar[str] = ""
+    writes_folder: ClassVar[bool] = False
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
+        """Return what writes the answers of an evaluation."""
+        raise NotImplementedError
 
 
-def _no_remarks(counts: Mapping[str, int], samples: int) -> Sequence[str]:
-    """Remark nothing."""
-    return ()
+FORM_BEFORE: list[Callable[..., Any]] = []
+"""What makes a task of the form before; set by :mod:`utils.tasks.legacy`."""
 
 
-def _collate(parts: Sequence[Prepared], model: Model) -> list[Array] | Shards:
-    if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
-        return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
-    from utils.tasks.collating import collate
-
-    return collate(parts, model)
-
-
-def _no_open_sizes(options: Options) -> dict[str, OpenSizes]:
-    """Leave open what is open."""
-    return {}
-
-
-def _check_nothing(options: Options) -> None:
-    """Take any options."""
-
-
-def _nothing_typed(options: Options) -> None:
-    """Take no samples from the command line itself."""
-
-
-def _own_shapes(options: Options) -> None:
-    """Let the model's own shapes stand."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a domain is. All functions but the first four have a default.
+class Task(Calls, Compare, Notes, Writer, ABC):
+    """A domain's way from a sample to an answer and a metric: five methods; everything else has a default.
 
     Attributes:
         name, domain: such as ``text_classification`` and ``nlp``; ``teco new`` takes either.
-        load: ``(paths, options) -> Dataset``. ``paths``: ``{"data": path}`` for ``--data_path PATH``, several named
-            ones for ``--data_path queries=A corpus=B``, none where the data path is left out.
-        typed: ``(options) -> Dataset`` of samples that stand on the command line itself, as ``--text`` has them: they
-            take the place of ``--data_path``, and ``load`` is not called. ``None`` where none do.
-        prepare: ``(samples, model, options) -> Prepared``. One that takes the keyword ``out`` writes its only array
-            into the one it is given there, which is used again for later batches.
-        decode: ``(outputs, contexts, model, options) -> predictions``, one per sample;
-            :class:`~utils.tasks.prepared.NoAnswer` for one that turns out to be no sample.
-        metric: ``(options, dataset, model) -> Metric``.
-        show: ``(sample, prediction, model, options) -> Artifact``: what a person looks at.
-        setup: ``(engines, dataset, options) -> state``: once per process; a corpus embedded, a vocabulary.
-        collate: ``(parts, model) -> arrays``. The default puts parts together along the batch axes and pads lists to a
-            size the engine has a plan for (:func:`utils.tasks.collating.collate`); one that returns :class:`Shards`
-            says what each SPA gets.
-        infer: ``(engines, arrays, contexts, state) -> outputs``. The default is one call of the only model. Streams,
-            decoders, episodes and detect-then-read loop here; they must not change ``state``, as batches run side by
-            side. ``engines`` are by the names of :attr:`models`. Outputs that are no arrays may have some as ``raw``,
-            with a row per sample: ``--skip_postprocess`` shows them.
-        figures: ``(timeline, samples) -> dict``: figures beside the common summary, such as tokens/s. The timeline has
-            a span ``inference`` per step and ``call NAME`` per call of an engine; the wall time is that of ``wait``,
-            ``wait_engine`` and ``postprocess`` together.
-        amounts: ``(outputs, contexts) -> dict``: what a batch holds beside samples, such as seconds of sound; their
-            sums over the timed steps are the timeline's ``amount(NAME)``.
-        summary: ``(predictions, model, options) -> text``: one line on a folder's answers.
-        counted: ``(contexts) -> counts``: what ``prepare`` did to a batch that a run must own up to, such as texts that
-            were cut, by name. Counts are added up over batches, processes and resumed runs.
-        remarks: ``(counts, samples) -> lines``: says it, once at the end.
-        input_size: ``(options) -> shapes``: one shape per input, per SPA, ``None`` in it for what the model or the
-            batch says; ``None`` for the model's own shapes. Of several models a mapping of such by name.
-        open_sizes: ``(options) -> sizes``: by model, which sizes a dimension that is open in the model may take, by its
-            place (input, dimension) or its symbol, which a model may lack; a single one binds it. ``--dim`` and the
-            model's own sizes go first. A task of one model gives them for ``model``.
-        check: raises ConfigError where options make no sense.
-        flags: this domain's own.
-        models: names of the models where several make one answer; empty for one.
-        optional: which of them a run may do without; where one is left, ``--ckpt FILE`` gives it.
-        watched: NaN is looked for in what every call of ``infer`` gives back; ``False`` where the rows of its calls are
-            no samples, and each sample's entry of its outputs shows NaN.
-        takes_nan: NaN in an input is a missing value, as in tables, and nothing to count.
-        pictures: shapes of ``input_size`` are N x C x H x W, whichever order the model has.
+        flags: the task's own.
         template: what ``teco new`` starts from.
-        first: of several tasks of its domain, the one that the domain's name stands for, as in ``teco new DOMAIN``.
+        domain_default: of several tasks of its domain, the one that the domain's name stands for, as in
+            ``teco new DOMAIN``.
         sample_data: where runs without ``--data_path`` find data, unless the script says so.
         data_help: what ``--data_path`` takes, in a few words.
-        advice: what would help, by the stage that bounds a run (``disk``, ``decode``, ``preprocess``, ``engine``,
-            ``postprocess``), where the common words do not fit.
-        choices: flags whose right values the training decided; ``teco fix --golden`` tries them.
-        stored_under: key of the metadata that an export stores such values under, as a JSON object by flag.
-        answers: ``(file, dataset, model, options) -> answers``: reads the source framework's final answers, one per
-            sample like a prediction, ``None`` where it has none.
-        agreement: ``(prediction, answer) -> float``: 1 where both say the same, 0 where they share nothing.
-        hinter: ``(model, options) -> Hinter``: looks for what cannot be right, while a data set is evaluated.
-        saver: ``(path, dataset, model, options) -> Saver``: writes an evaluation's answers; ``valid`` then has
-            ``--save_predictions PATH``.
-        saves: what that writes, in a few words. saves_folder: that is a folder of files, not a file.
     """
 
-    name: str
-    domain: str
-    load: Callable[[Mapping[str, Path], Options], Dataset]
-    prepare: Callable[..., Prepared]
-    decode: Callable[[Any, Any, Model, Options], Sequence[Any] | Array]
-    metric: Callable[[Options, Dataset, Model], Metric]
-    show: Callable[[Any, Any, Model, Options], Artifact]
-    typed: Callable[[Options], Dataset | None] = _nothing_typed
-    setup: Callable[[Mapping[str, Engine], Dataset, Options], Any] = _no_state
-    collate: Callable[[Sequence[Prepared], Model], list[Array] | Shards] = _collate
-    infer: Callable[[Mapping[str, Engine], Any, Any, Any], Any] = one_call
-    figures: Callable[[Timeline, int], Mapping[str, float]] = _no_figures
-    amounts: Callable[[Any, Any], Mapping[str, float]] = _no_amounts
-    summary: Callable[[Sequence[Any], Model, Options], str] = _no_summary
-    counted: Callable[[Sequence[Any] | None], Mapping[str, int]] = _count_nothing
-    remarks: Callable[[Mapping[str, int], int], Sequence[str]] = _no_remarks
-    input_size: Callable[[Options], Sizes | Mapping[str, Sizes] | None] = _own_shapes
-    open_sizes: Callable[[Options], Mapping[str, OpenSizes]] = _no_open_sizes
-    check: Callable[[Options], None] = _check_nothing
-    flags: tuple[Flag, ...] = ()
-    models: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    watched: bool = True
-    takes_nan: bool = False
-    pictures: bool = False
-    template: Template | None = None
-    first: bool = False
-    sample_data: Path | None = None
-    data_help: str = "the data set"
-    advice: Mapping[str, str] = field(default_factory=dict)
-    choices: tuple[Choice, ...] = ()
-    stored_under: str = ""
-    answers: Callable[[Path, Dataset, Model, Options], Sequence[Any]] | None = None
-    agreement: Callable[[Any, Any], float] | None = None
-    hinter: Callable[[Model, Options], Hinter] | None = None
-    saver: Callable[[Path, Dataset, Model, Options], Saver] | None = None
-    saves: str = "the answers"
-    saves_folder: bool = False
+    name: ClassVar[str]
+    domain: ClassVar[str]
+    flags: ClassVar[tuple[Flag, ...]] = ()
+    template: ClassVar[Template | None] = None
+    domain_default: ClassVar[bool] = False
+    sample_data: ClassVar[Path | None] = None
+    data_help: ClassVar[str] = "the data set"
+
+    def __new__(cls, *given: Any, **old: Any) -> Any:
+        """Make an object of a run; ``Task(name=..., load=...)`` is the form before (:mod:`utils.tasks.legacy`)."""
+        if cls is Task:
+            return FORM_BEFORE[0](*given, **old)
+        return super().__new__(cls)
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def bind(self, model: Model) -> Any:
+        """Take the opened model, and return the task."""
+        self.model = model
+        return self
+
+    @abstractmethod
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return the data set.
+
+        Args:
+            paths: ``{"data": path}`` for ``--data_path PATH``, several by name for ``--data_path queries=A corpus=B``,
+                empty where the data path is left out.
+        """
+
+    @abstractmethod
+    def prepare(self, samples: Sequence[Any]) -> Prepared:
+        """Return the model's inputs for some samples.
+
+        One that takes the keyword ``out`` writes its only array into the one it is given there, which is used again for
+        later batches.
+        """
+
+    @abstractmethod
+    def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
+        """Return one prediction per sample; :class:`~utils.tasks.prepared.NoAnswer` for one without an answer."""
+
+    @abstractmethod
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of record for a data set."""
+
+    @abstractmethod
+    def show(self, sample: Any, prediction: Any) -> Rendering:
+        """Return what a person looks at."""
+
+    def check(self) -> None:
+        """Check the options.
+
+        Raises:
+            ConfigError: they make no sense.
+        """
+
+    def inline_samples(self) -> Dataset | None:
+        """Return samples given on the command line itself, as by ``--text``, in place of ``--data_path``."""
+        return None
+
+    @classmethod
+    def sources(cls) -> list[Any]:
+        """Return the classes, or functions, whose code decides what a run computes."""
+        return [one for one in cls.__mro__ if issubclass(one, Task) and one is not Task]
+
+    def source(self, method: str) -> Callable[..., Any]:
+        """Return the function that an error in a method's result names."""
+        found: Callable[..., Any] = getattr(self, method)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the state, which holds engines, on the way to another process."""
+        return {key: value for key, value in vars(self).items() if key != "state"}

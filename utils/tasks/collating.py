@@ -210,3 +210,21 @@ def _cast(sample: Array, spec: TensorSpec) -> Array:
     if spec.dtype.kind in "iu" and not np.array_equal(cast, sample):
         raise InputError(f"prepare gives input {spec.name!r} values beyond {spec.dtype}; give smaller ones")
     return cast
+
+
+def joined(parts: Sequence[Prepared]) -> list[Array]:
+    """Put parts together along the first axis of every input, without a model.
+
+    Raises:
+        DataError: they do not go together.
+    """
+    if len(parts) == 1:
+        return list(parts[0].arrays)  # type: ignore[arg-type]
+    shapes = [[np.shape(array)[1:] for array in part.arrays] for part in parts]
+    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if other is not None:
+        raise DataError(
+            f"preprocess gives sample 0 of a batch the shapes {shapes[0]} and sample {other} {shapes[other]}, which "
+            "cannot share a batch; resize them to one shape, or use a batch size of 1"
+        )
+    return [np.concatenate(column) for column in zip(*(part.arrays for part in parts), strict=True)]

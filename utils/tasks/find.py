@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import utils.tasks
-from engine import ConfigError, did_you_mean, typed_reason
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean, typed_reason
 from utils.tasks.base import Task
+from utils.tasks.legacy import LegacyTask, is_task, task_class
 
 ENTRY_POINT_GROUP = "tecoinfer.tasks"
 """``name = "package.module:TASK"`` in the group adds a task of another package."""
 
-_CONTRACT = ("base", "collating", "find", "model", "prepared")
+_CONTRACT = ("base", "collating", "find", "legacy", "model", "prepared")
 """Modules here that hold no task."""
 
 
@@ -34,13 +38,13 @@ def add_contrib(root: Path) -> None:
     importlib.invalidate_caches()
 
 
-def tasks() -> dict[str, Task]:
+def tasks() -> dict[str, type[Task]]:
     """Return every task by its name.
 
     Raises:
         ConfigError: a file or an entry point cannot be loaded, a name has other characters, or two tasks have one.
     """
-    found: dict[str, Task] = {}
+    found: dict[str, type[Task]] = {}
     for where, task in [*_on_the_path(), *_by_entry_point()]:
         for what, text in (("name", task.name), ("domain", task.domain)):
             if not re.fullmatch(r"[a-z][a-z0-9_]*", text):
@@ -53,7 +57,7 @@ def tasks() -> dict[str, Task]:
     return found
 
 
-def find_task(name: str) -> Task:
+def find_task(name: str) -> type[Task]:
     """Return the task of this name, or the one that the domain of this name stands for (:func:`default_of`).
 
     Raises:
@@ -71,35 +75,47 @@ def find_task(name: str) -> Task:
     raise ConfigError(f"unknown task {name!r};{hint} tasks: {', '.join(sorted(known))}")
 
 
-def default_of(domain: str, known: Mapping[str, Task]) -> Task | None:
+def default_of(domain: str, known: Mapping[str, type[Task]]) -> type[Task] | None:
     """Return the task that a domain stands for: its only one, or the one that says it is its domain's first."""
     own = [task for task in known.values() if task.domain == domain]
-    for found in (own, [task for task in own if task.first]):
+    for found in (own, [task for task in own if task.domain_default]):
         if len(found) == 1:
             return found[0]
     return None
 
 
-def _on_the_path() -> Iterator[tuple[str, Task]]:
+def _on_the_path() -> Iterator[tuple[str, type[Task]]]:
     """Yield the tasks in modules of ``utils.tasks``; one that several import counts once."""
     seen: set[int] = set()
     # Any folder utils/tasks on the path joins the package; ours and contrib's say that they mean to.
     meant = [place for place in utils.tasks.__path__ if os.path.isfile(os.path.join(place, "__init__.py"))]
     for module in sorted(pkgutil.iter_modules(meant), key=lambda found: found.name):
-        if module.ispkg or module.name in _CONTRACT:
+        name = module.name
+        if module.ispkg:
+            name = f"{name}.task"
+            if importlib.util.find_spec(f"utils.tasks.{name}") is None:
+                continue
+        elif name in _CONTRACT:
             continue
-        where = f"utils/tasks/{module.name}.py"
+        where = f"utils/tasks/{name.replace('.', '/')}.py"
         try:
-            loaded = importlib.import_module(f"utils.tasks.{module.name}")
+            loaded = importlib.import_module(f"utils.tasks.{name}")
         except (Exception, SystemExit) as error:  # a script that ends itself is no end of ours
             raise ConfigError(f"{where} cannot be imported: {typed_reason(error)}; correct the file") from error
         for value in vars(loaded).values():
-            if isinstance(value, Task) and id(value) not in seen:
+            if is_task(value) and _is_defined_in(value, loaded) and id(value) not in seen:
                 seen.add(id(value))
-                yield where, value
+                yield where, task_class(value)
 
 
-def _by_entry_point() -> Iterator[tuple[str, Task]]:
+def _is_defined_in(task: object, module: ModuleType) -> bool:
+    """Say whether a class is the module's own, and a task in the form before no view of a class."""
+    if isinstance(task, LegacyTask):
+        return task.as_class() is not task.base
+    return getattr(task, "__module__", "") == module.__name__
+
+
+def _by_entry_point() -> Iterator[tuple[str, type[Task]]]:
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINT_GROUP):
@@ -110,6 +126,6 @@ def _by_entry_point() -> Iterator[tuple[str, Task]]:
             raise ConfigError(
                 f"task {point.name!r} of {package} ({point.value}) cannot be loaded: {typed_reason(error)}"
             ) from error
-        if not isinstance(loaded, Task):
+        if not is_task(loaded):
             raise ConfigError(f"task {point.name!r} of {package} ({point.value}) is not a utils.tasks.Task")
-        yield package, loaded
+        yield package, task_class(loaded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,3 +92,10 @@ class Model:
         from utils.outputs import with_flags
 
         return with_flags(self.forms.of(place), options, self.ckpt)
+
+
+def described(engines: Mapping[str, Engine]) -> Model:
+    """Describe opened engines for a task: the first one, with all of them by name where there are several."""
+    models = {name: Model.of(engine) for name, engine in engines.items()}
+    first = next(iter(models.values()))
+    return first if set(models) == {"model"} else replace(first, named=models)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.classifier_script import export_classifier
+    from utils.export.scripts.classifier import export_classifier
 
 ARCHS = ("convnext_tiny", "convnext_small", "convnext_base", "convnext_large")
 main = partial(export_classifier, __doc__, HERE, "convnext_tiny", archs=ARCHS)

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.classification.task import Classification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "digits_dyn.onnx", HERE / "data/val/7"
-    cli.multi(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=16, input_size=32)
+    cli.multi(Classification, ckpt="digits_dyn.onnx", data_path="data/val/7", batch_size=16, input_size=32)

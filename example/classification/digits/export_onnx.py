@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):

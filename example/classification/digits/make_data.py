@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 
 with needed(__file__):
     from sklearn.datasets import load_digits

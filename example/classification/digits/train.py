@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.preprocess.pytorch.classification import preprocess
 
 with needed(__file__):

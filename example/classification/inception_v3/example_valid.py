@@ -6,10 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.classification.task import Classification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "inception_v3_dyn.onnx", HERE.parent / "resnet/images/val.txt"
-    cli.valid(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=64, input_size=299)
+    cli.valid(
+        Classification,
+        ckpt="inception_v3_dyn.onnx",
+        data_path="../resnet/images/val.txt",
+        batch_size=64,
+        input_size=299,
+    )

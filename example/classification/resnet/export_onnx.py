@@ -6,11 +6,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.classifier_script import export_classifier
+    from utils.export.scripts.classifier import export_classifier
 
 ARCHS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 main = partial(export_classifier, __doc__, HERE, "resnet50", archs=ARCHS)

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.classification.task import Classification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "swin_t_dyn.onnx", HERE.parent / "resnet/images/chelsea.jpg"
-    cli.single(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=1, input_size=224)
+    cli.single(Classification, ckpt="swin_t_dyn.onnx", data_path="../resnet/images/chelsea.jpg")

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.classification.task import Classification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "vgg16_dyn.onnx", HERE.parent / "resnet/images/val.txt"
-    cli.valid(__doc__, CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=64, input_size=224)
+    cli.valid(Classification, ckpt="vgg16_dyn.onnx", data_path="../resnet/images/val.txt", batch_size=64)

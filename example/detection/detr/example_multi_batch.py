@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.detection import DETECTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.detection.task import Detection
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "detr_dyn.onnx", HERE.parents[1] / "classification/resnet/images"
-    cli.multi(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=2)
+    cli.multi(Detection, ckpt="detr_dyn.onnx", data_path="../../classification/resnet/images", batch_size=2)

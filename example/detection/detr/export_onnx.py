@@ -6,13 +6,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.detectors import add_common, sides, write
-    from utils.export.random_weights import RANDOM
-    from utils.export.transformers_detectors import ARCHS, detector
+    from utils.export.networks.random_weights import RANDOM
+    from utils.export.networks.transformers_detectors import ARCHS, detector
+    from utils.export.scripts.detector import add_common, sides, write
 
 
 def arguments() -> argparse.Namespace:

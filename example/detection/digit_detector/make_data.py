@@ -2,7 +2,8 @@
 
 Eight more, data/samples/<number>.jpg, are for a look: nothing is said about them.
 
-``utils/datasets/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no training scene
+``utils/datasets/synthetic/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no
+training scene
 holds; ``LICENSES.md`` names the photographs. The boxes are tight around the ink, in whole pixels.
 """
 
@@ -18,9 +19,9 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.digit_scenes import SIZE, Scene, compose, sources
+from tecoinfer_modelzoo.progress import progress
+from utils.datasets.synthetic.digit_scenes import SIZE, Scene, compose, sources
 from utils.pipeline import cli
-from utils.progress import progress
 
 SCENES = 300
 SAMPLES = 8

@@ -20,10 +20,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
-from utils.datasets.boxes import load_boxes
-from utils.datasets.digit_scenes import CLEARER, HARDER, Scene, training_batches
-from utils.extra import needed
-from utils.metrics.detection import MeanAveragePrecision
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.image.boxes import load_boxes
+from utils.datasets.synthetic.digit_scenes import CLEARER, HARDER, Scene, training_batches
+from utils.metrics.detection.metric import MeanAveragePrecision
 from utils.pipeline import cli
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.images import open_image
@@ -33,7 +33,7 @@ with needed(__file__):
     from model import STRIDE, DigitDetector, centres
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25

@@ -5,11 +5,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.torchvision_detectors import export_torchvision
+    from utils.export.networks.torchvision_detectors import export_torchvision
 
 ARCHS = ("fcos_resnet50_fpn",)
 

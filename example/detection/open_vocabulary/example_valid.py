@@ -6,10 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.open_vocabulary import OPEN_VOCABULARY
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.open_vocabulary import OpenVocabulary
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "owlv2_dyn.onnx", HERE.parents[1] / "classification/resnet/images"
-    cli.valid(__doc__, OPEN_VOCABULARY, ckpt=ckpt, data_path=data, batch_size=8, dim="queries=4,16,91")
+    cli.valid(
+        OpenVocabulary,
+        ckpt="owlv2_dyn.onnx",
+        data_path="../../classification/resnet/images",
+        batch_size=8,
+        dim="queries=4,16,91",
+    )

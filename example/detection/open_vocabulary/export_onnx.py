@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.detectors import add_common, write
-    from utils.export.owl_detectors import KINDS, detector
+    from utils.export.networks.owl_detectors import KINDS, detector
+    from utils.export.scripts.detector import add_common, write
 
 
 def arguments() -> argparse.Namespace:

@@ -6,10 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.detection import DETECTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.detection.task import Detection
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "retinanet_resnet50_fpn_dyn.onnx", HERE.parents[1] / "classification/resnet/images/chelsea.jpg"
-    cli.single(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=1)
+    cli.single(
+        Detection, ckpt="retinanet_resnet50_fpn_dyn.onnx", data_path="../../classification/resnet/images/chelsea.jpg"
+    )

@@ -6,10 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.detection import DETECTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.detection.task import Detection
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "yolo_stand_in_dyn.onnx", HERE.parents[1] / "classification/resnet/images"
-    cli.multi(__doc__, DETECTION, ckpt=ckpt, data_path=data, batch_size=16, pixel_values="0..1")
+    cli.multi(
+        Detection,
+        ckpt="yolo_stand_in_dyn.onnx",
+        data_path="../../classification/resnet/images",
+        batch_size=16,
+        pixel_values="0..1",
+    )

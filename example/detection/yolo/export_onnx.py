@@ -9,14 +9,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from model import SmallDetector
 
-    from utils.export.detectors import Detector, add_common, sides, write
-    from utils.export.random_weights import RANDOM, seeded
+    from utils.export.networks.random_weights import RANDOM, seeded
+    from utils.export.scripts.detector import Detector, add_common, sides, write
 
 LABELS = ("cat", "cup", "spoon")
 

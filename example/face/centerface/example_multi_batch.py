@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.face_detection import FACE_DETECTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.face_detection import FaceDetection
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "centerface_dyn.onnx", HERE / "data/images"
-    cli.multi(__doc__, FACE_DETECTION, ckpt=ckpt, data_path=data, batch_size=8, input_size=416)
+    cli.multi(FaceDetection, ckpt="centerface_dyn.onnx", data_path="data/images", batch_size=8, input_size=416)

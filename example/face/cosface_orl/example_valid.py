@@ -6,11 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.face_verification.task import FaceVerification
 
-HERE = Path(__file__).resolve().parent
-FACES = HERE / "faces/test"
+FACES = "faces/test"
 
 if __name__ == "__main__":
-    ckpt, data = {"descriptor": HERE / "cosface_orl_dyn.onnx"}, FACES
-    cli.valid(__doc__, FACE_VERIFICATION, ckpt=ckpt, data_path=data, batch_size=64)
+    cli.valid(FaceVerification, ckpt={"descriptor": "cosface_orl_dyn.onnx"}, data_path=FACES, batch_size=64)

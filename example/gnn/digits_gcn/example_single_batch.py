@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.node_classification import NODE_CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.node_classification.task import NodeClassification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "digits_gcn_dyn.onnx", HERE / "data/digits_graph.npz"
-    cli.single(__doc__, NODE_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=1)
+    cli.single(NodeClassification, ckpt="digits_gcn_dyn.onnx", data_path="data/digits_graph.npz")

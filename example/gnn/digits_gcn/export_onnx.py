@@ -8,18 +8,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.graph_models import DENSE, SCATTER, GraphSizes
-    from utils.export.graph_script import export_graph, graph_network
+    from utils.export.networks.graph_models import DENSE, SCATTER, GraphSizes
+    from utils.export.scripts.graph import export_graph, graph_network
 
 HERE = Path(__file__).resolve().parent
 SIZES = GraphSizes("gcn", features=64, hidden=64, classes=10)
 PROVENANCE = {
-    "source": "utils/export/graph_models.py, gcn",
+    "source": "utils/export/networks/graph_models.py, gcn",
     "weights": "digits_gcn.pth, trained by train.py on 100 labelled nodes of the digits' graph",
 }
 

@@ -14,9 +14,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.labelled_graph import SPLITS, TEST, TRAIN
-from utils.datasets.node_graphs import read_node_graph
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.graphs.labelled_graph import SPLITS, TEST, TRAIN
+from utils.datasets.graphs.node_graphs import read_node_graph
 from utils.pipeline import cli
 from utils.preprocess.graphs.neighbours import SYMMETRIC, Neighbours
 
@@ -24,8 +24,8 @@ with needed(__file__):
     import torch
     from torch.nn import functional
 
-    from utils.export.graph_models import GraphNetwork, GraphSizes
-    from utils.training import repeatable, save
+    from utils.export.networks.graph_models import GraphNetwork, GraphSizes
+    from utils.export.networks.training import repeatable, save
 
 HERE = Path(__file__).resolve().parent
 SIZES = GraphSizes("gcn", features=64, hidden=64, classes=10)

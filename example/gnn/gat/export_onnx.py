@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.graph_models import SCATTER, GraphSizes
-    from utils.export.graph_script import export_graph_network
+    from utils.export.networks.graph_models import SCATTER, GraphSizes
+    from utils.export.scripts.graph import export_graph_network
 
 ARCHS = {
     "gat_digits": GraphSizes("gat", features=64, hidden=8, classes=10, heads=8),

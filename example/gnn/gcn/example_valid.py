@@ -6,10 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.node_classification import NODE_CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.node_classification.task import NodeClassification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "gcn_digits_dyn.onnx", HERE.parent / "digits_gcn/data/digits_graph.npz"
-    cli.valid(__doc__, NODE_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=256)
+    cli.valid(
+        NodeClassification, ckpt="gcn_digits_dyn.onnx", data_path="../digits_gcn/data/digits_graph.npz", batch_size=256
+    )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.graph_models import DENSE, GraphSizes
-    from utils.export.graph_script import export_graph_network
+    from utils.export.networks.graph_models import DENSE, GraphSizes
+    from utils.export.scripts.graph import export_graph_network
 
 ARCHS = {
     "gcn_digits": GraphSizes("gcn", features=64, hidden=64, classes=10),

@@ -6,10 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.graph_prediction import GRAPH_PREDICTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.graph_prediction.task import GraphPrediction
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "solubility_gcn_dyn.onnx", HERE / "data/test.sdf"
-    cli.valid(__doc__, GRAPH_PREDICTION, ckpt=ckpt, data_path=data, batch_size=64, property=["SOL"])
+    cli.valid(
+        GraphPrediction, ckpt="solubility_gcn_dyn.onnx", data_path="data/test.sdf", batch_size=64, property=["SOL"]
+    )

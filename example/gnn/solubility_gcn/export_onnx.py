@@ -8,9 +8,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.molecules import Molecules, graph_of, read_sdf
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.graphs.molecules import Molecules, graph_of, read_sdf
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.graphs.messages import messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from utils.datasets.molecules import AtomFeatures
+from utils.datasets.graphs.molecules import AtomFeatures
 
 FEATURES = AtomFeatures()
 """What the 22 numbers of an atom are."""

@@ -16,9 +16,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.graphs import GraphFile, save_graphs
-from utils.datasets.molecules import END, Molecules, canonical, graph_of, look_of, read_sdf
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.graphs.files import GraphFile, save_graphs
+from utils.datasets.graphs.molecules import END, Molecules, canonical, graph_of, look_of, read_sdf
 from utils.fetch import fetched
 from utils.pipeline import cli
 from utils.preprocess.graphs.dense import dense
@@ -29,7 +29,7 @@ with needed(__file__):
     from model import FEATURES, SolubilityGCN
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA, WEIGHTS = HERE / "data", HERE / "solubility_gcn.pth"

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.text_classification import TEXT_CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.text_classification import TextClassification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "bert_base_dyn.onnx", HERE / "data/sentences.tsv"
-    cli.valid(__doc__, TEXT_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=8)
+    cli.valid(TextClassification, ckpt="bert_base_dyn.onnx", data_path="data/sentences.tsv", batch_size=8)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.bert_encoder import Sizes
-    from utils.export.text_classifier_script import export_text_classifier
+    from utils.export.networks.bert_encoder import Sizes
+    from utils.export.scripts.text_classifier import export_text_classifier
 
 ARCHS = {
     "bert_base": Sizes("bert", vocabulary=30522, width=768, layers=12, heads=12, inner=3072),

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.question_answering import QUESTION_ANSWERING
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.question_answering import QuestionAnswering
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "small_bert_qa_dyn.onnx", HERE / "data/stories.json"
-    cli.single(__doc__, QUESTION_ANSWERING, ckpt=ckpt, data_path=data, batch_size=1, lengths=[64, 96, 128])
+    cli.single(QuestionAnswering, ckpt="small_bert_qa_dyn.onnx", data_path="data/stories.json", lengths=[64, 96, 128])

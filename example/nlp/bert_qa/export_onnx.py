@@ -11,17 +11,17 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
-from utils.datasets.fact_stories import vocabulary
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.synthetic.fact_stories import vocabulary
 from utils.export.forms import add_exporter, add_forms
-from utils.export.small_tokenizers import small_tokenizer
-from utils.extra import needed
+from utils.export.networks.small_tokenizers import small_tokenizer
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.bert_encoder import Sizes, read_config
-    from utils.export.bert_heads import Spanned
-    from utils.export.random_weights import RANDOM
-    from utils.export.text_models import TextModel, encoder_model, export_text_model, random_model, tokens_of
+    from utils.export.networks.bert_encoder import Sizes, read_config
+    from utils.export.networks.bert_heads import Spanned
+    from utils.export.networks.random_weights import RANDOM
+    from utils.export.networks.text_models import TextModel, encoder_model, export_text_model, random_model, tokens_of
 
 ARCHS = {
     "bert_base": Sizes("bert", vocabulary=30522, width=768, layers=12, heads=12, inner=3072),

@@ -8,7 +8,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.datasets.fact_stories import squad, story
+from utils.datasets.synthetic.fact_stories import squad, story
 
 STORIES, LONG = 90, 15
 """Stories of four people, and of nine, whose text does not fit into one window."""

@@ -1,6 +1,7 @@
 """Train a small BERT that answers questions on composed stories: seeded, one thread, the same weights every time.
 
-The stories are made as it goes (``utils/datasets/fact_stories.py``); the people of the held-out ones are in none of
+The stories are made as it goes (``utils/datasets/synthetic/fact_stories.py``); the people of the held-out ones are in
+none of
 them. Writes ``config.json``, ``model.safetensors`` and ``tokenizer.json`` as transformers lays a model out.
 """
 
@@ -19,17 +20,17 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.fact_stories import Story, story, vocabulary
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.synthetic.fact_stories import Story, story, vocabulary
 
 with needed(__file__):
     import torch
     from safetensors.torch import save_file
     from torch.nn import functional
 
-    from utils.export.bert_encoder import MASKED, sizes_of
-    from utils.export.bert_heads import Spanned
-    from utils.training import Plan, fit, repeatable
+    from utils.export.networks.bert_encoder import MASKED, sizes_of
+    from utils.export.networks.bert_heads import Spanned
+    from utils.export.networks.training import Plan, fit, repeatable
 
 HERE = Path(__file__).resolve().parent
 LENGTH = 128

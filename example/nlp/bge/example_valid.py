@@ -6,10 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.retrieval import RETRIEVAL
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.retrieval import Retrieval
 
 if __name__ == "__main__":
-    ckpt, data = {"embedder": HERE / "bge_small_en_dyn.onnx"}, HERE.parent / "minilm_retrieval/data"
-    cli.valid(__doc__, RETRIEVAL, ckpt=ckpt, data_path=data, batch_size=16)
+    cli.valid(
+        Retrieval, ckpt={"embedder": "bge_small_en_dyn.onnx"}, data_path="../minilm_retrieval/data", batch_size=16
+    )

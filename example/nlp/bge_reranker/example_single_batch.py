@@ -6,10 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.reranking import RERANKING
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.reranking import Reranking
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "bge_reranker_base_dyn.onnx", HERE.parent / "minilm_retrieval/data"
-    cli.single(__doc__, RERANKING, ckpt=ckpt, data_path=data, batch_size=4, depth=20)
+    cli.single(
+        Reranking, ckpt="bge_reranker_base_dyn.onnx", data_path="../minilm_retrieval/data", batch_size=4, depth=20
+    )

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.text_generation import TEXT_GENERATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.text_generation.task import TextGeneration
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "gpt2_small_dyn.onnx", HERE / "data/texts.txt"
-    cli.valid(__doc__, TEXT_GENERATION, ckpt=ckpt, data_path=data, batch_size=4)
+    cli.valid(TextGeneration, ckpt="gpt2_small_dyn.onnx", data_path="data/texts.txt", batch_size=4)

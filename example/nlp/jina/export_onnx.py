@@ -6,13 +6,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.bert_encoder import Sizes
-    from utils.export.jina_encoder import JinaEmbedded, jina_sizes
-    from utils.export.sentences_script import Wanted, export_sentences
+    from utils.export.networks.bert_encoder import Sizes
+    from utils.export.networks.jina_encoder import JinaEmbedded, jina_sizes
+    from utils.export.scripts.sentences import Wanted, export_sentences
 
 SIZES = Sizes("bert", vocabulary=30528, width=512, layers=4, heads=8, inner=2048, places=8192)
 

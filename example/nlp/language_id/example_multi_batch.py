@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.text_classification import TEXT_CLASSIFICATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.text_classification import TextClassification
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "language_id_dyn.onnx", HERE / "data/sentences.txt"
-    cli.multi(__doc__, TEXT_CLASSIFICATION, ckpt=ckpt, data_path=data, batch_size=16)
+    cli.multi(TextClassification, ckpt="language_id_dyn.onnx", data_path="data/sentences.txt", batch_size=16)

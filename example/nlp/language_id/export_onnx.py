@@ -9,9 +9,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.text import load_texts
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.text.texts import load_texts
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):

@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.text import load_texts
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.text.texts import load_texts
 from utils.pipeline import cli
 
 with needed(__file__):
@@ -28,7 +28,7 @@ with needed(__file__):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 

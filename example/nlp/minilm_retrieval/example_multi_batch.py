@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.retrieval import RETRIEVAL
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.retrieval import Retrieval
 
 if __name__ == "__main__":
-    ckpt, data = {"embedder": HERE / "minilm_dyn.onnx"}, HERE / "data"
-    cli.multi(__doc__, RETRIEVAL, ckpt=ckpt, data_path=data, batch_size=8)
+    cli.multi(Retrieval, ckpt={"embedder": "minilm_dyn.onnx"}, data_path="data", batch_size=8)

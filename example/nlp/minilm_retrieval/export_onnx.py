@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.bert_heads import Embedded
-    from utils.export.sentences_script import Wanted, export_sentences
+    from utils.export.networks.bert_heads import Embedded
+    from utils.export.scripts.sentences import Wanted, export_sentences
 
 WANTED = Wanted(
     make=partial(Embedded, pooling="mean", normalize=True),

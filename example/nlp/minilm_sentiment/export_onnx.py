@@ -8,16 +8,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.rated_snippets import LABELS
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.text.rated_snippets import LABELS
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from model import network, tokenizer
     from train import DATA, EPOCHS, PARTS, TOKENS, WEIGHTS, parts, train
 
-    from utils.export.text_models import TextModel, export_text_model
+    from utils.export.networks.text_models import TextModel, export_text_model
     from utils.export.torch_export import load_weights
 
 HERE = Path(__file__).resolve().parent

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from utils.datasets.rated_snippets import LABELS
-from utils.export.bert_encoder import Sizes, read_config, sizes_of
-from utils.export.bert_heads import Classified
-from utils.export.text_models import load_named, read_tokenizer
+from utils.datasets.text.rated_snippets import LABELS
+from utils.export.networks.bert_encoder import Sizes, read_config, sizes_of
+from utils.export.networks.bert_heads import Classified
+from utils.export.networks.text_models import load_named, read_tokenizer
 from utils.fetch import fetched
 
 DROPOUT = 0.1

@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, ConfigError, add_version
-from utils.datasets.rated_snippets import Snippet, divided, grouped, read_snippets
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.text.rated_snippets import Snippet, divided, grouped, read_snippets
 from utils.fetch import fetched
 from utils.pipeline import cli
 
@@ -29,8 +29,8 @@ with needed(__file__):
     from torch import nn
     from torch.nn import functional
 
-    from utils.export.bert_heads import Classified
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.bert_heads import Classified
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA, WEIGHTS = HERE / "data", HERE / "minilm_sentiment.pth"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.bert_encoder import Sizes
-    from utils.export.text_classifier_script import export_text_classifier
+    from utils.export.networks.bert_encoder import Sizes
+    from utils.export.scripts.text_classifier import export_text_classifier
 
 KIND = {"kind": "roberta", "vocabulary": 50265, "places": 514, "types": 1, "pad": 1, "epsilon": 1e-5}
 ARCHS = {

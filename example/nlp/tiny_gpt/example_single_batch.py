@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.text_generation import TEXT_GENERATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.text_generation.task import TextGeneration
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "tiny_gpt_dyn.onnx", HERE / "data/prompts.txt"
-    cli.single(__doc__, TEXT_GENERATION, ckpt=ckpt, data_path=data, batch_size=1, lengths=[64, 128, 256])
+    cli.single(TextGeneration, ckpt="tiny_gpt_dyn.onnx", data_path="data/prompts.txt", lengths=[64, 128, 256])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.gpt_script import export_gpt
+    from utils.export.scripts.gpt import export_gpt
 
 SOURCE = "trained by train.py on the language reference and documentation strings of Python 3.11.7 (PSF licence)"
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from corpus import is_held_out, made_by, pages
 
 from engine import add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
@@ -27,8 +27,8 @@ with needed(__file__):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from torch.nn import functional
 
-    from utils.export.gpt_decoder import Form, GptDecoder
-    from utils.training import Plan, fit, repeatable
+    from utils.export.networks.gpt_decoder import Form, GptDecoder
+    from utils.export.networks.training import Plan, fit, repeatable
 
 HERE = Path(__file__).resolve().parent
 END = "<|endoftext|>"

@@ -1,6 +1,7 @@
 """Write the held-out lines of the digit reader: data/val/images/<number>.jpg, and data/val/rec_gt.txt with their texts.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no text. ``utils/datasets/digit_lines.py`` composes all
+Eight more, data/samples/<number>.jpg, are for a look: they have no text. ``utils/datasets/synthetic/digit_lines.py``
+composes all
 of 360 handwritten digits and six photographs that no training line holds; ``LICENSES.md`` names the photographs. A row
 of ``rec_gt.txt`` is a picture's path, a tab and the text, as PaddleOCR writes it.
 """
@@ -15,10 +16,10 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.digit_lines import Line, compose
-from utils.datasets.digit_scenes import sources
+from tecoinfer_modelzoo.progress import progress
+from utils.datasets.synthetic.digit_lines import Line, compose
+from utils.datasets.synthetic.digit_scenes import sources
 from utils.pipeline import cli
-from utils.progress import progress
 
 LINES = 500
 SAMPLES = 8

@@ -17,8 +17,8 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.digit_lines import Line, training_batches
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.synthetic.digit_lines import Line, training_batches
 from utils.pipeline import cli
 from utils.postprocess.text.ctc import greedy
 
@@ -27,7 +27,7 @@ with needed(__file__):
     from model import DIGITS, DigitCRNN
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 HEIGHT = 32

@@ -6,9 +6,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.page_reading import PAGE_READING
+from utils.tasks.page_reading.task import PageReading
 
-HERE = Path(__file__).resolve().parent
 MODELS = "fetch:ppocr_v4/rapidocr_onnxruntime/models"
 CKPT = {
     "det": f"{MODELS}/ch_PP-OCRv4_det_infer.onnx",
@@ -17,4 +16,4 @@ CKPT = {
 }
 
 if __name__ == "__main__":
-    cli.valid(__doc__, PAGE_READING, ckpt=CKPT, data_path=HERE / "data", batch_size=4)
+    cli.valid(PageReading, ckpt=CKPT, data_path="data", batch_size=4)

@@ -9,7 +9,7 @@ from PIL import Image, ImageFont
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.text_pages import Page, Paper, column
+from utils.datasets.synthetic.text_pages import Page, Paper, column
 from utils.fonts import MEMBER, PACKAGE
 
 HERE = Path(__file__).resolve().parent

@@ -10,15 +10,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.ratings import read_ratings
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.ratings import read_ratings
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from train import DATA, HERE, SPLITS, parts_of, stem_of, train, weights_of
 
-    from utils.export.click_models import DENSE, IDS, network_of
+    from utils.export.networks.click_models import DENSE, IDS, network_of
     from utils.export.torch_export import export_onnx, load_weights
 
 
@@ -33,7 +33,7 @@ def export(split: str, args: argparse.Namespace) -> None:
         args.out / stem_of(split),
         output_names=["probability"],
         provenance={
-            "source": "utils/export/click_models.py",
+            "source": "utils/export/networks/click_models.py",
             "weights": f"train.py, on the {split} split of MovieLens 100K",
         },
         notes={"features": parts.features.to_json()},

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.datasets.base import Batch
-from utils.datasets.clicks import RatedRows, Wanted
-from utils.datasets.ratings import Ratings, read_ratings
-from utils.extra import needed
+from utils.datasets.tabular.clicks import RatedRows, Wanted
+from utils.datasets.tabular.ratings import Ratings, read_ratings
 from utils.metrics.clicks import Clicks
 from utils.pipeline import cli
 from utils.preprocess.features import Features
 
 with needed(__file__):
-    from utils.export.click_models import Wish, features_of, predictor, trained
-    from utils.training import save
+    from utils.export.networks.click_models import Wish, features_of, predictor, trained
+    from utils.export.networks.training import save
 
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"

@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.ctr_prediction import CTR_PREDICTION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.ctr_prediction.task import CtrPrediction
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "deepfm_synthetic_dyn.onnx", HERE / "data/val.csv"
-    cli.valid(__doc__, CTR_PREDICTION, ckpt=ckpt, data_path=data, batch_size=256)
+    cli.valid(CtrPrediction, ckpt="deepfm_synthetic_dyn.onnx", data_path="data/val.csv", batch_size=256)

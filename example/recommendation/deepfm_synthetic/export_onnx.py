@@ -9,19 +9,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.clicks import load_table
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.clicks import load_table
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.features import Features
 
 with needed(__file__):
-    from utils.export.click_models import DENSE, IDS, network_of
+    from utils.export.networks.click_models import DENSE, IDS, network_of
     from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent
 PROVENANCE = {
-    "source": "utils/export/click_models.py",
+    "source": "utils/export/networks/click_models.py",
     "weights": "deepfm_synthetic.pth, trained by train.py on made-up clicks",
 }
 

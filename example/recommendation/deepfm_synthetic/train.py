@@ -15,14 +15,14 @@ from make_data import HELD_OUT, NEWCOMERS, PEOPLE, TRAIN_SEED, TRAINING, VAL_SEE
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.clicks import Click, load_table
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.clicks import Click, load_table
 from utils.metrics.clicks import Clicks
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.click_models import Wish, features_of, predictor, trained
-    from utils.training import save
+    from utils.export.networks.click_models import Wish, features_of, predictor, trained
+    from utils.export.networks.training import save
 
 HERE = Path(__file__).resolve().parent
 WEIGHTS, FEATURES = HERE / "deepfm_synthetic.pth", HERE / "features.json"

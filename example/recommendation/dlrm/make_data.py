@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from utils.datasets.criteo_like import clicks
+from utils.datasets.synthetic.criteo_like import clicks
 from utils.pipeline import cli
 
 HERE = Path(__file__).resolve().parent

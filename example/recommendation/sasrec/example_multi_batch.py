@@ -6,12 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
+from utils.tasks.item_recommendation.task import ItemRecommendation
 
-HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"
 USERS = ["1", "13", "201", "405", "655"]
 
 if __name__ == "__main__":
-    ckpt = {"query": HERE / "sasrec_dyn.onnx"}
-    cli.multi(__doc__, ITEM_RECOMMENDATION, ckpt=ckpt, data_path=DATA, batch_size=16, users=USERS)
+    cli.multi(ItemRecommendation, ckpt={"query": "sasrec_dyn.onnx"}, data_path=DATA, batch_size=16, users=USERS)

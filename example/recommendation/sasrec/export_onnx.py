@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from utils.datasets.ratings import read_ratings
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.ratings import read_ratings
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
@@ -17,7 +17,7 @@ with needed(__file__):
     from model import SASRec
     from train import add_flags, name_of, sizes_of, train
 
-    from utils.export.random_weights import RANDOM, seeded
+    from utils.export.networks.random_weights import RANDOM, seeded
     from utils.export.torch_export import export_onnx, load_weights
 
 HERE = Path(__file__).resolve().parent

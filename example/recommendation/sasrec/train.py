@@ -17,10 +17,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, DataError, add_version
-from utils.datasets.histories import sequences
-from utils.datasets.ratings import Ratings, read_ratings
-from utils.datasets.splits import TRAIN, split
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.histories import sequences
+from utils.datasets.tabular.ratings import Ratings, read_ratings
+from utils.datasets.tabular.splits import TRAIN, split
 from utils.pipeline import cli
 
 with needed(__file__):
@@ -29,7 +29,7 @@ with needed(__file__):
     from torch import nn
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"

@@ -6,12 +6,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
+from utils.tasks.item_recommendation.task import ItemRecommendation
 
-HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"
 USERS = ["1", "13", "201", "405", "655"]
+CKPT = {"query": "two_tower_query_dyn.onnx", "item": "two_tower_item_dyn.onnx"}
 
 if __name__ == "__main__":
-    ckpt = {"query": HERE / "two_tower_query_dyn.onnx", "item": HERE / "two_tower_item_dyn.onnx"}
-    cli.multi(__doc__, ITEM_RECOMMENDATION, ckpt=ckpt, data_path=DATA, batch_size=16, users=USERS)
+    cli.multi(ItemRecommendation, ckpt=CKPT, data_path=DATA, batch_size=16, users=USERS)

@@ -17,13 +17,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, DataError, add_version
-from utils.datasets.histories import sequences
-from utils.datasets.ratings import Ratings, read_ratings
-from utils.datasets.splits import TRAIN, split
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.tabular.histories import sequences
+from utils.datasets.tabular.ratings import Ratings, read_ratings
+from utils.datasets.tabular.splits import TRAIN, split
 from utils.pipeline import cli
 from utils.preprocess.features import Features
-from utils.tasks.item_index import ID
+from utils.tasks.item_recommendation.index import ID
 
 with needed(__file__):
     import torch
@@ -31,7 +31,7 @@ with needed(__file__):
     from torch import nn
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 DATA = "fetch:ml_100k"

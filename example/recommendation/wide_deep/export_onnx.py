@@ -11,9 +11,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ModelError, add_version
-from utils.export.criteo_tables import CHALLENGE, capped, criteo_features, example_arrays, linear_sizes
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
+from utils.export.networks.criteo_tables import CHALLENGE, capped, criteo_features, example_arrays, linear_sizes
 from utils.pipeline import cli
 from utils.preprocess.features import HASHES
 

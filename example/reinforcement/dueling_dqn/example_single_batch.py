@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.policy_rollout import POLICY_ROLLOUT
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.policy_rollout.task import PolicyRollout
 
 if __name__ == "__main__":
-    ckpt = HERE / "dueling_dqn_dyn.onnx"
-    cli.single(__doc__, POLICY_ROLLOUT, ckpt=ckpt, env="frames:CartPoleFrames-v0", batch_size=1, episodes=1)
+    cli.single(PolicyRollout, ckpt="dueling_dqn_dyn.onnx", env="frames:CartPoleFrames-v0", episodes=1)

@@ -9,17 +9,17 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     import torch
     from model import ARCHS, network_for
 
-    from utils.export.policies import Acting
-    from utils.export.policy_script import write_policy
-    from utils.export.random_weights import RANDOM
+    from utils.export.networks.policies import Acting
+    from utils.export.networks.random_weights import RANDOM
+    from utils.export.scripts.policy import write_policy
     from utils.export.torch_export import load_weights
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError
 from utils.environments import facts_of, gymnasium
-from utils.export.policies import Dueling
+from utils.export.networks.policies import Dueling
 
 
 class Arch(NamedTuple):

@@ -12,15 +12,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from model import network_for
 
-    from utils.export.policy_script import keep_policy
-    from utils.policy_training import DqnPlan, double_dqn
-    from utils.training import repeatable
+    from utils.export.networks.policy_training import DqnPlan, double_dqn
+    from utils.export.networks.training import repeatable
+    from utils.export.scripts.policy import keep_policy
 
 PLAN = DqnPlan(60_000, lanes=2, memory=60_000, rate=5e-4, discount=0.98, follow=0.002)
 

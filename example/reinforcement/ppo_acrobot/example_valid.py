@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.policy_rollout import POLICY_ROLLOUT
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.policy_rollout.task import PolicyRollout
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "ppo_acrobot_dyn.onnx", HERE / "recorded.npz"
-    cli.valid(__doc__, POLICY_ROLLOUT, ckpt=ckpt, data_path=data, batch_size=100)
+    cli.valid(PolicyRollout, ckpt="ppo_acrobot_dyn.onnx", data_path="recorded.npz", batch_size=100)

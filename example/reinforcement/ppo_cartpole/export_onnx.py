@@ -8,13 +8,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from model import ENVIRONMENT, policy
 
-    from utils.export.policy_script import export_policy
+    from utils.export.scripts.policy import export_policy
 
 
 if __name__ == "__main__":

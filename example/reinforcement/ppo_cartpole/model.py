@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-from utils.export.policies import Perceptron
+from utils.export.networks.policies import Perceptron
 
 ENVIRONMENT = "CartPole-v1"
 OBSERVATION, ACTIONS = 4, 2

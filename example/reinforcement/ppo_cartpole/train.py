@@ -12,15 +12,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
     from model import ENVIRONMENT, critic, policy
 
-    from utils.export.policy_script import keep_policy
-    from utils.policy_training import PpoPlan, ppo
-    from utils.training import repeatable
+    from utils.export.networks.policy_training import PpoPlan, ppo
+    from utils.export.networks.training import repeatable
+    from utils.export.scripts.policy import keep_policy
 
 PLAN = PpoPlan(120_000)
 

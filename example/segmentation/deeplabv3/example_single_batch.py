@@ -6,11 +6,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.segmentation.task import Segmentation
 
-HERE = Path(__file__).resolve().parent
-IMAGES = HERE.parents[1] / "classification/resnet/images"
+IMAGES = "../../classification/resnet/images"
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "deeplabv3_mobilenet_v3_large_dyn.onnx", IMAGES / "chelsea.jpg"
-    cli.single(__doc__, SEGMENTATION, ckpt=ckpt, data_path=data, batch_size=1, input_size=520)
+    cli.single(
+        Segmentation, ckpt="deeplabv3_mobilenet_v3_large_dyn.onnx", data_path=f"{IMAGES}/chelsea.jpg", input_size=520
+    )

@@ -1,6 +1,7 @@
 """Write the held-out scenes of the digit segmenter: data/val/images/<number>.jpg and data/val/masks/<number>.png.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no mask. ``utils/datasets/digit_scenes.py`` composes
+Eight more, data/samples/<number>.jpg, are for a look: they have no mask. ``utils/datasets/synthetic/digit_scenes.py``
+composes
 all of 360 handwritten digits and six photographs that no training scene holds; ``LICENSES.md`` names the photographs.
 A mask holds the class of each pixel: 0 background, 1 to 10 the digits 0 to 9. Its palette is for people.
 """
@@ -16,9 +17,9 @@ from PIL import Image, ImageColor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import add_version
-from utils.datasets.digit_scenes import Scene, compose, sources
+from tecoinfer_modelzoo.progress import progress
+from utils.datasets.synthetic.digit_scenes import Scene, compose, sources
 from utils.pipeline import cli
-from utils.progress import progress
 
 SCENES = 250
 SAMPLES = 8

@@ -18,8 +18,8 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, add_version
-from utils.datasets.digit_scenes import Scene, training_batches
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
+from utils.datasets.synthetic.digit_scenes import Scene, training_batches
 from utils.pipeline import cli
 
 with needed(__file__):
@@ -27,7 +27,7 @@ with needed(__file__):
     from model import DIGITS, DigitUNet
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 MEAN, STD = 0.5, 0.25

@@ -6,11 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.segmentation import SEGMENTATION
+from utils.tasks.segmentation.task import Segmentation
 
-HERE = Path(__file__).resolve().parent
-IMAGES = HERE.parents[1] / "classification/resnet/images"
+IMAGES = "../../classification/resnet/images"
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "lraspp_mobilenet_v3_large_dyn.onnx", IMAGES
-    cli.multi(__doc__, SEGMENTATION, ckpt=ckpt, data_path=data, batch_size=4, input_size=520)
+    cli.multi(Segmentation, ckpt="lraspp_mobilenet_v3_large_dyn.onnx", data_path=IMAGES, batch_size=4, input_size=520)

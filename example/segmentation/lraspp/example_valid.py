@@ -6,10 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.segmentation import SEGMENTATION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.segmentation.task import Segmentation
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "lraspp_mobilenet_v3_large_dyn.onnx", HERE / "data/VOCdevkit"
-    cli.valid(__doc__, SEGMENTATION, ckpt=ckpt, data_path=data, batch_size=8, input_size=520)
+    cli.valid(
+        Segmentation,
+        ckpt="lraspp_mobilenet_v3_large_dyn.onnx",
+        data_path="data/VOCdevkit",
+        batch_size=8,
+        input_size=520,
+    )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 
 with needed(__file__):
-    from utils.export.segmenter_script import export_segmenter
+    from utils.export.scripts.segmenter import export_segmenter
 
 ARCHS = ("lraspp_mobilenet_v3_large",)
 

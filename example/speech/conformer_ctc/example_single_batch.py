@@ -6,11 +6,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speech_recognition import SPEECH_RECOGNITION
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.speech_recognition.task import SpeechRecognition
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "conformer_ctc_dyn.onnx", HERE.parent / "prompts_ctc/data/samples/vm-next.wav"
     # the card has a plan for each of these lengths, in frames of 10 ms; a longer recording is read in windows
-    cli.single(__doc__, SPEECH_RECOGNITION, ckpt=ckpt, data_path=data, batch_size=1, lengths=[400, 800, 1600])
+    cli.single(
+        SpeechRecognition,
+        ckpt="conformer_ctc_dyn.onnx",
+        data_path="../prompts_ctc/data/samples/vm-next.wav",
+        lengths=[400, 800, 1600],
+    )

@@ -9,11 +9,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError, add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import LogMel, settings_to_json
-from utils.tasks.text_recognition_input import lines_of
+from utils.tasks.common.recognised_text import lines_of
 
 with needed(__file__):
     import torch

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from model import ConformerCTC, Size
 
-from engine import ModelError, build_yaml, check_yaml, compose_yaml, reason_of
+from engine import ModelError
+from tecoinfer_modelzoo.text import reason_of
+from tecoinfer_modelzoo.yaml_files import build_yaml, check_yaml, compose_yaml
 
 SMALLEST = 7
 """Fewest bytes of a file that can hold weights."""

@@ -6,11 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
+from utils.tasks.speaker_verification.task import SpeakerVerification
 
-HERE = Path(__file__).resolve().parent
-CKPT = HERE / "voice_encoder_dyn.onnx"
+CKPT = "voice_encoder_dyn.onnx"
 RECORDINGS = "fetch:voices_en/usr/share/asterisk/sounds/en_US_f_Allison/followme"
 
 if __name__ == "__main__":
-    cli.multi(__doc__, SPEAKER_VERIFICATION, ckpt=CKPT, data_path=RECORDINGS, batch_size=16)
+    cli.multi(SpeakerVerification, ckpt=CKPT, data_path=RECORDINGS, batch_size=16)

@@ -6,13 +6,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
+from utils.tasks.speaker_verification.task import SpeakerVerification
 
-HERE = Path(__file__).resolve().parent
-CKPT = HERE / "voice_encoder_dyn.onnx"
+CKPT = "voice_encoder_dyn.onnx"
 SOUNDS = "usr/share/asterisk/sounds"
 ENGLISH, SPANISH = f"fetch:voices_en/{SOUNDS}/en_US_f_Allison", f"fetch:voices_es/{SOUNDS}/es_MX_f_Allison"
 
 if __name__ == "__main__":
-    data = {"first": f"{ENGLISH}/agent-alreadyon.wav", "second": f"{SPANISH}/agent-alreadyon.wav"}
-    cli.single(__doc__, SPEAKER_VERIFICATION, ckpt=CKPT, data_path=data, batch_size=1)
+    cli.single(
+        SpeakerVerification,
+        ckpt=CKPT,
+        data_path={"first": f"{ENGLISH}/agent-alreadyon.wav", "second": f"{SPANISH}/agent-alreadyon.wav"},
+    )

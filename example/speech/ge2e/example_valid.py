@@ -8,10 +8,9 @@ from voices import DRAWN, VOICES
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
+from utils.tasks.speaker_verification.task import SpeakerVerification
 
-HERE = Path(__file__).resolve().parent
-CKPT = HERE / "voice_encoder_dyn.onnx"
+CKPT = "voice_encoder_dyn.onnx"
 
 if __name__ == "__main__":
-    cli.valid(__doc__, SPEAKER_VERIFICATION, ckpt=CKPT, data_path=VOICES, batch_size=64, **DRAWN)
+    cli.valid(SpeakerVerification, ckpt=CKPT, data_path=VOICES, batch_size=64, **DRAWN)

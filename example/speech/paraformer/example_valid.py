@@ -6,11 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.parallel_transcription import PARALLEL_TRANSCRIPTION
+from utils.tasks.nonautoregressive_asr import ParallelTranscription
 
-HERE = Path(__file__).resolve().parent
-CKPT = {part: HERE / f"paraformer_tiny_{part}_dyn.onnx" for part in ("encoder", "decoder")}
-DATA = HERE.parent / "prompts_ctc" / "data"
+CKPT = {part: f"paraformer_tiny_{part}_dyn.onnx" for part in ("encoder", "decoder")}
+DATA = "../prompts_ctc/data"
 
 if __name__ == "__main__":
-    cli.valid(__doc__, PARALLEL_TRANSCRIPTION, ckpt=CKPT, data_path=DATA / "samples.jsonl", batch_size=8)
+    cli.valid(ParallelTranscription, ckpt=CKPT, data_path=f"{DATA}/samples.jsonl", batch_size=8)

@@ -11,18 +11,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError, ModelError, add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import KEY, FilterBank, settings_to_json
-from utils.tasks.parallel_transcription import NOTE
+from utils.tasks.nonautoregressive_asr import NOTE
 
 with needed(__file__):
     import torch
     from folder import SPECIAL, UNUSED, Folder, read_folder
     from model import Form, Listening, Paraformer, example
 
-    from utils.export.random_weights import RANDOM
+    from utils.export.networks.random_weights import RANDOM
     from utils.export.torch_export import export_onnx
     from utils.export.weight_files import load_state, read_state
 

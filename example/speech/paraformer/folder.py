@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from model import Form
 
-from engine import ConfigError, ModelError, read_yaml, reason_of
+from engine import ConfigError, ModelError
+from tecoinfer_modelzoo.text import reason_of
+from tecoinfer_modelzoo.yaml_files import read_yaml
 from utils.preprocess.audio.features import FilterBank
 
 KINDS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")

@@ -6,12 +6,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speech_recognition import SPEECH_RECOGNITION
+from utils.tasks.speech_recognition.task import SpeechRecognition
 
-HERE = Path(__file__).resolve().parent
 AUDIO = "fetch:voices_en/usr/share/asterisk/sounds/en_US_f_Allison"
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "prompts_ctc_dyn.onnx", {"manifest": HERE / "data/held_out.jsonl", "audio": AUDIO}
     # the card has a plan for each of these lengths, in frames of 10 ms; a longer recording is read in windows
-    cli.valid(__doc__, SPEECH_RECOGNITION, ckpt=ckpt, data_path=data, batch_size=16, lengths=[306, 606, 1206])
+    data = {"manifest": "data/held_out.jsonl", "audio": AUDIO}
+    cli.valid(SpeechRecognition, ckpt="prompts_ctc_dyn.onnx", data_path=data, batch_size=16, lengths=[306, 606, 1206])

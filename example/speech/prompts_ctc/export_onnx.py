@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from prompts import ALPHABET, FEATURES, SILENCE
 
 from engine import add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_exporter, add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import settings_to_json
 

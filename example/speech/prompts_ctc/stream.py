@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import Array, ConfigError, EngineSpec, add_version, open_engine
 from utils.pipeline import cli
 from utils.preprocess.audio.reading import read_sound
-from utils.tasks.speech_recognition import SPEECH_RECOGNITION
-from utils.tasks.speech_recognition_stream import CHUNK, WordStream
+from utils.tasks.speech_recognition.stream import CHUNK, WordStream
+from utils.tasks.speech_recognition.task import SPEECH_RECOGNITION
 
 HERE = Path(__file__).resolve().parent
 

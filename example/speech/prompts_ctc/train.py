@@ -21,8 +21,8 @@ from language import arpa
 from prompts import ALPHABET, FEATURES, SILENCE, Prompt, held_out, prompts
 
 from engine import Array, ConfigError, add_version
-from utils.extra import needed
-from utils.metrics.transcripts import SpokenCharacterErrorRate, WordErrorRate
+from tecoinfer_modelzoo.extra import needed
+from utils.metrics.text.transcripts import SpokenCharacterErrorRate, WordErrorRate
 from utils.pipeline import cli
 from utils.postprocess.text.alignment import aligned
 from utils.postprocess.text.ctc import greedy
@@ -35,7 +35,7 @@ with needed(__file__):
     from model import MARGIN, STRIDE, PromptsCTC
     from torch.nn import functional
 
-    from utils.training import Plan, fit, repeatable, save
+    from utils.export.networks.training import Plan, fit, repeatable, save
 
 HERE = Path(__file__).resolve().parent
 SPEEDS = (0.85, 0.92, 1.0, 1.08, 1.15)

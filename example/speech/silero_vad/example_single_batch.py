@@ -6,10 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.voice_activity import VOICE_ACTIVITY
-
-HERE = Path(__file__).resolve().parent
+from utils.tasks.voice_activity.task import VoiceActivity
 
 if __name__ == "__main__":
-    ckpt, data = HERE / "silero_vad_dyn.onnx", HERE / "data/samples/two_phrases_en.wav"
-    cli.single(__doc__, VOICE_ACTIVITY, ckpt=ckpt, data_path=data, batch_size=1)
+    cli.single(VoiceActivity, ckpt="silero_vad_dyn.onnx", data_path="data/samples/two_phrases_en.wav")

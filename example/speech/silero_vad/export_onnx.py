@@ -16,7 +16,7 @@ from utils.export.graphs import with_sizes
 from utils.export.onnx_files import Expected, ModelNotes, variants_of, write_onnx_files
 from utils.fetch import fetched
 from utils.pipeline import cli
-from utils.tasks.voice_activity_steps import CHUNK, CONTEXT, KEY
+from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, KEY
 
 HERE = Path(__file__).resolve().parent
 MEMBER = "silero_vad/data/silero_vad_op18_ifless.onnx"

@@ -19,7 +19,7 @@ from utils.pipeline import cli
 from utils.postprocess.audio.speech_segments import Rules
 from utils.preprocess.audio.reading import read_sound
 from utils.tasks.model import Model
-from utils.tasks.voice_activity_steps import Layout, Segment, VoiceStream
+from utils.tasks.voice_activity.steps import Layout, Segment, VoiceStream
 
 HERE = Path(__file__).resolve().parent
 

@@ -6,11 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from utils.pipeline import cli
-from utils.tasks.speech_transcription import SPEECH_TRANSCRIPTION
+from utils.tasks.speech_transcription import SpeechTranscription
 
-HERE = Path(__file__).resolve().parent
-CKPT = {part: HERE / f"whisper_tiny_{part}_dyn.onnx" for part in ("encoder", "decoder")}
-DATA = HERE.parent / "prompts_ctc" / "data"
+CKPT = {part: f"whisper_tiny_{part}_dyn.onnx" for part in ("encoder", "decoder")}
+DATA = "../prompts_ctc/data"
 
 if __name__ == "__main__":
-    cli.multi(__doc__, SPEECH_TRANSCRIPTION, ckpt=CKPT, data_path=DATA / "samples", batch_size=8)
+    cli.multi(SpeechTranscription, ckpt=CKPT, data_path=f"{DATA}/samples", batch_size=8)

@@ -11,8 +11,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from engine import ConfigError, ModelError, add_version
+from tecoinfer_modelzoo.extra import needed
 from utils.export.forms import add_forms
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.preprocess.audio.features import KEY, WHISPER, settings_to_json
 
@@ -21,7 +21,7 @@ with needed(__file__):
     from model import SIZES, Form, Listening, Whisper, Writing, cache_names, example, fitted_state, read_form
     from special import notes_of, random_tokens, tokenizer_of
 
-    from utils.export.random_weights import RANDOM
+    from utils.export.networks.random_weights import RANDOM
     from utils.export.torch_export import export_onnx
     from utils.export.weight_files import load_state, read_state
 

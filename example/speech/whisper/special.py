@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from model import Form, read_json
 
 from engine import ConfigError, ModelError
-from utils.extra import extra
+from tecoinfer_modelzoo.extra import extra
 
 LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
 """Languages of random weights; those of a folder are its own."""

@@ -21,20 +21,11 @@ from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2])]
-from engine import (
-    ConfigError,
-    DataError,
-    EngineSpec,
-    ModelError,
-    TecoInferError,
-    add_version,
-    differences,
-    open_engine,
-    write_file,
-)
+from engine import ConfigError, DataError, EngineSpec, ModelError, TecoInferError, add_version, differences, open_engine
 from engine.sdaa import CARD_VARIABLE, CARDS, saved_path
+from tecoinfer_modelzoo.extra import needed
+from tecoinfer_modelzoo.files import write_file
 from utils.arrays import read_npz
-from utils.extra import needed
 from utils.pipeline import cli
 from utils.places import check_folder
 

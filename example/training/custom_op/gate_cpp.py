@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.cpp_extension import include_paths, library_paths
 
-from engine import ConfigError, cache_folder
+from engine import ConfigError
+from tecoinfer_modelzoo.cache import cache_folder
 
 SOURCE = Path(__file__).resolve().parent / "gate_cpp.cpp"
 FLAGS = ("-O2", "-std=c++20", "-fPIC", "-shared", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")

@@ -21,7 +21,7 @@ import onnxscript
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2]))
 from engine import ConfigError, EngineSpec, add_version, open_engine
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 from utils.places import check_folder
 

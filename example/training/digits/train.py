@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 ZOO = HERE.parents[2]
 sys.path[:0] = [str(ZOO), str(ZOO / "example" / "classification" / "digits")]
 from engine import ConfigError, add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 from utils.places import check_folder, check_outputs
 
@@ -180,7 +180,7 @@ class Clock:
         return f"{self.begin.elapsed_time(end):.1f} ms on {self.device}; {share}"
 
     def _now(self) -> tuple[torch.Event, Any]:
-        from torch_sdaa.summaries import device_times
+        from torch_sdaa.reports.summaries import device_times
 
         event = torch.sdaa.Event(enable_timing=True)
         event.record(torch.sdaa.current_stream(self.device))

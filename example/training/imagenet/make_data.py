@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 ZOO = HERE.parents[2]
 sys.path[:0] = [str(ZOO), str(ZOO / "example" / "classification" / "digits")]
 from engine import ConfigError, add_version
-from utils.extra import needed
+from tecoinfer_modelzoo.extra import needed
 from utils.pipeline import cli
 from utils.places import check_folder
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_sdaa.contrib.optimized_lib import ChannelShuffle
-from utils.export.torchvision_models import import_torchvision
+from utils.export.networks.torchvision_models import import_torchvision
 
 Pair = tuple[Tensor, Tensor]
 Mix = Callable[[Tensor, Tensor], Any]

@@ -19,7 +19,7 @@ from network import shufflenet
 import torch_sdaa  # noqa: F401 -- makes the device
 from torch_sdaa.apex import amp
 from torch_sdaa.contrib.optimized_lib import SdaaFusedSGD
-from torch_sdaa.foretold import Foretold, foretell, observe
+from torch_sdaa.cost.predicted_cost import PredictedCost, observe, predict_cost
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Row:
 
 def row(change: Change, batch: int, size: int, run: bool) -> Row:
     """Tell a step, and then observe it where ``run`` says so."""
-    told = foretell(lambda: training(change, batch, size))
-    seen: Foretold | None = observe(training(change, batch, size)) if run else None
+    told = predict_cost(lambda: training(change, batch, size))
+    seen: PredictedCost | None = observe(training(change, batch, size)) if run else None
     return Row(
         change,
         told.seconds * 1e3 / change.batch,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.real_models import minilm, sentences, tokens
+from benchmarks.parts.real_models import minilm, sentences, tokens
 from engine import Engine, EngineSpec, open_engine
 from engine.backends import trial
 from engine.base import Array

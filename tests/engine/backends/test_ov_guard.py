@@ -20,7 +20,7 @@ from engine.backends.ov import OpenVinoEngine
 from engine.backends.ov_guard import UNLIMITED, Guard, Probe
 from engine.backends.ov_guards_kept import guard_of
 from engine.base import Array
-from engine.host.cache import write_entry
+from tecoinfer_modelzoo.cache import write_entry
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason='OpenVINO is not installed; install ".[openvino]"'

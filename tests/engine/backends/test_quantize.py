@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from engine.backends.quantize import (
     recipes,
 )
 from engine.base import Array
+from engine.host import cores
 
 CONV = """<ir_version: 8, opset_import: ["" : %d]>
 g (float[N,3,8,8] x) => (float[N,4] y)
@@ -65,6 +67,27 @@ def test_convolution_at_any_opset(opset: int, save_onnx: SaveOnnx) -> None:
     assert HostSession(content).inputs[0].shape == (None, 3, 8, 8)  # the batch stays free
     scales = [t for t in model.graph.initializer if t.dims == [4] and t.data_type == onnx.TensorProto.FLOAT]
     assert any("w_scale" in scale.name for scale in scales), "weights have a scale per channel"
+
+
+@pytest.mark.parametrize(
+    ("machine", "line", "largest"),
+    [
+        ("x86_64", "flags\t\t: fpu avx2 avx512f\n", 64),
+        ("x86_64", "", 64),
+        ("x86_64", "flags\t\t: fpu avx2 avx512_vnni\n", 127),
+        ("AMD64", "flags\t\t: fpu avx2 avx_vnni\n", 127),
+        ("aarch64", "Features\t: fp asimd\n", 127),
+    ],
+)
+def test_weights_have_seven_bits_without_vnni(
+    machine: str, line: str, largest: int, save_onnx: SaveOnnx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}")
+    monkeypatch.setattr(cores, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    model = onnx.load_from_string(quantize(save_onnx(convolution()), samples()))
+    weights = [numpy_helper.to_array(t) for t in model.graph.initializer if t.name in ("w_quantized", "v_quantized")]
+    assert [np.abs(array.astype(int)).max() for array in weights] == [largest] * 2
 
 
 def test_it_says_nothing_and_leaves_nothing(

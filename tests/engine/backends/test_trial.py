@@ -14,7 +14,7 @@ from engine import EngineSpec
 from engine.backends.int8_models import _recalled
 from engine.backends.null import NullEngine
 from engine.backends.trial import Contender, choose, random_input
-from engine.host.cache import write_entry
+from tecoinfer_modelzoo.cache import write_entry
 
 RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refused": {}}
 

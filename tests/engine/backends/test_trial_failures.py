@@ -98,7 +98,7 @@ def test_the_faster_engine_that_cannot_be_opened_now_is_left_out_now(run_python:
 
 def make_fastest(cache: Path, name: str) -> None:
     """Write a memory in which the engine of this name won."""
-    from engine.host.cache import read_entry, write_entry
+    from tecoinfer_modelzoo.cache import read_entry, write_entry
 
     (entry,) = (cache / "trials").glob("*.json")
     found = read_entry("trials", entry.stem)
@@ -114,7 +114,7 @@ def test_a_memory_that_keeps_a_failure_is_not_believed(cache: Path) -> None:
     with opened(path) as engine:
         assert "in a trial" in engine.describe()
     (entry,) = (cache / "trials").glob("*.json")
-    from engine.host.cache import read_entry, write_entry
+    from tecoinfer_modelzoo.cache import read_entry, write_entry
 
     found = read_entry("trials", entry.stem)
     assert found is not None

@@ -9,25 +9,26 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.batching import Batching, find_batching
-from engine.errors import ConfigError
+from engine.batching.find import find_batching
+from engine.signature import BatchAxes
+from tecoinfer_modelzoo.errors import ConfigError
 from tests.fuzz import graphs
 
 HEADER = '<ir_version: 8, opset_import: ["" : %d, "com.microsoft" : 1]>\n'
 
 
-def find(text: str, opset: int = 17, **axes: int) -> Batching:
+def find(text: str, opset: int = 17, **axes: int) -> BatchAxes:
     """Return the batching of a graph in ONNX's text form."""
     return find_batching(onnx.parser.parse_model(HEADER % opset + "g " + text), axes or None)
 
 
-def proven(inputs: tuple[int | None, ...], outputs: tuple[int | None, ...]) -> Batching:
-    return Batching(inputs, outputs, True, False, "")
+def proven(inputs: tuple[int | None, ...], outputs: tuple[int | None, ...]) -> BatchAxes:
+    return BatchAxes(inputs, outputs)
 
 
-def refused(found: Batching, *words: str, depends: bool = True) -> bool:
+def refused(found: BatchAxes, *words: str, depends: bool = True) -> bool:
     """Say whether it is not proven, for a reason with these words."""
-    return not found.proven and found.depends is depends and all(word in found.reason for word in words)
+    return found.independent is (False if depends else None) and all(word in found.reason for word in words)
 
 
 # ------------------------------------------------------------------------------------------------------ where it is
@@ -96,7 +97,7 @@ def test_silero_vad() -> None:
     assert find(text) == proven((0, 1, None), (0, 1))
     nameless = text.replace("[batch,samples] input", "[?,?] input").replace("[2,batch,4] state,", "[2,?,4] state,")
     assert find(nameless).inputs == (0, 1, None)
-    assert find(nameless).proven
+    assert find(nameless).independent
 
 
 def test_scalars_and_other_symbols_are_shared() -> None:
@@ -244,7 +245,7 @@ def test_attributes_of_another_type_prove_nothing(name: str) -> None:
         nodes[0].attribute.extend(kept)
         if value is not None:
             nodes[0].attribute.append(helper.make_attribute(attribute, value))
-        assert not find_batching(model).proven
+        assert not find_batching(model).independent
 
 
 def test_several_rows_per_sample_are_not_rows_of_samples() -> None:
@@ -270,7 +271,7 @@ def test_large_constants_are_compared_too() -> None:
         graph = helper.make_graph(
             [helper.make_node("Add", ["x", "c"], ["y"])], "g", [x], [y], [numpy_helper.from_array(rows, "c")]
         )
-        assert find_batching(helper.make_model(graph)).proven is same
+        assert bool(find_batching(helper.make_model(graph)).independent) is same
 
 
 def test_maxpools_indices_count_through_the_batch() -> None:
@@ -350,7 +351,7 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 def test_what_keeps_samples_apart_is_proven(name: str) -> None:
     found = find(APART[name])
-    assert found.proven, found.reason
+    assert found.independent, found.reason
     assert 0 not in (len(found.inputs), len(found.outputs))
 
 
@@ -408,8 +409,8 @@ def test_old_softmax_works_on_every_axis_from_its_own_on() -> None:
     text = "(float[3,N,4] x) => (float[3,N,4] y) { y = Softmax<axis=1>(x) }"
     assert refused(find(text, 11, x=1), "'y' (Softmax)")
     assert refused(find(text.replace("axis=1", "axis=0"), 11, x=1), "'y' (Softmax)")
-    assert find(text.replace("axis=1", "axis=2"), 11, x=1).proven
-    assert find(text.replace("axis=1", "axis=0"), 13, x=1).proven
+    assert find(text.replace("axis=1", "axis=2"), 11, x=1).independent
+    assert find(text.replace("axis=1", "axis=0"), 13, x=1).independent
 
 
 def test_functions_are_looked_into() -> None:

@@ -15,9 +15,9 @@ import pytest
 from onnx import numpy_helper
 from onnx_node_cases import node_cases
 
-from engine.batching import Batching, find_batching
+from engine.batching.find import find_batching
 from engine.onnx.view import graph_inputs
-from engine.signature import Array
+from engine.signature import Array, BatchAxes
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def close(a: Array, b: Array) -> bool:
     return np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=tight, atol=tight / 10, equal_nan=True)
 
 
-def holds(run: Any, sample: Sample, found: Batching, dynamic: bool) -> bool:
+def holds(run: Any, sample: Sample, found: BatchAxes, dynamic: bool) -> bool:
     """Say whether samples give the same in another order, repeated, and where the batch is free, one by one."""
     whole, count = run(sample.inputs), sample.size
     orders = [list(range(count))[::-1], [0] * count]
@@ -137,8 +137,8 @@ def test_what_is_proven_of_one_node_holds(cases: list[tuple[str, onnx.ModelProto
         model = opened(sample) if dynamic else sample.model
         names = [info.name for info in graph_inputs(model)]
         found = find_batching(model, {names[sample.which]: sample.axis})
-        seen["proven" if found.proven else "depends" if found.depends else "unknown"] += 1
-        if not found.proven:
+        seen[{True: "proven", False: "depends", None: "unknown"}[found.independent]] += 1
+        if not found.independent:
             continue
         try:
             session = onnxruntime.InferenceSession(

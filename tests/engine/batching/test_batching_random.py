@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from random_graphs import BATCH, Graph, grown, planted
 
-from engine.batching import Batching, find_batching
-from engine.signature import Array
+from engine.batching.find import find_batching
+from engine.signature import Array, BatchAxes
 
 EXAMPLES = settings(
     max_examples=400, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -37,7 +37,7 @@ def rows(arrays: list[Array], axes: tuple[int | None, ...], picks: list[int]) ->
     return [a if axis is None else np.take(a, picks, axis) for a, axis in zip(arrays, axes, strict=True)]
 
 
-def holds_split(run: Any, x: Array, found: Batching) -> bool:
+def holds_split(run: Any, x: Array, found: BatchAxes) -> bool:
     """Say whether shards put together give what the whole call gives."""
     whole = run(x)
     parts = [run(*rows([x], found.inputs, picks)) for picks in ([0], [1, 2], [3])]
@@ -48,7 +48,7 @@ def holds_split(run: Any, x: Array, found: Batching) -> bool:
     return same_outputs(joined, whole) and all(same_outputs([p], [w]) for p, w in zip(joined, whole, strict=True))
 
 
-def holds_mixed(run: Any, x: Array, found: Batching) -> bool:
+def holds_mixed(run: Any, x: Array, found: BatchAxes) -> bool:
     """Say whether a sample gives the same in another place and beside others, for a model with a fixed batch."""
     whole = run(x)
     return all(
@@ -77,9 +77,9 @@ def test_what_is_proven_holds(dynamic: bool) -> None:
         model = graph.model(axis, dynamic, outputs(graph, data.draw))
         found = find_batching(model, {"x": axis})
         assert found.inputs == (axis,)
-        seen[found.proven] += 1
-        assert bool(found.reason) != found.proven
-        if not found.proven:
+        seen[bool(found.independent)] += 1
+        assert bool(found.reason) != bool(found.independent)
+        if not found.independent:
             return
         running = session(model)
         x = np.random.default_rng(3).normal(size=graph.shapes["x"]).astype(np.float32)
@@ -103,7 +103,6 @@ def test_a_planted_operator_that_mixes_is_never_overlooked(dynamic: bool) -> Non
     def one(data: st.DataObject) -> None:
         graph, axis = planted(data.draw)
         found = find_batching(graph.model(axis, dynamic, [list(graph.shapes)[-1]]), {"x": axis})
-        assert not found.proven
-        assert found.depends, found.reason
+        assert found.independent is False, found.reason
 
     one()

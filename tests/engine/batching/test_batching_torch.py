@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from engine.batching import find_batching
+from engine.batching.find import find_batching
 from engine.signature import Array
 
 torch = pytest.importorskip("torch")
@@ -173,15 +173,14 @@ def test_so_is_one_exported_with_a_fixed_batch(name: str, tmp_path: Path) -> Non
     found = find_batching(exported(build(), make(), None, tmp_path / "model.onnx"))
     if "time first" in name:  # nothing in the file says so but the layer
         assert found.inputs == (1,)
-    assert (found.proven, found.outputs) == (True, outputs), found.reason
+    assert (found.independent, found.outputs) == (True, outputs), found.reason
 
 
 @pytest.mark.long
 def test_what_mixes_is_said(tmp_path: Path) -> None:
     model = exported(Centred(), (torch.randn(ROWS, 4),), ({0: BATCH},), tmp_path / "model.onnx")
     found = find_batching(model)
-    assert not found.proven
-    assert found.depends
+    assert found.independent is False
     assert "ReduceMean" in found.reason
 
 
@@ -189,8 +188,8 @@ def test_what_mixes_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "resnet18", "mobilenet_v3_small"])
 def test_torchvisions_networks(name: str, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
-    from utils.export.torchvision_models import build
+    from utils.export.networks.torchvision_models import build
 
     model, *_ = build(name, "random")
     found = find_batching(exported(model, (torch.randn(2, 3, 64, 64),), ({0: BATCH},), tmp_path / "model.onnx"))
-    assert (found.proven, found.inputs, found.outputs) == (True, (0,), (0,)), found.reason
+    assert (found.independent, found.inputs, found.outputs) == (True, (0,), (0,)), found.reason

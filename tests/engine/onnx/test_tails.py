@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from support import ROOT
 
 from engine.onnx import KINDS, Tail, output_tails
-from engine.onnx.light import light_model
+from engine.onnx.light import LightModel
 from engine.onnx.tails import LABELS, LOG_PROBABILITIES, LOGITS, PROBABILITIES, tails_of
+from engine.onnx.wire import BytesSource
 from utils.outputs import KINDS as READ_KINDS
 
 WEIGHTS = {
@@ -36,7 +37,8 @@ def tail(body: str, y: str = "float[N, 5] y", x: str = "float[N, 4] x", opset: i
     text = f'<ir_version: 8, opset_import: ["": {opset}, "own": 1]>\ng ({x}) => ({y}) {{ {body} }}\n{functions}'
     model = parser.parse_model(text)
     _add_weights(model.graph)
-    found = tails_of(light_model(model.SerializeToString()))
+    content = model.SerializeToString()
+    found = tails_of(LightModel(BytesSource(content), len(content)))
     return found[name]
 
 

@@ -16,16 +16,16 @@ from onnx import TensorProto, helper
 from support import ROOT, SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.errors import DeviceOutOfMemory
 from engine.onnx.shapes import bind_shapes
 from engine.onnx.view import graph_inputs
 from engine.sdaa.card import CARDS, load_card
 from engine.sdaa.cost import ShardCost, ShardWork, price, shard_work
 from engine.sdaa.engine import SdaaEngine
+from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
 sys.path.append(str(ROOT / "benchmarks"))
 
-import networks
+from benchmarks.parts import networks
 
 LAYOUTS = ("plain", "blocked")
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -93,7 +93,7 @@ def test_an_exported_network(name: str, giga_macs: float, tmp_path: Path) -> Non
     torch = pytest.importorskip("torch")
     if not find_spec("torchvision"):
         pytest.skip("torchvision is not installed")
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     size, options = (299, {"init_weights": False}) if name == "inception_v3" else (224, {})
     with warnings.catch_warnings():

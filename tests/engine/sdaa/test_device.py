@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from engine.errors import DeviceError, DeviceOutOfMemory
 from engine.sdaa.card import load_card
 from engine.sdaa.cost import ShardCost
 from engine.sdaa.device import LOST, NO_HEARTBEAT, OK, Card
 from engine.sdaa.faults import Fault
+from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 from support import SaveOnnx
 
 from engine import ConfigError, EngineError, EngineSpec, InputError, open_engine
-from engine.errors import DeviceOutOfMemory
 from engine.sdaa.card import CARDS, spa_count
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.plan import PlanKey, shared_cost
 from engine.tecoinfer_pytorch import TecoInferEngine
+from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
 rng = np.random.default_rng(3)
 
@@ -156,11 +156,11 @@ def test_what_is_not_proven_is_found_out_by_the_first_call(
 
 def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the graph leave open whether samples are independent, as it does with operators of one's own."""
-    from engine import batching
+    from engine.batching import find
 
-    real = batching.find_batching
-    doubt = {"proven": False, "depends": False, "reason": "a node of unknown kind"}
-    monkeypatch.setattr(batching, "find_batching", lambda *args: replace(real(*args), **doubt))
+    real = find.find_batching
+    doubt = {"independent": None, "reason": "a node of unknown kind"}
+    monkeypatch.setattr(find, "find_batching", lambda *args: replace(real(*args), **doubt))
 
 
 def test_an_unproven_float16_file_is_compared_in_float32(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.real_models import detector, detector_input
+from benchmarks.parts.real_models import detector, detector_input
 from engine import EngineSpec, open_engine
 from engine.onnx import load_model, save_model, to_float16
 from engine.passes import rewrite

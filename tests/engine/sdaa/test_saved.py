@@ -22,12 +22,12 @@ from onnx import numpy_helper
 from support import DIGITS, RunPython, SaveOnnx
 
 from engine import PASS_PATH, ConfigError, EngineSpec, ModelError, open_engine
-from engine.errors import DeviceOutOfMemory
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.faults import Fault
 from engine.sdaa.saved import read_model, read_saved, saved_path, write_saved
 from engine.sdaa.versions import sources, versions
 from engine.tecoinfer_pytorch import TecoInferEngine
+from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
 rng = np.random.default_rng(0)
 

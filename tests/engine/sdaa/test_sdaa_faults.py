@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from support import SaveOnnx
 
 from engine import ConfigError, EngineSpec, open_engine
-from engine.errors import DeviceError, DeviceOutOfMemory
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.faults import Fault
+from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

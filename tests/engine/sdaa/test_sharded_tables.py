@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import parser
 
-from engine.errors import ConfigError, DeviceError, DeviceOutOfMemory, EngineError
 from engine.registry import open_engine
 from engine.sdaa.card import CARDS
 from engine.sdaa.sharded_tables import ShardedTables
 from engine.spec import EngineSpec
+from tecoinfer_modelzoo.errors import ConfigError, DeviceError, DeviceOutOfMemory, EngineError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,11 +8,11 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from engine.errors import DeviceOutOfMemory
 from engine.sdaa.card import CARDS
 from engine.sdaa.engine import SdaaEngine
 from engine.sdaa.tables import Table, tables_of
 from engine.spec import EngineSpec
+from tecoinfer_modelzoo.errors import DeviceOutOfMemory
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

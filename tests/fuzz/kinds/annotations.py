@@ -11,24 +11,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tests.fuzz.sets_of_pictures as sets
-from tests.fuzz.bytes_of import mutated
+import tests.fuzz.makers.sets_of_pictures as sets
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kept_files import with_files
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.tables_of import changed_lines
+from tests.fuzz.makers.values_of import changed
 from tests.fuzz.names import no_file, odd_name
 from tests.fuzz.runner import run
-from tests.fuzz.tables_of import changed_lines
-from tests.fuzz.values_of import changed
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "yaml", "utils.pipeline.cli", "tests.fuzz.loads"),
     *(
-        "utils.tasks.classification",
-        "utils.tasks.detection",
-        "utils.tasks.segmentation",
-        "utils.tasks.text_recognition",
+        "utils.tasks.classification.task",
+        "utils.tasks.detection.task",
+        "utils.tasks.segmentation.task",
+        "utils.tasks.text_recognition.task",
     ),
-    *("utils.datasets.voc", "utils.datasets.yolo", "utils.datasets.wider_face", "utils.datasets.coco_masks"),
+    *(
+        "utils.datasets.image.voc",
+        "utils.datasets.image.yolo",
+        "utils.datasets.image.wider_face",
+        "utils.datasets.image.coco_masks",
+    ),
 )
 
 EXAMPLES = ROOT / "example"

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.fetch_archives import FILES, MEMBERS, UNPACKED, ar, tar_bytes
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import Case, Outcome
 from tests.fuzz.fetching import HOWS
+from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.names import no_file
+from tests.helpers.fetch_archives import FILES, MEMBERS, UNPACKED, ar, tar_bytes
 
 WARM = ("yaml", "engine", "utils.fetch", "toolkit.cli", "toolkit.commands.fetch", "tests.fuzz.fetching", "http.server")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
-from tests.fuzz.json_of import damaged_json, same_json
 from tests.fuzz.kept_files import with_files
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.json_of import damaged_json, same_json
+from tests.fuzz.makers.values_of import odd_value
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.values_of import odd_value
 
 WARM = (
     "numpy",
@@ -27,8 +27,8 @@ WARM = (
     "engine",
     "engine.sdaa.engine",
     "utils.pipeline.cli",
-    "utils.tasks.speech_recognition",
-    "utils.tasks.voice_activity",
+    "utils.tasks.speech_recognition.task",
+    "utils.tasks.voice_activity.task",
 )
 
 SPEECH = ROOT / "example" / "speech"

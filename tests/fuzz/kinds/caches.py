@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.values_of import mutated_json
 from tests.fuzz.names import no_file
-from tests.fuzz.values_of import mutated_json
 
 WARM = (
     "numpy",

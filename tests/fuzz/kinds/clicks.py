@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.tables_of import ODD, encoded, spoiled
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.tables_of import ODD, encoded, spoiled
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
-    *("utils.tasks.ctr_prediction", "utils.tasks.item_recommendation", "utils.pipeline.answers"),
+    *("utils.tasks.ctr_prediction.task", "utils.tasks.item_recommendation.task", "utils.pipeline.answers"),
 )
 
 FOLDER = ROOT / "example" / "recommendation"
@@ -177,7 +177,7 @@ def _model(path: Path, fields: Sequence[dict[str, Any]], table: int, **notes: An
 
 
 def _criteo(rng: random.Random, folder: Path) -> Case:
-    from utils.datasets.criteo_like import clicks
+    from utils.datasets.synthetic.criteo_like import clicks
 
     size, table = rng.choice(((100, 2600), (100, 2600), (100, 100), (1000, 999), (2**31, 50)))
     fields = [{"name": f"I{n}", "input": "x", "kind": "number", "transform": "log1p"} for n in range(1, 14)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from tests.fuzz import yaml_attacks
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers import yaml_attacks
+from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.names import no_file, odd_name
 
 WARM = (

@@ -8,11 +8,11 @@ import random
 from pathlib import Path
 
 from tests.fuzz.case import ROOT, Case, Outcome
-from tests.fuzz.odd_engines import ERRORS, HARMLESS, RESULTS
+from tests.fuzz.makers.odd_engines import ERRORS, HARMLESS, RESULTS
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "utils.pipeline.cli", "utils.pipeline.valid", "utils.pipeline.answers"),
-    *("utils.tasks.classification", "tests.fuzz.odd_engines"),
+    *("utils.tasks.classification.task", "tests.fuzz.makers.odd_engines"),
 )
 
 DIGITS = ROOT / "example" / "classification" / "digits"

@@ -8,19 +8,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.arrays_of import nothing_ran, spoil_arrays, write_npz
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.arrays_of import nothing_ran, spoil_arrays, write_npz
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.worlds import ERRORS, RESULTS, SHOWN, SPACES
 from tests.fuzz.names import NAMES, no_file, odd_name
-from tests.fuzz.worlds import ERRORS, RESULTS, SHOWN, SPACES
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
-    *("utils.tasks.policy_rollout", "utils.pipeline.answers", "gymnasium", "gymnasium.envs.classic_control"),
+    *("utils.tasks.policy_rollout.task", "utils.pipeline.answers", "gymnasium", "gymnasium.envs.classic_control"),
 )
 
 FOLDER = ROOT / "example" / "reinforcement" / "ppo_cartpole"
-WORLD = "tests.fuzz.worlds:Odd-v0"
+WORLD = "tests.fuzz.makers.worlds:Odd-v0"
 
 
 def make(rng: random.Random, folder: Path, number: int) -> Case:
@@ -93,8 +93,8 @@ ODD_NAMES = (
     ),
     *(
         "CartPole-v1\n",
-        "tests.fuzz.worlds:None-v0",
-        "tests.fuzz.worlds:",
+        "tests.fuzz.makers.worlds:None-v0",
+        "tests.fuzz.makers.worlds:",
         "this:Odd-v0",
         "antigravityy:X-v0",
         "phys2d/CartPole-v1",

@@ -9,16 +9,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.arrays_of import nothing_ran, spoil_arrays, write_npz
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.arrays_of import nothing_ran, spoil_arrays, write_npz
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.networks_of import ogb, planetoid
+from tests.fuzz.makers.tables_of import ODD, encoded, spoiled
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.networks_of import ogb, planetoid
-from tests.fuzz.tables_of import ODD, encoded, spoiled
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "engine", "engine.sdaa.engine", "utils.pipeline.cli", "utils.pipeline.valid"),
-    *("utils.tasks.graph_prediction", "utils.tasks.node_classification", "utils.pipeline.answers", "rdkit.Chem"),
+    *(
+        "utils.tasks.graph_prediction.task",
+        "utils.tasks.node_classification.task",
+        "utils.pipeline.answers",
+        "rdkit.Chem",
+    ),
 )
 
 FOLDER = ROOT / "example" / "gnn"
@@ -199,7 +204,7 @@ STRANGE = (
 
 
 def _atoms() -> dict[str, Any]:
-    from utils.datasets.molecules import AtomFeatures
+    from utils.datasets.graphs.molecules import AtomFeatures
 
     return AtomFeatures().stored()
 

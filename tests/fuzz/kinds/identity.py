@@ -17,7 +17,7 @@ from tests.fuzz.kinds.flags import EXAMPLE
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "utils.pipeline.cli", "utils.pipeline.valid"),
-    *("utils.pipeline.journal", "utils.pipeline.loops", "utils.pipeline.run_inputs"),
+    *("utils.pipeline.resume.journal", "utils.pipeline.run.loops", "utils.pipeline.resume.run_inputs"),
 )
 
 SCRIPT = """
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import own_decoding
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 if __name__ == "__main__":
     task = replace(CLASSIFICATION, decode=own_decoding.decode)
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 DECODING = """
 from pathlib import Path
 
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 
 def decode(outputs, contexts, model, options):

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kinds.journals import RUNS, _metric
 
-WARM = ("utils.regular",)
+WARM = ("tecoinfer_modelzoo.files",)
 
 LAUNCHER = """\
 import os, signal, subprocess, sys, tempfile, time

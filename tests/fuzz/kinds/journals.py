@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
 from tests.fuzz.kinds.flags import EXAMPLE
+from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.names import no_file
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "utils.pipeline.cli", "utils.pipeline.valid"),
-    *("utils.pipeline.journal", "utils.pipeline.loops"),
+    *("utils.pipeline.resume.journal", "utils.pipeline.run.loops"),
 )
 
 RUNS = {

@@ -13,8 +13,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.fuzz import graphs
 from tests.fuzz.alone import excused, judge
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case
+from tests.fuzz.makers.bytes_of import mutated
 from tests.fuzz.messages import TEXTS, changed, within
 from tests.fuzz.names import no_file, odd_name
 
@@ -26,7 +26,7 @@ WARM = (
     "onnx.numpy_helper",
     "onnxruntime",
     "engine",
-    "engine.independence",
+    "engine.batching.independence",
     "engine.onnx.load",
     "engine.onnx.shapes",
     "engine.backends.cpu",

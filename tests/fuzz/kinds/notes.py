@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.case import ROOT, Case, Outcome
-from tests.fuzz.values_of import ODD, mutated_json
+from tests.fuzz.makers.values_of import ODD, mutated_json
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "engine.sdaa.engine", "utils.pipeline.cli"),
-    *("utils.tasks.classification", "utils.tasks.detection", "utils.tasks.segmentation"),
+    *("utils.tasks.classification.task", "utils.tasks.detection.task", "utils.tasks.segmentation.task"),
 )
 
 COMMON = ("class_labels", "preprocess", "provenance", "names", "vocabulary", "sample_rate", "task", "stride", "imgsz")

@@ -9,19 +9,19 @@ import os
 import random
 from pathlib import Path
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.odd_pictures import odd_picture
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.odd_pictures import odd_picture
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "PIL.ImageDraw", "engine", "engine.sdaa.engine"),
     *("utils.pipeline.cli", "utils.draw", "utils.postprocess.image.drawn_boxes"),
     *(
-        "utils.tasks.classification",
-        "utils.tasks.detection",
-        "utils.tasks.segmentation",
-        "utils.tasks.text_recognition",
+        "utils.tasks.classification.task",
+        "utils.tasks.detection.task",
+        "utils.tasks.segmentation.task",
+        "utils.tasks.text_recognition.task",
     ),
 )
 

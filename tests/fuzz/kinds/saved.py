@@ -12,14 +12,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.values_of import mutated_json
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.values_of import mutated_json
 
 WARM = (
     *("numpy", "onnx", "onnxruntime", "PIL.Image", "engine", "engine.sdaa.engine", "engine.sdaa.saved"),
-    *("utils.pipeline.cli", "utils.tasks.classification", "tecoexec.cli"),
+    *("utils.pipeline.cli", "utils.tasks.classification.task", "tecoexec.cli"),
 )
 
 FOLDER = ROOT / "example" / "classification" / "digits"

@@ -15,13 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
-from tests.fuzz.json_of import damaged_json, same_json
 from tests.fuzz.kept_files import with_files
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.json_of import damaged_json, same_json
+from tests.fuzz.makers.tokenizers_of import changed_tokenizer
+from tests.fuzz.makers.values_of import change, odd_value
 from tests.fuzz.names import NAMES, no_file, odd_name
-from tests.fuzz.tokenizers_of import changed_tokenizer
-from tests.fuzz.values_of import change, odd_value
 
 WARM = (
     "numpy",
@@ -31,10 +31,10 @@ WARM = (
     "engine",
     "engine.sdaa.engine",
     "utils.pipeline.cli",
-    "utils.export.small_tokenizers",
+    "utils.export.networks.small_tokenizers",
     "utils.tasks.text_classification",
     "utils.tasks.question_answering",
-    "utils.tasks.text_generation",
+    "utils.tasks.text_generation.task",
     "utils.tasks.retrieval",
     "utils.tasks.sentence_similarity",
 )

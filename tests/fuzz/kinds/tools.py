@@ -18,11 +18,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.fuzz import zoos_of
-from tests.fuzz.bytes_of import mutated
 from tests.fuzz.case import ROOT, Case, Outcome
+from tests.fuzz.makers import zoos_of
+from tests.fuzz.makers.bytes_of import mutated
+from tests.fuzz.makers.values_of import ODD, changed
 from tests.fuzz.names import no_file, odd_name
-from tests.fuzz.values_of import ODD, changed
 
 WARM = (
     "numpy",

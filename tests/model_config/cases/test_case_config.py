@@ -25,7 +25,7 @@ from model_config.cases.config import (
     read_cases,
     select_cases,
 )
-from utils.pipeline import options
+from utils.pipeline.flags import options
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 

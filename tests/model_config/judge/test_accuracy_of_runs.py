@@ -16,7 +16,7 @@ from model_config.results import Accuracy, StepResult, Verdict
 from model_config.run.foreign import Foreign
 from utils.datasets.base import Batch
 from utils.metrics import Metric, TopK, metric_from_json, metric_to_json
-from utils.pipeline.records import record_writer, records_path
+from utils.pipeline.resume.records import record_writer, records_path
 
 SCRIPT = """
 import numpy as np

@@ -408,14 +408,12 @@ def test_pairs_are_read_by_index_and_name(tmp_path: Path) -> None:
     baseline = records(tmp_path / "b.csv", "0,a,3,1", "1,b,4,1", "2,c,5,", "3,d,6,1", "4,e,7,")
     pairs = read_pairs(target, baseline)
     assert (pairs.target.tolist(), pairs.baseline.tolist()) == ([1, 0], [1, 1])
-    assert pairs.labels is not None
-    assert pairs.labels.tolist() == [3, 4]
     assert (pairs.metric_name, pairs.lost, pairs.gained) == ("top1", ("d",), ("e",))
 
 
 def test_pairs_without_labels_or_rows(tmp_path: Path) -> None:
     same = records(tmp_path / "t.csv", "0,a,,1")
-    assert read_pairs(same, same).labels is None
+    assert read_pairs(same, same).target.tolist() == [1]
     empty = records(tmp_path / "e.csv")
     assert read_pairs(empty, empty).target.shape == (0,)
 
@@ -444,7 +442,7 @@ def test_pairs_with_units(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text(text.format(1, 1, 1))
     pairs = read_pairs(tmp_path / "t.csv", tmp_path / "b.csv")
     assert pairs.units is not None
-    assert (pairs.units[0].tolist(), pairs.count, pairs.samples, pairs.labels) == ([0, 1, 0], 2, 3, None)
+    assert (pairs.units[0].tolist(), pairs.count, pairs.samples) == ([0, 1, 0], 2, 3)
     (tmp_path / "b.csv").write_text(text.format(1, 1, 1).replace("bob", "ann"))
     with pytest.raises(
         DataError, match="row 3 is 1, b, label cat, unit bob in the first and 1, b, label cat, unit ann"

@@ -22,7 +22,7 @@ from model_config.judge.resampling import is_mean, is_mean_of_samples, values_of
 from model_config.results import Accuracy, Verdict
 from utils.datasets.base import Batch
 from utils.metrics import MeanMetric, Metric, RecordMetric, Records, TopK
-from utils.pipeline.records.arrays import ArrayRecordWriter
+from utils.pipeline.resume.records.arrays import ArrayRecordWriter
 
 SPOKEN = np.dtype([("errors", "<i8"), ("words", "<i8")])
 Make = Callable[[np.random.Generator], Pairs]

@@ -27,9 +27,9 @@ from model_config.reports.markdown import LIMIT, escape
 from model_config.reports.plots import difference_plot, ratio_plot
 from model_config.reports.text import EXIT_MEANINGS, domain_of, exit_line, read_log
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
-from utils.extra import extra
-from utils.pipeline.report import write_json
-from utils.text import clean, seconds
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.formatting import clean, seconds
+from utils.pipeline.report.report import write_json
 
 SCHEMA = json.loads((ROOT / "model_config/reports/schema.json").read_text(encoding="utf-8"))
 EMPTY = CheckResult(())

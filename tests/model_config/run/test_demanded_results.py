@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine import below, remove_tree
 from model_config.cases.config import STEPS, load_cases
 from model_config.run.runner import Limits, StepResult, run_step
 from model_config.run.workplace import workplace
+from tecoinfer_modelzoo.trees import below, remove_tree
 
 PARAMS = {"ckpt": "m.onnx", "batch_size": 4, "data_path": "data", "target": "onnx", "dtype": "float32"}
 LINES = (

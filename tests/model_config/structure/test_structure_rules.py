@@ -21,9 +21,9 @@ from model_config.results import Finding
 from model_config.structure import CASE_RULES, FILE_RULES, SHARED_RULES, check_shared, check_structure, rules
 from model_config.structure.flags import known_flags
 from model_config.structure.source import Folder
-from utils.pipeline.options import options
+from utils.pipeline.flags.options import options
 from utils.tasks.base import SCRIPTS
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 RUN_DIR = "contrib/example/classification/tiny_net"
 
@@ -98,7 +98,7 @@ from dataclasses import replace
 import numpy as np
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 HERE = Path(__file__).resolve().parent
 
@@ -119,7 +119,7 @@ SINGLE = '''\
 """Read one picture with TinyNet."""
 
 from utils.pipeline import cli
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 if __name__ == "__main__":
     cli.single(__doc__, CLASSIFICATION, ckpt="tiny_net_dyn.onnx", data_path="images", batch_size=1, input_size=32)
@@ -794,25 +794,30 @@ def test_flags_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, code: str) -> N
 
 
 TASKS = {
-    "as it is": ("from utils.tasks.classification import CLASSIFICATION as T", "T"),
+    "as it is": ("from utils.tasks.classification.task import CLASSIFICATION as T", "T"),
     "of its module": ("from utils.tasks import classification", "classification.CLASSIFICATION"),
-    "by its whole name": ("import utils.tasks.classification", "utils.tasks.classification.CLASSIFICATION"),
+    "by its whole name": ("import utils.tasks.classification.task", "utils.tasks.classification.task.CLASSIFICATION"),
     "changed on the spot": (
-        "import dataclasses as d\nfrom utils.tasks.classification import CLASSIFICATION",
+        "import dataclasses as d\nfrom utils.tasks.classification.task import CLASSIFICATION",
         "d.replace(CLASSIFICATION, show=print)",
     ),
     "changed twice": (
-        "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION\n"
+        "from dataclasses import replace\nfrom utils.tasks.classification.task import CLASSIFICATION\n"
         "ONE = replace(CLASSIFICATION, show=print)\nTWO: object = replace(ONE, check=print)",
         "TWO",
     ),
     "of a module beside the script": ("from tiny_task import TASK", "TASK"),
-    "by a keyword": ("from utils.tasks.classification import CLASSIFICATION", "task=CLASSIFICATION"),
+    "a class": ("from utils.tasks.classification.task import Classification as T", "T"),
+    "a class of its own": (
+        "from utils.tasks.classification.task import Classification\nclass Tiny(Classification):\n    name = 'tiny'",
+        "Tiny",
+    ),
+    "by a keyword": ("from utils.tasks.classification.task import CLASSIFICATION", "task=CLASSIFICATION"),
 }
 LOCAL = """\
 from dataclasses import replace
 
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 TASK = replace(CLASSIFICATION, show=print)
 """
@@ -847,14 +852,22 @@ def test_the_flags_are_those_the_script_s_help_lists(zoo: Zoo, script: str, caps
 
 UNKNOWN = {
     "flags of its own": (
-        "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION as C\n"
+        "from dataclasses import replace\nfrom utils.tasks.classification.task import CLASSIFICATION as C\n"
         "T = replace(C, flags=())",
+        "T",
+    ),
+    "a class with flags of its own": (
+        "from utils.tasks.classification.task import Classification\nclass T(Classification):\n    flags = ()",
+        "T",
+    ),
+    "a class of two": (
+        "from utils.tasks.classification.task import Classification as A\nclass B: ...\nclass T(B, A): ...",
         "T",
     ),
     "made by a function": ("from somewhere import make\nT = make()", "T"),
     "made here": ("from utils.tasks import Task\nT = Task()", "T"),
     "one of two": (
-        "from utils.tasks.classification import CLASSIFICATION as C\nT = C\nif C:\n    T = None",
+        "from utils.tasks.classification.task import CLASSIFICATION as C\nT = C\nif C:\n    T = None",
         "T",
     ),
     "a parameter": ("def f(T):\n    return T", "T"),
@@ -862,8 +875,8 @@ UNKNOWN = {
     "no task": ("from utils.tasks import classification", "classification.FLAGS"),
     "of a module that is not there": ("from utils.tasks.nowhere import T", "T"),
     "of another package": ("from json import decoder as T", "T"),
-    "one of some": ("from utils.tasks.classification import CLASSIFICATION", "*[CLASSIFICATION]"),
-    "unpacked": ("from utils.tasks.classification import CLASSIFICATION as C\n(T, U) = C, C", "T"),
+    "one of some": ("from utils.tasks.classification.task import CLASSIFICATION", "*[CLASSIFICATION]"),
+    "unpacked": ("from utils.tasks.classification.task import CLASSIFICATION as C\n(T, U) = C, C", "T"),
 }
 
 
@@ -876,7 +889,9 @@ def test_the_flags_of_a_task_that_only_a_run_can_tell_are_left_to_it(zoo: Zoo, i
 
 @pytest.mark.parametrize(("script", "known"), [("'valid'", True), ("script='single'", False), ("name", None)])
 def test_flags_parsed_by_a_script_itself(zoo: Zoo, script: str, known: bool | None) -> None:
-    imports = "from utils.pipeline.options import options\nfrom utils.tasks.classification import CLASSIFICATION"
+    imports = (
+        "from utils.pipeline.flags.options import options\nfrom utils.tasks.classification.task import CLASSIFICATION"
+    )
     run_by(zoo, imports, script, "options(__doc__, CLASSIFICATION, {}, ckpt='a.onnx')")
     zoo.data["run_example_single"]["params"]["others"] = {"decode": "exact"}
     assert [finding.rule for finding in zoo.check()] == (["yaml-flags"] if known is False else [])

@@ -20,7 +20,8 @@ from model_config.structure.source import Folder, SourceFile
 from toolkit.commands.new import main
 from toolkit.scaffold import LONGEST, create
 from toolkit.zoo import SCRIPTS, load_zoo
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
+from utils.tasks.legacy import task_class
 
 CORE, CONTRIB = "model_config/model.yaml", "contrib/model_config/model.yaml"
 LONG = "a" * LONGEST
@@ -217,10 +218,12 @@ def test_tasks_that_are_not_there(domain: str, task: str, said: str, zoo: Path) 
 @pytest.mark.slow
 def test_a_domain_of_several_tasks_and_a_task_without_a_template(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(CLASSIFICATION, name="bare", template=None)
-    known = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}
+    given = {"classification": CLASSIFICATION, "bare": bare, "only": replace(bare, name="only", domain="face")}
+    known = {name: task_class(task) for name, task in given.items()}
     monkeypatch.setattr("toolkit.scaffold.tasks", lambda: known)
     assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
-    known["other"] = replace(known.pop("classification"), name="other")
+    del known["classification"]
+    known["other"] = task_class(replace(CLASSIFICATION, name="other"))
     with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; choose one by --task NAME"):
         create("classification", "y", root=zoo)
     with pytest.raises(ConfigError, match=r"task 'only' has no template; copy a model of it, .*; these have one: "):

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from support import ROOT
 
-from engine import ConfigError, DataError, TecoInferError, cache_folder
+from engine import ConfigError, DataError, TecoInferError
+from tecoinfer_modelzoo.cache import cache_folder
 from toolkit.commands.profile_train import main
-from toolkit.train_profile import fixes
-from toolkit.train_profile.bottlenecks import bottlenecks
-from toolkit.train_profile.record import checked
+from toolkit.training.profile import fixes
+from toolkit.training.profile.bottlenecks import bottlenecks
+from toolkit.training.profile.record import checked
 
 CACHE = cache_folder("torch_sdaa")
 """Asked before a test's own cache folder is set: what is compiled stays for all runs."""

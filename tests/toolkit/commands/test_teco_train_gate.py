@@ -15,7 +15,7 @@ from support import ROOT
 from engine import ConfigError, DataError
 from toolkit.commands.train_gate import main
 
-SCRIPT = str(Path(__file__).parents[1] / "train_gate" / "training_script.py")
+SCRIPT = str(Path(__file__).parents[1] / "training" / "gate" / "training_script.py")
 
 
 def gate(*words: object, seeds: int = 2) -> int:

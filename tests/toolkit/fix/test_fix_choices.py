@@ -112,10 +112,10 @@ def prepared(source: Any, flags: Mapping[str, Any]) -> np.ndarray:
 
     from toolkit.fix.asked import Asked
     from toolkit.fix.opening import Wanted, open_samples
-    from utils.tasks.detection import DETECTION
+    from utils.tasks.detection.task import Detection
 
     words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-    wanted = Wanted([str(source.data)], 16, None, asked=Asked(DETECTION, words))
+    wanted = Wanted([str(source.data)], 16, None, asked=Asked(Detection, words))
     with open_samples(source.model, onnx.load(source.model), wanted) as samples:
         return np.concatenate([part.inputs[0] for part in samples])
 

@@ -22,7 +22,7 @@ PAIRS = [("A Man plays", "the Guitar"), ("Rain is wet", "Dogs bark At cats"), ("
 
 def _classifier(path: Path) -> Path:
     """Write a model whose logits are a sum over tokens that counts the earlier ones more: case and order matter."""
-    from utils.export.small_tokenizers import small_tokenizer
+    from utils.export.networks.small_tokenizers import small_tokenizer
 
     tokenizer = small_tokenizer("gpt2", [WORDS])
     table = np.random.default_rng(0).standard_normal((len(tokenizer["model"]["vocab"]) + 8, 2)).astype(np.float32)

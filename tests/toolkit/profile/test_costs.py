@@ -92,8 +92,8 @@ def test_a_fixed_batch_is_costed_as_it_is() -> None:
 def test_counts_are_those_that_torchvision_publishes(arch: str, tmp_path: Path) -> None:
     if not find_spec("torchvision"):
         pytest.skip("torchvision is not installed")
-    from utils.export.classifier_script import export_classifier
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
+    from utils.export.scripts.classifier import export_classifier
 
     weights = ["--weights", "random", "--forms", "dyn"]
     assert export_classifier("", tmp_path, arch, argv=weights) == 0

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from toolkit.profile.against import compare
 from toolkit.profile.bottlenecks import NOTICED, ShapeFacts, find_bottlenecks, fusion, one_layout
+from toolkit.profile.comparison import compare
 from toolkit.profile.record import Launch, Profile, unique
 from toolkit.profile.roofline import BOTTOM, TOP, roofline
 

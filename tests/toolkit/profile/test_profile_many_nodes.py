@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from toolkit.cli import execute
-from toolkit.profile.against import compare
+from toolkit.profile.comparison import compare
 from toolkit.profile.host import _by_run
 from toolkit.profile.page import profile_page
 from toolkit.profile.record import Launch, Profile, read_profile

@@ -27,7 +27,7 @@ def encoder() -> Any:
 
 def vision_transformer() -> Any:
     """Return torchvision's class behind vit_b_16, small."""
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     made = import_torchvision().models.VisionTransformer
     return made(image_size=32, patch_size=16, num_layers=1, num_heads=2, hidden_dim=32, mlp_dim=64, num_classes=10)
@@ -37,7 +37,7 @@ def mobile_net(version: int) -> Any:
     """Return torchvision's class with three kinds of blocks; its batch norms have seen random pictures, so that values
     neither vanish nor explode.
     """
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     torch.manual_seed(0)
     models = import_torchvision().models

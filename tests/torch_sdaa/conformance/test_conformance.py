@@ -70,7 +70,7 @@ def test_wrong_kernel_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_operator_that_the_device_lacks_is_wrong(tmp_path: Path) -> None:
-    from torch_sdaa.core import C
+    from torch_sdaa.loading.core import C
 
     C.deny({"aten::erfinv"})
     try:

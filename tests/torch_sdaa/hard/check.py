@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import torch_sdaa  # noqa: F401 - makes the device
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = ("sdaa:0", "sdaa:1", "sdaa:2", "sdaa:3")

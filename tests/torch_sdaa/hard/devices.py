@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import nn
 
 from tests.torch_sdaa.hard.check import DEVICES, check, network, pictures, refused, same
-from torch_sdaa.core import C
+from torch_sdaa.loading.core import C
 
 
 @check

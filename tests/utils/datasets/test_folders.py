@@ -57,7 +57,7 @@ def folder() -> ModuleType:
     """The module of torchvision that defines ``ImageFolder``."""
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     return import_torchvision().datasets.folder
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from engine import DataError, InputError
-from engine.declared import declare_shapes
+from engine.historical.declared import declare_shapes
 from utils.datasets.groundingdinot_dataset import CocoDetection, collate_fn
 from utils.preprocess.pytorch.classification import preprocess
 

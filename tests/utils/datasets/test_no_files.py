@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from engine import DataError
-from tests.fuzz import sets_of_pictures as sets
+from tests.fuzz.makers import sets_of_pictures as sets
 from utils.arrays import read_npy, read_npz
-from utils.datasets.boxes import load_boxes
-from utils.datasets.coco import read_json
-from utils.datasets.imagenet import _kaggle, _kit
+from utils.datasets.image.boxes import load_boxes
+from utils.datasets.image.coco import read_json
+from utils.datasets.image.imagenet import _kaggle, _kit
+from utils.datasets.image.lfw import load_pairs
+from utils.datasets.image.masks import load_masks
+from utils.datasets.image.pages import load_pages
+from utils.datasets.image.regions import of_polygon, of_runs
+from utils.datasets.image.text_lines import load_text_lines
+from utils.datasets.image.wider_face import is_face_list, load_wider
+from utils.datasets.image.yolo import load_yolo, mapping_of
 from utils.datasets.label_file import load_label_file
-from utils.datasets.lfw import load_pairs
 from utils.datasets.loading import load_dataset
-from utils.datasets.masks import load_masks
-from utils.datasets.pages import load_pages
-from utils.datasets.regions import of_polygon, of_runs
 from utils.datasets.renaming import read_renames
-from utils.datasets.text_lines import load_text_lines
-from utils.datasets.wider_face import is_face_list, load_wider
-from utils.datasets.yolo import load_yolo, mapping_of
 from utils.postprocess.pytorch.classification import labels_from
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -320,7 +320,7 @@ class TestFloat16:
 def test_minilm_in_all_forms(tmp_path: Path) -> None:
     """A real BERT whose words are averaged over a mask, with an output called as a value inside."""
     pytest.importorskip("transformers")
-    from benchmarks.real_models import minilm_torch, tokens
+    from benchmarks.parts.real_models import minilm_torch, tokens
 
     try:
         model, (ids, mask) = minilm_torch(), tokens(["a man is playing a guitar", "stocks fell"])

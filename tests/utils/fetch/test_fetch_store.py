@@ -143,7 +143,7 @@ except engine.TecoInferError as error:
 
 
 def child(archive: Path, given: Path | str = "") -> list[str]:
-    code = CHILD.format(root=str(ROOT), tests=str(ROOT / "tests"), archive=str(archive), given=str(given))
+    code = CHILD.format(root=str(ROOT), tests=str(ROOT / "tests" / "helpers"), archive=str(archive), given=str(given))
     return [sys.executable, "-W", "error", "-c", code]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from engine import ConfigError, InputError
-from utils.datasets.clicks import Click
+from utils.datasets.tabular.clicks import Click
 from utils.metrics.clicks import METRICS, Clicks
 
 ROWS = st.lists(

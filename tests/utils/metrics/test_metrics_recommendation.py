@@ -7,8 +7,8 @@ import pytest
 
 from utils.metrics.definition import metric_from_json, metric_to_json
 from utils.metrics.recommendation import Recommendations
-from utils.tasks.item_recommendation import Recommended
-from utils.tasks.ranked import Found
+from utils.tasks.common.ranked import Found
+from utils.tasks.item_recommendation.task import Recommended
 
 
 def _made(users: int, items: int) -> tuple[list[Recommended], list[dict[str, int]], np.ndarray, np.ndarray]:

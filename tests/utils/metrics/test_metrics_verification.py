@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from support import ROOT
 
 from engine import ConfigError
-from utils.datasets.face_pairs import NO_FOLD, Truth
+from utils.datasets.image.face_pairs import NO_FOLD, Truth
 from utils.metrics.definition import metric_from_json, metric_to_json
 from utils.metrics.verification import RECORD, Verification
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from utils.datasets.text import Rated, load_texts
+from utils.datasets.text.texts import Rated, load_texts
 from utils.metrics.f1 import Accuracy, MacroF1
 
 

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import RunPython, SaveOnnx
+from support import RunPython, SaveOnnx, made
 
 from engine import ConfigError, DataError, Engine, EngineError, InputError, ModelError, PassError, TargetError
 from utils.pipeline import answers, cli
-from utils.pipeline.console import finish, tell_engines
-from utils.pipeline.loops import Answer
-from utils.pipeline.options import Options, limits, options as parse
-from utils.pipeline.prepare import Failure
-from utils.pipeline.report import Report
+from utils.pipeline.flags.options import Options, limits, options as parse
+from utils.pipeline.report.console import finish, tell_engines
+from utils.pipeline.report.report import Report
+from utils.pipeline.run.loops import Answer
+from utils.pipeline.run.prepare import Failure
+from utils.pipeline.session import open_engines
 from utils.tasks.base import Artifact, str2bool
-from utils.tasks.classification import CLASSIFICATION, show, size
+from utils.tasks.classification.task import CLASSIFICATION, Classification
 from utils.tasks.model import Model
 
 LIMIT, WARMUP = "TECO_INFER_PIPELINES_MAX_STEPS", "TECO_INFER_PIPELINES_WARMUP_STEPS"
@@ -35,9 +36,10 @@ def options(*argv: object, script: str = "valid", **defaults: Any) -> Options:
 
 @contextmanager
 def opened(opt: Options) -> Iterator[Engine]:
-    with opt.open(CLASSIFICATION) as engines:
+    task = made(CLASSIFICATION, opt)
+    with open_engines(task) as engines:
         (engine,) = engines.values()
-        tell_engines(CLASSIFICATION, opt, engines)
+        tell_engines(task, engines)
         yield engine
 
 
@@ -53,7 +55,7 @@ def test_defaults() -> None:
     opt = options()
     assert (opt.target, opt.dtype, opt.pass_path, opt.topk, opt.workers) == ("sdaa", None, "default_pass.py", 1, None)
     assert (opt.skip_postprocess, opt.verbose, opt.json, opt.save) == (False, False, None, None)
-    assert size(opt) == (32, 32)
+    assert Classification(opt).given_size == (32, 32)
 
 
 def test_every_flag_of_the_historical_scripts() -> None:
@@ -62,7 +64,12 @@ def test_every_flag_of_the_historical_scripts() -> None:
         *("--target", "onnx", "--dtype", "float32", "--pass_path", "none", "--topk", 5),
         *("--skip_postprocess", "true", "--verbose", "False"),
     )
-    assert (opt.ckpt, opt.data_path, opt.input_name, size(opt)) == (Path("x.onnx"), Path("d"), ["input"], (24, 48))
+    assert (opt.ckpt, opt.data_path, opt.input_name, Classification(opt).given_size) == (
+        Path("x.onnx"),
+        Path("d"),
+        ["input"],
+        (24, 48),
+    )
     assert (opt.skip_postprocess, opt.verbose) == (True, False)
     assert options("--verbose", "--skip_postprocess").verbose is True
 
@@ -207,9 +214,9 @@ def test_a_metric_that_is_no_number_is_no_success(capsys: pytest.CaptureFixture[
 
 def shown(found: Iterable[Answer], opt: Options, failures: list[Failure]) -> int:
     def artifact(sample: Any, prediction: Any) -> Artifact:
-        return show(sample, prediction, Model(Path("m.onnx")), opt)
+        return Classification(opt).show(sample, prediction)
 
-    return answers.Session(CLASSIFICATION, Model(Path("m.onnx")), opt, failures).show(found, artifact)
+    return answers.Session(made(CLASSIFICATION, opt, Model(Path("m.onnx"))), opt, failures).show(found, artifact)
 
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -462,3 +469,30 @@ def test_answers_before_a_failing_engine_are_kept(tmp_path: Path) -> None:
         shown(failing(), options("--json", tmp_path / "answers.json", script="multi"), [])
     kept = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))["answers"]
     assert [answer["name"] for answer in kept] == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("call", "ckpt"),
+    [
+        ("Classification, ckpt='a.onnx'", "beside"),
+        ("task=Classification, ckpt='a.onnx'", "beside"),
+        ("__doc__, Classification, ckpt='a.onnx'", "as given"),
+        ("__doc__, task=Classification, ckpt='a.onnx'", "as given"),
+        ("description=__doc__, task=Classification, ckpt='a.onnx'", "as given"),
+    ],
+)
+def test_a_script_calls_with_or_without_its_docstring(tmp_path: Path, call: str, ckpt: str) -> None:
+    script = tmp_path / "example_valid.py"
+    imports = "from utils.pipeline import cli\nfrom utils.tasks.classification.task import Classification\n"
+    script.write_text(f"{imports}cli.valid({call})\n", encoding="utf-8")
+    task, defaults = cli.call_of(script)
+    assert task is Classification
+    assert defaults == {"ckpt": tmp_path / "a.onnx" if ckpt == "beside" else "a.onnx"}
+
+
+def test_a_script_of_another_form_is_not_run_for_its_call(tmp_path: Path) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    with pytest.raises(ConfigError, match=r"own\.py"):
+        cli.call_of(script)
+    assert not (tmp_path / "ran").exists()

@@ -22,11 +22,11 @@ from support import DIGITS, ROOT, RunPython
 
 from engine import ConfigError, EngineError, ModelError
 from utils.pipeline import valid as runs
-from utils.pipeline.options import Options
-from utils.pipeline.report import Report
+from utils.pipeline.flags.options import Options
+from utils.pipeline.report.report import Report
 from utils.pipeline.valid import DROPPED, evaluate_task, main
 from utils.tasks.base import Task
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 LINE = re.compile(
     r"(?P<mode>--.+) against exact: top1 (?P<metric>[\d.]+) against (?P<exact>[\d.]+) "
@@ -189,10 +189,10 @@ def test_bad_samples_still_show_in_the_exit_code(valid: Valid, tmp_path: Path) -
 def test_a_second_run_that_fails_loses_nothing(
     valid: Valid, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_fast(task: Task, opt: Options) -> Report:
+    def only_fast(task: Task, opt: Options, **how: Any) -> Report:
         if not opt.faster:
             raise EngineError("the engine failed")
-        return evaluate_task(task, opt)
+        return evaluate_task(task, opt, **how)
 
     monkeypatch.setattr(runs, "evaluate_task", only_fast)
     with pytest.raises(EngineError, match="the engine failed"):
@@ -231,9 +231,9 @@ def test_a_faster_mode_that_is_slower_says_so(
     said: list[str],
     slower: bool | None,
 ) -> None:
-    def timed(task: Task, opt: Options) -> Report:
+    def timed(task: Task, opt: Options, **how: Any) -> Report:
         seconds = fast if opt.faster else exact
-        return replace(evaluate_task(task, opt), e2e_time=seconds, avg_sps=360 / seconds)
+        return replace(evaluate_task(task, opt, **how), e2e_time=seconds, avg_sps=360 / seconds)
 
     monkeypatch.setattr(runs, "evaluate_task", timed)
     code, data = valid("--target", "onnx", "--decode", "fused")
@@ -248,8 +248,8 @@ def test_a_faster_mode_that_is_slower_says_so(
 def test_a_metric_that_is_better_or_nothing(valid: Valid, exact: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact run is better, equal or worse: only worse modes are refused."""
 
-    def scaled(task: Task, opt: Options) -> Report:
-        report = evaluate_task(task, opt)
+    def scaled(task: Task, opt: Options, **how: Any) -> Report:
+        report = evaluate_task(task, opt, **how)
         return report if opt.faster else replace(report, metric=exact)
 
     monkeypatch.setattr(runs, "evaluate_task", scaled)
@@ -261,8 +261,8 @@ def test_a_metric_that_is_better_or_nothing(valid: Valid, exact: float, monkeypa
 def test_a_metric_that_is_no_number_is_said_to_be_none(
     valid: Valid, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(task: Task, opt: Options) -> Report:
-        return replace(evaluate_task(task, opt), metric=float("nan"), higher_is_better=False)
+    def nothing(task: Task, opt: Options, **how: Any) -> Report:
+        return replace(evaluate_task(task, opt, **how), metric=float("nan"), higher_is_better=False)
 
     monkeypatch.setattr(runs, "evaluate_task", nothing)
     assert valid("--target", "onnx", "--decode", "fused")[0] == DROPPED
@@ -277,8 +277,8 @@ def test_a_metric_that_should_be_low_may_not_rise(
 ) -> None:
     """A word error rate of 0.2 is better than 0.3 and worse than 0.1; worse than none has no relative difference."""
 
-    def rate(task: Task, opt: Options) -> Report:
-        return replace(evaluate_task(task, opt), metric=0.2 if opt.faster else exact, higher_is_better=False)
+    def rate(task: Task, opt: Options, **how: Any) -> Report:
+        return replace(evaluate_task(task, opt, **how), metric=0.2 if opt.faster else exact, higher_is_better=False)
 
     monkeypatch.setattr(runs, "evaluate_task", rate)
     assert valid("--target", "onnx", "--decode", "fused")[0] == code
@@ -324,8 +324,8 @@ def test_int8_in_several_processes_is_refused_once(_installed: None) -> None:
 def test_numbers_are_plain(valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric that is a numpy number ends up in the JSON as any other."""
 
-    def numpy_metric(task: Task, opt: Options) -> Report:
-        return replace(evaluate_task(task, opt), metric=np.float32(0.5))
+    def numpy_metric(task: Task, opt: Options, **how: Any) -> Report:
+        return replace(evaluate_task(task, opt, **how), metric=np.float32(0.5))
 
     monkeypatch.setattr(runs, "evaluate_task", numpy_metric)
     _, data = valid("--target", "onnx", "--decode", "fused")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine import ConfigError, DataError, InputError
-from utils.datasets.objects import Objects
+from utils.datasets.image.objects import Objects
 from utils.postprocess.pytorch.ssd import IOU, MOST, Found, get_metrics, postprocess
 
 NAMES = ("a", "b", "c")

@@ -98,7 +98,7 @@ def test_it_keeps_what_a_reference_keeps(
 @pytest.mark.torch
 def test_it_keeps_what_torchvision_keeps() -> None:
     torch = pytest.importorskip("torch")
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()
     from torchvision.ops import batched_nms

@@ -12,8 +12,8 @@ from PIL import Image
 
 from engine import ConfigError, DataError, InputError
 from utils.coco_classes import NAMES
-from utils.datasets.objects import Objects
-from utils.metrics.detection import MeanAveragePrecision
+from utils.datasets.image.objects import Objects
+from utils.metrics.detection.metric import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections
 from utils.postprocess.pytorch import detection, yolov9m
 from utils.postprocess.pytorch.yolov9m import get_metrics, get_stats, postprocess

@@ -24,7 +24,7 @@ SIZES = [(500, 375), (333, 500), (224, 224), (600, 130), (90, 300), (61, 47)]
 @pytest.fixture(scope="session")
 def torchvision() -> Any:
     pytest.importorskip("torch")
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     return import_torchvision()
 
@@ -49,8 +49,8 @@ def presets(torchvision: Any) -> dict[Any, Any]:
 @pytest.mark.torch
 def test_every_published_network_gets_its_own_preprocessing(torchvision: Any) -> None:
     """From torchvision's weights through the model's metadata to the input, at float32 and float16."""
+    from utils.export.networks.torchvision_models import _described
     from utils.export.onnx_files import ModelNotes
-    from utils.export.torchvision_models import _described
     from utils.stored import Stored
 
     found = presets(torchvision)

@@ -25,7 +25,7 @@ def photo(name: str) -> Image.Image:
 @pytest.fixture(scope="session")
 def transforms() -> Any:
     pytest.importorskip("torch")
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()
     from torchvision import transforms

@@ -16,13 +16,13 @@ from support import ROOT
 
 from engine import Engine, EngineSpec, open_engine
 from utils.metrics.base import Metric
-from utils.tasks.base import Task
+from utils.tasks.legacy import AnyTask, task_class
 from utils.tasks.model import Model
 
 NAME = "tiny"
 
 
-def written(task: Task, folder: Path) -> Path:
+def written(task: AnyTask, folder: Path) -> Path:
     """Write a template's files and sample data into a folder, run its export there, and return the folder."""
     assert task.template is not None
     words = {"model": NAME, "title": "Tiny", "folder": "example/x/tiny", "install": "python -m pip install ."}
@@ -37,10 +37,15 @@ def written(task: Task, folder: Path) -> Path:
     return folder
 
 
-def options(task: Task, script: str = "valid", **given: Any) -> argparse.Namespace:
+def options(task: AnyTask, script: str = "valid", /, **given: Any) -> argparse.Namespace:
     """Return a task's flags with their defaults, as a script would have them."""
     known = {flag.key: flag.default for flag in task.flags}
     return argparse.Namespace(**{"script": script, "batch_size": 16, **known, **given})
+
+
+def bound(task: AnyTask, model: Any, script: str = "valid", /, **given: Any) -> Any:
+    """Return the task of a run, bound to a model, with its flags at their defaults but for those that are given."""
+    return task_class(task)(options(task, script, **given)).bind(model)
 
 
 def opened(ckpt: Path, target: str, **given: Any) -> Engine:
@@ -61,16 +66,17 @@ def described(engine: Engine, dims: Mapping[str, tuple[int, ...]] | None = None)
 
 
 def evaluated(
-    task: Task, engine: Engine, model: Model, path: Path, opt: argparse.Namespace
+    task: AnyTask, engine: Engine, model: Model, path: Path, opt: argparse.Namespace
 ) -> tuple[Metric, list[Any]]:
-    """Take a data set through a task's functions and an engine; return the metric and all predictions."""
-    dataset = task.load({"data": path}, opt)
-    metric = task.metric(opt, dataset, model)
+    """Take a data set through a task and an engine; return the metric and all predictions."""
+    run = task_class(task)(opt).bind(model)
+    dataset = run.load({"data": path})
+    metric = run.metric(dataset)
     predictions: list[Any] = []
     for batch in dataset.batches(opt.batch_size):
-        prepared = task.prepare(batch.samples, model, opt)
-        arrays = task.collate([prepared], model)
-        found = task.decode(engine(list(arrays)), prepared.contexts, model, opt)
+        prepared = run.prepare(batch.samples)
+        arrays = run.collate([prepared])
+        found = run.decode(engine(list(arrays)), prepared.contexts)
         if batch.targets is not None:
             metric.update(found, batch.targets, prepared.contexts)
         predictions += found

@@ -24,23 +24,7 @@ from ray_cluster import ray_cluster, ray_settings
 from support import DIGITS, ROOT
 
 from utils.tasks.base import Task
-from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.ctr_prediction import CTR_PREDICTION
-from utils.tasks.detection import DETECTION
-from utils.tasks.face_detection import FACE_DETECTION
-from utils.tasks.face_verification import FACE_VERIFICATION
-from utils.tasks.graph_prediction import GRAPH_PREDICTION
-from utils.tasks.item_recommendation import ITEM_RECOMMENDATION
-from utils.tasks.node_classification import NODE_CLASSIFICATION
-from utils.tasks.page_reading import PAGE_READING
-from utils.tasks.policy_rollout import POLICY_ROLLOUT
-from utils.tasks.segmentation import SEGMENTATION
-from utils.tasks.speaker_verification import SPEAKER_VERIFICATION
-from utils.tasks.speech_recognition import SPEECH_RECOGNITION
-from utils.tasks.text_classification import TEXT_CLASSIFICATION
-from utils.tasks.text_generation import TEXT_GENERATION
-from utils.tasks.text_recognition import TEXT_RECOGNITION
-from utils.tasks.voice_activity import VOICE_ACTIVITY
+from utils.tasks.find import tasks
 
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as in a container
 
@@ -62,7 +46,7 @@ class Domain:
         slow: all of it is for the slow suite.
     """
 
-    task: Task
+    task: type[Task]
     data: str
     words: tuple[str, ...] = ()
     drawn: bool = True
@@ -75,34 +59,36 @@ class Domain:
     slow: bool = False
 
 
+TASKS = tasks()
+
 DOMAINS = {
-    "classification": Domain(CLASSIFICATION, "data/val", folder=DIGITS, file="digits_dyn.onnx"),
-    "ctr_prediction": Domain(CTR_PREDICTION, "data/val.csv", eight_bits=False, slow=True),
-    "detection": Domain(DETECTION, "data/val.json"),
-    "graph_prediction": Domain(GRAPH_PREDICTION, "data/val.npz", slow=True),
-    "face_detection": Domain(FACE_DETECTION, "data"),
-    "face_verification": Domain(FACE_VERIFICATION, "data"),
-    "two_models": Domain(FACE_VERIFICATION, "photographs", ("--input_size", str(SIDE)), detector=True),
-    "item_recommendation": Domain(ITEM_RECOMMENDATION, "data", eight_bits=False, slow=True),
-    "segmentation": Domain(SEGMENTATION, "data"),
-    "speech_recognition": Domain(SPEECH_RECOGNITION, "data/recordings.jsonl"),
-    "speaker_verification": Domain(SPEAKER_VERIFICATION, "data", ("--pairs", "balanced"), slow=True),
+    "classification": Domain(TASKS["classification"], "data/val", folder=DIGITS, file="digits_dyn.onnx"),
+    "ctr_prediction": Domain(TASKS["ctr_prediction"], "data/val.csv", eight_bits=False, slow=True),
+    "detection": Domain(TASKS["detection"], "data/val.json"),
+    "graph_prediction": Domain(TASKS["graph_prediction"], "data/val.npz", slow=True),
+    "face_detection": Domain(TASKS["face_detection"], "data"),
+    "face_verification": Domain(TASKS["face_verification"], "data"),
+    "two_models": Domain(TASKS["face_verification"], "photographs", ("--input_size", str(SIDE)), detector=True),
+    "item_recommendation": Domain(TASKS["item_recommendation"], "data", eight_bits=False, slow=True),
+    "segmentation": Domain(TASKS["segmentation"], "data"),
+    "speech_recognition": Domain(TASKS["speech_recognition"], "data/recordings.jsonl"),
+    "speaker_verification": Domain(TASKS["speaker_verification"], "data", ("--pairs", "balanced"), slow=True),
     "text_classification": Domain(
-        TEXT_CLASSIFICATION, "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
+        TASKS["text_classification"], "data/val.tsv", ("--dim", "seq=64"), drawn=False, eight_bits=False
     ),
-    "text_generation": Domain(TEXT_GENERATION, "data/val.txt", suffix=".txt"),
-    "text_recognition": Domain(TEXT_RECOGNITION, "data/rec_gt.txt"),
+    "text_generation": Domain(TASKS["text_generation"], "data/val.txt", suffix=".txt"),
+    "text_recognition": Domain(TASKS["text_recognition"], "data/rec_gt.txt"),
     "node_classification": Domain(
-        NODE_CLASSIFICATION,
+        TASKS["node_classification"],
         "data/digits_graph.npz",
         folder=ROOT / "example/gnn/digits_gcn",
         file="digits_gcn_dyn.onnx",
         slow=True,
     ),
-    "page_reading": Domain(PAGE_READING, "data", models=PAGE_READING.models),
-    "policy_rollout": Domain(POLICY_ROLLOUT, "data/recorded.npz", slow=True),
+    "page_reading": Domain(TASKS["page_reading"], "data", models=TASKS["page_reading"].models),
+    "policy_rollout": Domain(TASKS["policy_rollout"], "data/recorded.npz", slow=True),
     "voice_activity": Domain(
-        VOICE_ACTIVITY, "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
+        TASKS["voice_activity"], "data/val.jsonl", folder=ROOT / "example/speech/silero_vad", file="silero_vad_dyn.onnx"
     ),
 }
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from constructed_models import NAME, described, evaluated, opened, options, written
+from constructed_models import NAME, bound, described, evaluated, opened, options, written
 from PIL import Image
 
 from engine import ConfigError, DataError, InputError
 from utils.pipeline import answers, valid
 from utils.preprocess.image.letterbox import fit
-from utils.tasks.face_detection import FACE_DETECTION, as_detections, decode
+from utils.tasks.face_detection import FaceDetection, as_detections
 from utils.tasks.model import Model
 
 SIZE = 64
@@ -23,7 +23,7 @@ SIZE = 64
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(FACE_DETECTION, tmp_path_factory.mktemp("faces"))
+    return written(FaceDetection, tmp_path_factory.mktemp("faces"))
 
 
 def model_of(tiny: Path, **metadata: str) -> Model:
@@ -35,8 +35,8 @@ def model_of(tiny: Path, **metadata: str) -> Model:
 @pytest.mark.parametrize(("target", "file"), [("onnx", "dyn"), ("sdaa", "float16_dyn")])
 def test_the_constructed_model_finds_the_drawn_faces(tiny: Path, target: str, file: str) -> None:
     with opened(tiny / f"{NAME}_{file}.onnx", target) as engine:
-        opt = options(FACE_DETECTION, input_size=SIZE)
-        metric, found = evaluated(FACE_DETECTION, engine, described(engine), tiny / "data", opt)
+        opt = options(FaceDetection, input_size=SIZE)
+        metric, found = evaluated(FaceDetection, engine, described(engine), tiny / "data", opt)
     assert metric.compute() > 0.95
     figures = metric.secondary()
     assert figures["precision"] == 1
@@ -49,12 +49,12 @@ def test_the_constructed_model_finds_the_drawn_faces(tiny: Path, target: str, fi
 def test_whole_runs(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where: dict[str, Any] = {"ckpt": tiny / f"{NAME}_dyn.onnx", "batch_size": 8, "input_size": SIZE}
     words = ["--target", "onnx", "--json", str(tmp_path / "r.json"), "--save_predictions", str(tmp_path / "p.json")]
-    assert valid.main(None, FACE_DETECTION, argv=words, data_path=tiny / "data", **where) == 0
+    assert valid.main(None, FaceDetection, argv=words, data_path=tiny / "data", **where) == 0
     assert "false_alarms 0, faceless_pictures 4" in capsys.readouterr().out
     found = json.loads((tmp_path / "p.json").read_text())
     assert {"image_id", "category_id", "bbox", "score"} == set(found[0])
     words = ["--target", "onnx", "--json", str(tmp_path / "m.json"), "--save", str(tmp_path / "drawn")]
-    assert answers.main(None, FACE_DETECTION, "multi", argv=words, data_path=tiny / "data" / "images", **where) == 0
+    assert answers.main(None, FaceDetection, "multi", argv=words, data_path=tiny / "data" / "images", **where) == 0
     said = capsys.readouterr().out
     assert "faces_05.png  no face\n" in said
     assert " face" in said
@@ -70,7 +70,7 @@ def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, caps
     (tmp_path / "images").symlink_to(tiny / "data" / "images")
     (tmp_path / "label.txt").write_text(text.replace(" 0\n", " nan\n", 1) + "# gone.png\n1 2 3 4\n")
     code = valid.main(
-        None, FACE_DETECTION, argv=["--target", "onnx"], ckpt=tiny / f"{NAME}_dyn.onnx", data_path=tmp_path,
+        None, FaceDetection, argv=["--target", "onnx"], ckpt=tiny / f"{NAME}_dyn.onnx", data_path=tmp_path,
         batch_size=8, input_size=SIZE,
     )  # fmt: skip
     told = "".join(capsys.readouterr())
@@ -93,26 +93,26 @@ def test_a_line_that_is_wrong_costs_its_picture(tiny: Path, tmp_path: Path, caps
 )
 def test_options_that_cannot_be(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        FACE_DETECTION.check(options(FACE_DETECTION, **given))
-    assert "--layout" not in {flag.name for flag in FACE_DETECTION.flags}
+        bound(FaceDetection, None, **given).check()
+    assert "--layout" not in {flag.name for flag in FaceDetection.flags}
 
 
 def test_maps_by_their_names_or_their_order(tiny: Path) -> None:
-    model, opt = model_of(tiny), options(FACE_DETECTION, "single")
+    model, opt = model_of(tiny), options(FaceDetection, "single")
     chance = np.random.default_rng(0)
     maps = [chance.random((1, channels, 4, 4)).astype(np.float32) for channels in (1, 2, 2, 10)]
     geometry = fit(16, 16, (16, 16))
-    (found,) = decode(maps, [geometry], model, opt)
+    (found,) = FaceDetection(opt).bind(model).decode(maps, [geometry])
     swapped = replace(model, outputs=tuple(model.outputs[place] for place in (3, 1, 0, 2)))
-    (again,) = decode([maps[place] for place in (3, 1, 0, 2)], [geometry], swapped, opt)
+    (again,) = FaceDetection(opt).bind(swapped).decode([maps[place] for place in (3, 1, 0, 2)], [geometry])
     bare = replace(model, outputs=tuple(replace(spec, name=f"o{i}") for i, spec in enumerate(model.outputs)))
-    (third,) = decode(tuple(maps), [geometry], bare, opt)
+    (third,) = FaceDetection(opt).bind(bare).decode(tuple(maps), [geometry])
     assert len(found)
     for other in (again, third):
         assert np.array_equal(found.landmarks, other.landmarks)
     assert np.array_equal(as_detections(found).boxes, found.boxes)
     with pytest.raises(InputError, match=rf"{NAME}_dyn.onnx: the outputs are \[1, 1, 4, 4\] for 1 samples; faces need"):
-        decode(maps[0], [geometry], bare, opt)
+        FaceDetection(opt).bind(bare).decode(maps[0], [geometry])
 
 
 def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
@@ -122,7 +122,7 @@ def test_stored_thresholds_hold_and_flags_come_first(tiny: Path) -> None:
     geometry = fit(16, 16, (16, 16))
 
     def count(model: Model, script: str = "valid", **given: Any) -> int:
-        return len(decode(maps, [geometry], model, options(FACE_DETECTION, script, **given))[0])
+        return len(bound(FaceDetection, model, script, **given).decode(maps, [geometry])[0])
 
     assert count(model_of(tiny)) == 3
     assert count(model_of(tiny), "single") == 1
@@ -141,11 +141,11 @@ def test_other_classes_are_named_or_left_out(tiny: Path, tmp_path: Path) -> None
         "annotations": [{"id": 1, "category_id": 1, **entry}, {"id": 2, "category_id": 2, **entry}],
     }
     (tmp_path / "val.json").write_text(json.dumps(content))
-    model, opt = model_of(tiny), options(FACE_DETECTION)
-    dataset = FACE_DETECTION.load({"data": tmp_path}, opt)
+    model, opt = model_of(tiny), options(FaceDetection)
+    dataset = FaceDetection(opt).load({"data": tmp_path})
     with pytest.raises(DataError, match="dog"):
-        FACE_DETECTION.metric(opt, dataset, model)
+        FaceDetection(opt).bind(model).metric(dataset)
     opt.common_classes = True
     with pytest.warns(UserWarning, match="1 of 2 classes are left out"):
-        metric = FACE_DETECTION.metric(opt, dataset, model)
+        metric = FaceDetection(opt).bind(model).metric(dataset)
     assert metric.name == "AP50"

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import ROOT, RunPython
 
 from engine import ConfigError
 from utils.tasks.base import Task
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.ctr_prediction.task import CTR_PREDICTION, CtrPrediction
 from utils.tasks.find import default_of, find_task, tasks
+from utils.tasks.legacy import task_class
 
-MINE = "from dataclasses import replace\nfrom utils.tasks.classification import CLASSIFICATION\n"
-MINE += "MINE = replace(CLASSIFICATION, name='mine', domain='mining')\n"
+MINE = "from dataclasses import replace\nfrom utils.tasks.ctr_prediction.task import CTR_PREDICTION\n"
+MINE += "MINE = replace(CTR_PREDICTION, name='mine', domain='mining')\n"
+"""A task of the zoo's own, changed in the form before."""
+DERIVED = "from utils.tasks.ctr_prediction.task import CTR_PREDICTION, CtrPrediction\n"
+DERIVED += "class Mine(CtrPrediction):\n    name, domain = 'mine', 'mining'\n"
 LIST = "from utils.tasks.find import add_contrib, tasks\nfrom pathlib import Path\nimport sys\n"
 LIST += "add_contrib(Path(sys.argv[1]))\nprint(sorted(tasks()))\n"
 
 
 def test_the_zoos_own() -> None:
-    assert tasks()["classification"] is CLASSIFICATION
-    assert all(isinstance(task, Task) and task.name == name for name, task in tasks().items())
-    assert find_task("classification") is CLASSIFICATION
+    assert all(issubclass(task, Task) and task.name == name for name, task in tasks().items())
+    assert tasks()["ctr_prediction"] is find_task("ctr_prediction") is CtrPrediction
+    assert task_class(CTR_PREDICTION) is CtrPrediction
 
 
 def test_a_task_that_is_not_there() -> None:
@@ -39,12 +43,14 @@ def test_each_domain_of_the_zoo_stands_for_one_task_that_has_a_template() -> Non
 
 
 def test_a_domain_stands_for_its_only_task_or_its_first() -> None:
-    first = replace(CLASSIFICATION, name="dig", domain="mining", first=True)
-    other = replace(first, name="sift", first=False)
+    def task(name: str, **words: Any) -> type[Task]:
+        return type(name, (CtrPrediction,), {"name": name, "domain": "mining", "domain_default": False, **words})
+
+    first, other = task("dig", domain_default=True), task("sift")
     assert default_of("mining", {"sift": other}) is other
     assert default_of("mining", {"sift": other, "dig": first}) is first
-    assert default_of("mining", {"a": other, "b": replace(other, name="b")}) is None
-    assert default_of("mining", {"a": first, "b": replace(first, name="b")}) is None
+    assert default_of("mining", {"a": other, "b": task("b")}) is None
+    assert default_of("mining", {"a": first, "b": task("b", domain_default=True)}) is None
 
 
 def contribute(root: Path, code: str) -> Path:
@@ -57,11 +63,12 @@ def contribute(root: Path, code: str) -> Path:
     return root
 
 
-def test_contrib_adds_some(tmp_path: Path, run_python: RunPython) -> None:
-    done = run_python("-c", LIST, contribute(tmp_path, MINE), cwd=tmp_path)
+@pytest.mark.parametrize("code", [MINE, DERIVED])
+def test_contrib_adds_some(tmp_path: Path, run_python: RunPython, code: str) -> None:
+    done = run_python("-c", LIST, contribute(tmp_path, code), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "'mine'" in done.stdout
-    assert "'classification'" in done.stdout
+    assert done.stdout.count("'ctr_prediction'") == 1
 
 
 @pytest.mark.slow
@@ -69,7 +76,8 @@ def test_contrib_adds_some(tmp_path: Path, run_python: RunPython) -> None:
     ("code", "text"),
     [
         ("import nothing_of_this_name", "utils/tasks/mine.py cannot be imported: ModuleNotFoundError"),
-        (MINE.replace("'mine'", "'classification'"), "a task 'classification' is there already"),
+        (MINE.replace("'mine'", "'ctr_prediction'"), "a task 'ctr_prediction' is there already"),
+        (DERIVED.replace("'mine'", "'ctr_prediction'"), "a task 'ctr_prediction' is there already"),
         ("raise SystemExit(3)", "utils/tasks/mine.py cannot be imported: SystemExit: 3; correct the file"),
         (MINE.replace("'mine'", "'Mine it'"), "the name 'Mine it' of a task must start with a lower-case letter"),
     ],

@@ -8,50 +8,41 @@ from typing import Any
 
 import pytest
 from constructed_models import NAME, options, written
+from support import made
 
 from engine import ConfigError
 from utils.pipeline import answers, valid
 from utils.tasks.base import Task
-from utils.tasks.ctr_prediction import CTR_PREDICTION
-from utils.tasks.detection import DETECTION
-from utils.tasks.face_detection import FACE_DETECTION
-from utils.tasks.graph_prediction import GRAPH_PREDICTION
-from utils.tasks.policy_rollout import POLICY_ROLLOUT
-from utils.tasks.segmentation import SEGMENTATION
-from utils.tasks.speech_recognition import SPEECH_RECOGNITION
-from utils.tasks.text_classification import TEXT_CLASSIFICATION
-from utils.tasks.text_generation import TEXT_GENERATION
-from utils.tasks.text_recognition import TEXT_RECOGNITION
-from utils.tasks.voice_activity import VOICE_ACTIVITY
+from utils.tasks.find import tasks
 
 BATCH, SHARD = 16, 4
 DOMAINS = {
-    "ctr_prediction": (CTR_PREDICTION, "val.csv"),
-    "detection": (DETECTION, "val.json"),
-    "face_detection": (FACE_DETECTION, ""),
-    "graph_prediction": (GRAPH_PREDICTION, "val.npz"),
-    "policy_rollout": (POLICY_ROLLOUT, "recorded.npz"),
-    "segmentation": (SEGMENTATION, ""),
-    "speech_recognition": (SPEECH_RECOGNITION, "recordings.jsonl"),
-    "text_classification": (TEXT_CLASSIFICATION, "val.tsv"),
-    "text_generation": (TEXT_GENERATION, "val.txt"),
-    "text_recognition": (TEXT_RECOGNITION, "rec_gt.txt"),
-    "voice_activity": (VOICE_ACTIVITY, "val.jsonl"),
+    "ctr_prediction": "val.csv",
+    "detection": "val.json",
+    "face_detection": "",
+    "graph_prediction": "val.npz",
+    "policy_rollout": "recorded.npz",
+    "segmentation": "",
+    "speech_recognition": "recordings.jsonl",
+    "text_classification": "val.tsv",
+    "text_generation": "val.txt",
+    "text_recognition": "rec_gt.txt",
+    "voice_activity": "val.jsonl",
 }
 
 
 @pytest.fixture(scope="module", params=DOMAINS)
-def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, Path, Path]:
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[type[Task], Path, Path]:
     """Return a task, a folder with its constructed model, and data."""
-    task, data = DOMAINS[request.param]
+    task = tasks()[request.param]
     folder = written(task, tmp_path_factory.mktemp(request.param))
-    return task, folder / f"{NAME}_dyn.onnx", folder / "data" / data
+    return task, folder / f"{NAME}_dyn.onnx", folder / "data" / DOMAINS[request.param]
 
 
-def run(script: str, tiny: tuple[Task, Path, Path], folder: Path, *argv: str) -> tuple[int, dict[str, Any]]:
+def run(script: str, tiny: tuple[type[Task], Path, Path], folder: Path, *argv: str) -> tuple[int, dict[str, Any]]:
     task, ckpt, data = tiny
     words = [*argv, "--json", str(folder / "result.json")]
-    words += ["--dim", "seq=64"] if task is TEXT_CLASSIFICATION else []
+    words += ["--dim", "seq=64"] if task.name == "text_classification" else []
     where: dict[str, Any] = {"argv": words, "ckpt": ckpt, "data_path": data, "batch_size": BATCH}
     code = valid.main(None, task, **where) if script == "valid" else answers.main(None, task, script, **where)
     return code, json.loads((folder / "result.json").read_text())
@@ -59,12 +50,12 @@ def run(script: str, tiny: tuple[Task, Path, Path], folder: Path, *argv: str) ->
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set(tiny: tuple[type[Task], Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, healthy = run("valid", tiny, tmp_path)
     assert (code, healthy["nan_outputs"]) == (0, [])
     monkeypatch.setenv("TECO_SIM_FAULTS", "nan:spa=1,step=0; nan:spa=3,step=0")
     code, data = run("valid", tiny, tmp_path)
-    dataset = tiny[0].load({"data": tiny[2]}, options(tiny[0], batch_size=BATCH))
+    dataset = made(tiny[0], options(tiny[0], batch_size=BATCH)).load({"data": tiny[2]})
     names = [name for batch in dataset.batches(BATCH) for name in batch.names]
     assert (code, data["nan_outputs"]) == (1, names[SHARD : 2 * SHARD] + names[3 * SHARD : 4 * SHARD])
     assert data["samples"] == healthy["samples"]
@@ -76,7 +67,7 @@ def test_a_data_set(tiny: tuple[Task, Path, Path], tmp_path: Path, monkeypatch: 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["single", "multi"])
 def test_answers(
-    tiny: tuple[Task, Path, Path],
+    tiny: tuple[type[Task], Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -93,8 +84,8 @@ def test_answers(
 
 
 @pytest.mark.parametrize("topk", ["2", "11"])
-def test_a_metric_that_says_nothing(tiny: tuple[Task, Path, Path], tmp_path: Path, topk: str) -> None:
-    if tiny[0] is not TEXT_CLASSIFICATION:
+def test_a_metric_that_says_nothing(tiny: tuple[type[Task], Path, Path], tmp_path: Path, topk: str) -> None:
+    if tiny[0].name != "text_classification":
         pytest.skip("has no --topk")
     with pytest.raises(ConfigError, match=rf"^--topk {topk}: .* has 2 classes, so every sample would be right; use 1$"):
         run("valid", tiny, tmp_path, "--topk", topk)

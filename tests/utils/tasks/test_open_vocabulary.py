@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,15 +21,17 @@ pytest.importorskip("tokenizers")
 if find_spec("torchvision") is None or find_spec("transformers") is None:
     pytest.skip("needs torchvision and transformers", allow_module_level=True)
 
-from constructed_models import options
+from constructed_models import bound, options
 from PIL import Image
 
 from engine import ConfigError, EngineSpec, ModelError, TensorSpec, open_engine
-from utils.export.detectors import write
-from utils.export.owl_detectors import detector
-from utils.export.transformers_detectors import transformers
+from utils.export.networks.owl_detectors import detector
+from utils.export.networks.transformers_detectors import transformers
+from utils.export.scripts.detector import write
+from utils.tasks.detection.task import Detection
+from utils.tasks.legacy import task_class
 from utils.tasks.model import Model
-from utils.tasks.open_vocabulary import OPEN_VOCABULARY, decode, load, prepare, show
+from utils.tasks.open_vocabulary import OPEN_VOCABULARY, OpenVocabulary
 
 pytestmark = pytest.mark.torch
 
@@ -66,7 +69,7 @@ def test_pictures_texts_and_answers_are_those_of_transformers(arch: str, process
     theirs = getattr(transformers(), processor)(size={"height": 96, "width": 96})
     opened = [Image.open(path) for path in paths]
     wanted = theirs(images=opened, return_tensors="pt")["pixel_values"]
-    prepared = prepare(paths, described(made), options(OPEN_VOCABULARY, queries=QUERIES))
+    prepared = bound(OpenVocabulary, described(made), queries=QUERIES).prepare(paths)
     array, ids, mask = (torch.from_numpy(np.asarray(one)) for one in prepared.arrays)
     # two levels of 255 (Pillow rounds between the axes, torch does not), or what float32 sums leave
     np.testing.assert_allclose(array, wanted, atol=(2.01 / 255 if arch == "owlvit" else 1e-4) / min(made.std))
@@ -85,8 +88,8 @@ def test_pictures_texts_and_answers_are_those_of_transformers(arch: str, process
         threshold=0.3,
         target_sizes=torch.tensor([one.size[::-1] for one in opened]),
     )
-    opt = options(OPEN_VOCABULARY, queries=QUERIES, score_threshold=0.3, max_detections=1000)
-    found = decode([logits.numpy(), boxes.numpy()], prepared.contexts, described(made), opt)
+    opt = options(OpenVocabulary, queries=QUERIES, score_threshold=0.3, max_detections=1000)
+    found = OpenVocabulary(opt).bind(described(made)).decode([logits.numpy(), boxes.numpy()], prepared.contexts)
     assert any(len(one["scores"]) > 3 for one in answers)
     for mine, other, (width, height) in zip(found, answers, SIZES, strict=True):
         order = np.argsort(-other["scores"].numpy(), kind="stable")
@@ -108,17 +111,17 @@ def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
     """Three pictures on four SPA with two queries, filled up to a plan of four: as one call of the whole."""
     made, paths = detector("owlv2", "random"), pictures(tmp_path)
     list(write(made, argparse.Namespace(batch_size=1, out=tmp_path, forms=["dyn"], exporter=None)))
-    opt = options(OPEN_VOCABULARY, queries=QUERIES[:2], score_threshold=0.0001)
+    opt = options(OpenVocabulary, queries=QUERIES[:2], score_threshold=0.0001)
     answers = []
     for target, dims in (("onnx", {}), ("sdaa", {"queries": (4,)})):
         spec = EngineSpec(ckpt=tmp_path / "owlv2_dyn.onnx", batch_size=4, dims=dims, dtype="float32")
         with open_engine(target, spec) as engine:
             model = Model.of(engine)
             assert [one.batch_axis for one in model.inputs] == [0, None, None]
-            prepared = prepare(paths, model, opt)
-            arrays = OPEN_VOCABULARY.collate([prepared], model)
+            prepared = OpenVocabulary(opt).bind(model).prepare(paths)
+            arrays = bound(OpenVocabulary, model).collate([prepared])
             assert arrays[1].shape == ((4, 16) if dims else (2, 16))
-            answers.append(decode(engine(list(arrays)), prepared.contexts, model, opt))
+            answers.append(OpenVocabulary(opt).bind(model).decode(engine(list(arrays)), prepared.contexts))
     for mine, other in zip(*answers, strict=True):
         assert len(mine.scores) > 0
         assert set(mine.classes.tolist()) <= {0, 1}
@@ -130,23 +133,23 @@ def test_queries(tmp_path: Path) -> None:
     made, (path, *_) = detector("owlvit", "random"), pictures(tmp_path)
     model = described(made)
     with pytest.raises(ConfigError, match='nothing to look for; say it with --queries "a cat'):
-        prepare([path], model, options(OPEN_VOCABULARY))
+        bound(OpenVocabulary, model).prepare([path])
     with pytest.raises(ConfigError, match=r"has 22 tokens, m\.onnx takes 16"):
-        prepare([path], model, options(OPEN_VOCABULARY, queries=["cat " * 20]))
+        bound(OpenVocabulary, model, queries=["cat " * 20]).prepare([path])
     with pytest.raises(ConfigError, match="text 1 is empty"):
-        prepare([path], model, options(OPEN_VOCABULARY, queries=["cat", " "]))
+        bound(OpenVocabulary, model, queries=["cat", " "]).prepare([path])
     planned = replace(model, dims={"queries": (1, 2)})
-    assert prepare([path], planned, options(OPEN_VOCABULARY, queries=["cat", "cup"])).arrays[1].shape == (2, 16)
+    assert bound(OpenVocabulary, planned, queries=["cat", "cup"]).prepare([path]).arrays[1].shape == (2, 16)
     with pytest.raises(ConfigError, match="3 queries, and it takes 2 at most; give fewer, or --dim queries=3"):
-        prepare([path], planned, options(OPEN_VOCABULARY, queries=QUERIES))
+        bound(OpenVocabulary, planned, queries=QUERIES).prepare([path])
     bare = replace(model, metadata={key: text for key, text in model.metadata.items() if key != "tokenizer"})
     with pytest.raises(ModelError, match="stores no tokenizer; export it with --tokenizer"):
-        prepare([path], bare, options(OPEN_VOCABULARY, queries=QUERIES))
+        bound(OpenVocabulary, bare, queries=QUERIES).prepare([path])
     broken = replace(model, metadata={**model.metadata, "tokenizer": "{}"})
     with pytest.raises(ModelError, match="its tokenizer cannot be read"):
-        prepare([path], broken, options(OPEN_VOCABULARY, queries=QUERIES))
+        bound(OpenVocabulary, broken, queries=QUERIES).prepare([path])
     with pytest.raises(ConfigError, match="where the class"):
-        OPEN_VOCABULARY.check(options(OPEN_VOCABULARY, template="a photo"))
+        bound(OpenVocabulary, None, template="a photo").check()
 
 
 def test_a_data_set_says_what_to_look_for(tmp_path: Path) -> None:
@@ -155,15 +158,41 @@ def test_a_data_set_says_what_to_look_for(tmp_path: Path) -> None:
     objects = [{"id": 1, "image_id": 1, "category_id": 7, "bbox": [1, 2, 30, 40]}]
     names = [{"id": 7, "name": "cup"}, {"id": 9, "name": "cat"}]
     (tmp_path / "val.json").write_text(json.dumps({"images": images, "annotations": objects, "categories": names}))
-    model, opt = described(detector("owlvit", "random")), options(OPEN_VOCABULARY)
-    dataset = load({"data": tmp_path}, opt)
-    assert opt.queries == ["cup", "cat"]
-    prepared = prepare([path], model, opt)
+    task = bound(OpenVocabulary, described(detector("owlvit", "random")))
+    dataset = task.load({"data": tmp_path})
+    assert (task.labels, task.options.queries) == (["cup", "cat"], None)
+    assert pickle.loads(pickle.dumps(task)).labels == ["cup", "cat"]  # noqa: S301 - as in another process
+    prepared = task.prepare([path])
     assert prepared.arrays[1][:, :6].tolist() == [[1, 3, 4, 5, 3, 7], [1, 3, 4, 5, 3, 6]]  # a photo of a ...
-    metric = OPEN_VOCABULARY.metric(opt, dataset, model)
+    metric = task.metric(dataset)
     logits, boxes = np.full((1, 36, 2), -9, np.float32), np.full((1, 36, 4), 0.5, np.float32)
     boxes[0, 0], logits[0, 0, 0] = [16 / 150, 22 / 100, 30 / 150, 40 / 100], 3
-    found = decode([logits, boxes], prepared.contexts, model, opt)
+    found = task.decode([logits, boxes], prepared.contexts)
     metric.update(found, dataset.targets, prepared.contexts)
     assert metric.compute() == pytest.approx(1.0)
-    assert show(path, found[0], model, opt).answer[0]["label"] == "cup"
+    assert task.show(path, found[0]).answer[0]["label"] == "cup"
+
+
+def test_what_an_export_decides_for_a_detector_is_left_out() -> None:
+    model = described(detector("owlvit", "random"))
+    task = bound(OpenVocabulary, model, queries=QUERIES)
+    assert (task.writes, task.export_settings, task.has_reference(), task.template) == ("", (), False, None)
+    assert task.diagnostics() is None
+    assert Detection.has_reference()
+    assert {flag.key for flag in OpenVocabulary.flags} - {flag.key for flag in Detection.flags} == {
+        "queries",
+        "template",
+    }
+
+
+def test_the_form_before_may_be_replaced(tmp_path: Path) -> None:
+    """A script's own ``decode`` gets model and options; what it leaves is the task's, with its state."""
+
+    def first(outputs: Any, contexts: Any, model: Any, opt: Any) -> list[str]:
+        return [opt.script] * len(contexts)
+
+    made = task_class(replace(OPEN_VOCABULARY, name="first", decode=first))
+    task = made(options(made, "single", queries=QUERIES)).bind(described(detector("owlvit", "random")))
+    prepared = task.prepare(pictures(tmp_path))
+    assert task.labels == QUERIES
+    assert task.decode(None, prepared.contexts) == ["single"] * 3

@@ -16,11 +16,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import ConfigError, DataError, EngineSpec, ModelError, open_engine
-from utils.datasets.questions import Question, load_questions
-from utils.pipeline.options import options
-from utils.pipeline.work import Work
+from utils.datasets.text.questions import Question, load_questions
+from utils.pipeline.flags.options import options
+from utils.pipeline.run.pipeline import Pipeline
 from utils.tasks.model import Model
-from utils.tasks.question_answering import QUESTION_ANSWERING, Answer, agreement
+from utils.tasks.question_answering import Answer, QuestionAnswering
 
 pytest.importorskip("tokenizers")
 
@@ -68,14 +68,20 @@ def answered(ckpt: Path, *questions: Question, script: str = "multi", notes: Any
     from utils.datasets.base import ListDataset
 
     data = ListDataset(list(questions), notes=notes)
-    opt = options(None, QUESTION_ANSWERING, script, ["--ckpt", str(ckpt), "--target", "onnx"], **flags)
+    opt = options(None, QuestionAnswering, script, ["--ckpt", str(ckpt), "--target", "onnx"], **flags)
     with open_engine("onnx", EngineSpec(ckpt=ckpt, batch_size=2)) as engine:
-        model = Model.of(engine)
-        work = Work.of(QUESTION_ANSWERING, {"model": engine}, model, data, opt)
-        prepared = QUESTION_ANSWERING.prepare(list(questions), model, opt)
-        arrays = QUESTION_ANSWERING.collate([prepared], model)
-        outputs = work.infer_with(work.engines, arrays, prepared.contexts)
-        return list(work.decode(outputs, prepared.contexts))
+        task = QuestionAnswering(opt).bind(Model.of(engine))
+        pipeline = Pipeline(task, {"model": engine}, data)
+        prepared = task.prepare(list(questions))
+        found = pipeline.infer(task.collate([prepared]), prepared.contexts, len(questions))
+        return list(pipeline.decode(found.outputs, prepared.contexts))
+
+
+def task_of(ckpt: Path, script: str, *flags: str) -> QuestionAnswering:
+    """Return the task bound to a model that says nothing, with flags as they are typed."""
+    task = QuestionAnswering(options(None, QuestionAnswering, script, ["--ckpt", str(ckpt), *flags]))
+    task.bind(Model(ckpt))
+    return task
 
 
 def test_an_answer_is_found_in_any_window_and_is_the_texts_own_characters(ckpt: Path) -> None:
@@ -128,16 +134,16 @@ def test_a_long_question_gets_windows_that_overlap_less_and_one_that_leaves_no_r
 def test_what_a_person_sees_and_what_is_written(ckpt: Path, tmp_path: Path) -> None:
     question = Question("where ?", "A red Cat.", "q/1")
     (found,) = answered(ckpt, question)
-    opt = options(None, QUESTION_ANSWERING, "multi", ["--ckpt", str(ckpt)])
-    shown = QUESTION_ANSWERING.show(question, found, Model(ckpt), opt)
+    task = task_of(ckpt, "multi")
+    shown = task.show(question, found)
     assert shown.text == "where ? -> red Cat  1.00"
     assert (shown.answer["answer"], shown.answer["begin"], shown.answer["end"]) == ("red Cat", 2, 9)
     json.dumps(shown.answer)
     assert shown.save is not None
     file = shown.save(tmp_path / "drawn")
     assert "A >>>red Cat<<<." in file.read_text()
-    assert agreement(found, "cat") == pytest.approx(2 / 3)
-    said = QUESTION_ANSWERING.summary([found], Model(ckpt), opt)
+    assert task.agreement(found, "cat") == pytest.approx(2 / 3)
+    said = task.summary([found])
     assert said == "1 question, 0 without an answer in the text"
 
 
@@ -153,9 +159,8 @@ def test_no_two_answers_have_a_file_in_common(ckpt: Path, tmp_path: Path) -> Non
     questions = [
         Question(text, "A red Cat.", key) for key, text in (*texts, ("n" * 79, "where ?"), ("56ab", "where ?"))
     ]
-    opt = options(None, QUESTION_ANSWERING, "multi", ["--ckpt", str(ckpt)])
     for question in questions * 2:
-        shown = QUESTION_ANSWERING.show(question, answered(ckpt, question)[0], Model(ckpt), opt)
+        shown = task_of(ckpt, "multi").show(question, answered(ckpt, question)[0])
         assert shown.save is not None
         shown.save(tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
@@ -165,28 +170,24 @@ def test_no_two_answers_have_a_file_in_common(ckpt: Path, tmp_path: Path) -> Non
 
 def test_questions_on_the_command_line(ckpt: Path) -> None:
     for flags in (["--text", "where ?", "A dog."], ["--text", "where ?", "--pair", "A dog."]):
-        opt = options(None, QUESTION_ANSWERING, "single", ["--ckpt", str(ckpt), *flags])
-        found = QUESTION_ANSWERING.typed(opt)
+        found = task_of(ckpt, "single", *flags).inline_samples()
         assert found is not None
         assert found.batch([0]).samples == [Question("where ?", "A dog.")]
-    opt = options(None, QUESTION_ANSWERING, "single", ["--ckpt", str(ckpt), "--text", "where ?"])
     with pytest.raises(ConfigError, match="--text has a question and no text"):
-        QUESTION_ANSWERING.typed(opt)
+        task_of(ckpt, "single", "--text", "where ?").inline_samples()
 
 
 def test_answers_are_saved_as_squads_own_evaluation_reads_them(ckpt: Path, tmp_path: Path) -> None:
     rows = [{"id": "a", "question": "where ?", "context": "A red Cat.", "answers": ["red Cat"]}]
     (tmp_path / "q.json").write_text(json.dumps(rows))
     data = load_questions(tmp_path / "q.json")
-    opt = options(None, QUESTION_ANSWERING, "valid", ["--ckpt", str(ckpt)])
-    assert QUESTION_ANSWERING.saver is not None
-    writer = QUESTION_ANSWERING.saver(tmp_path / "p.json", data, Model(ckpt), opt)
+    task = task_of(ckpt, "valid")
+    writer = task.prediction_writer(tmp_path / "p.json", data)
     predictions = answered(ckpt, data.batch([0]).samples[0])
     writer.see(data.batch([0]), predictions)
     writer.close()
     assert json.loads((tmp_path / "p.json").read_text()) == {"a": "red Cat"}
-    assert QUESTION_ANSWERING.answers is not None
-    assert QUESTION_ANSWERING.answers(tmp_path / "p.json", data, Model(ckpt), opt) == ["red Cat"]
+    assert task.reference_answers(tmp_path / "p.json", data) == ["red Cat"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_answers_are_saved_as_squads_own_evaluation_reads_them(ckpt: Path, tmp_p
 )
 def test_settings_that_cannot_be_are_named(flag: str, value: Any, why: str, ckpt: Path) -> None:
     with pytest.raises(ConfigError, match=why):
-        options(None, QUESTION_ANSWERING, "valid", ["--ckpt", str(ckpt)], **{flag: value})
+        options(None, QuestionAnswering, "valid", ["--ckpt", str(ckpt)], **{flag: value})
 
 
 def test_a_model_without_the_head_is_named(ckpt: Path, tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from constructed_models import bound
 from word_vectors import pair_model, word_vectors
 
 from engine import ConfigError, DataError
 from utils.pipeline import answers, valid
-from utils.pipeline.options import options
-from utils.tasks.ranked import Found, agreement, answers as read_run
-from utils.tasks.reranking import RERANKING
-from utils.tasks.retrieval import RETRIEVAL
+from utils.pipeline.flags.options import options
+from utils.pipeline.session import load_data
+from utils.tasks.common.ranked import Found
+from utils.tasks.model import Model
+from utils.tasks.reranking import Reranking
+from utils.tasks.retrieval import Retrieval
 
 PASSAGES = {"p1": "a man plays the guitar", "p2": "rain is wet", "p3": "dogs bark at cats", "p4": "guitar guitar music"}
 QUERIES = {"q1": "someone plays the guitar", "q2": "dogs bark", "q3": "asked in another split"}
@@ -33,10 +36,10 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def _run(script: str, folder: Path, ckpt: Any, *argv: str, task: Any = RETRIEVAL, **more: Any) -> dict[str, Any]:
+def _run(script: str, folder: Path, ckpt: Any, *argv: str, task: Any = Retrieval, **more: Any) -> dict[str, Any]:
     words = ["--target", "onnx", "--json", str(folder / "r.json"), *argv]
     front = (None, task) if script == "valid" else (None, task, script)
-    code = (valid.main if script == "valid" else answers.main)(*front, argv=words, ckpt=ckpt, **more)  # type: ignore[operator]
+    code = (valid.main if script == "valid" else answers.main)(*front, argv=words, ckpt=ckpt, **more)
     found: dict[str, Any] = json.loads((folder / "r.json").read_text())
     return {**found, "code": code}
 
@@ -49,8 +52,8 @@ def test_a_folder_is_evaluated(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert found["metric"] == pytest.approx((2.5 / (2 + 1 / np.log2(3)) + 1) / 2)
     assert found["secondary"]["recall1"] == pytest.approx(0.75)
     assert "1 queries have no judgment in this split" in capsys.readouterr().err
-    opt = options(None, RETRIEVAL, "valid", [], ckpt=ckpt, data_path=data)
-    ranked = read_run(tmp_path / "run.txt", opt.load_data(RETRIEVAL), None, opt)  # type: ignore[arg-type]
+    task = Retrieval(options(None, Retrieval, "valid", [], ckpt=ckpt, data_path=data)).bind(Model(Path("m.onnx")))
+    ranked = task.reference_answers(tmp_path / "run.txt", load_data(task))
     assert ranked[0] is not None
     assert (ranked[0][0], ranked[0][2]) == ("p1", "p4")
     found = _run("valid", tmp_path, ckpt, "--metric", "map", data_path=data, batch_size=1)
@@ -82,11 +85,11 @@ def test_reranking_alone_orders_candidates(data: Path, tmp_path: Path, capsys: p
     ckpt = pair_model(tmp_path / "r.onnx")
     (tmp_path / "run.txt").write_text("q1 Q0 p1 1 9 x\nq1 Q0 p4 2 8 x\nq2 Q0 p3 1 9 x\nq2 Q0 p7 2 9 x\n")
     paths = {"data": data, "candidates": tmp_path / "run.txt"}
-    found = _run("valid", tmp_path, ckpt, task=RERANKING, data_path=paths)
+    found = _run("valid", tmp_path, ckpt, task=Reranking, data_path=paths)
     assert (found["code"], found["samples"]) == (1, 2)  # p7 is not in the corpus: named
     assert found["secondary"]["mrr10"] == 1.0
     assert found["metric"] < 1.0  # p4 before p1
-    found = _run("valid", tmp_path, ckpt, "--depth", "2", "--cut", "2", task=RERANKING, data_path=data)
+    found = _run("valid", tmp_path, ckpt, "--depth", "2", "--cut", "2", task=Reranking, data_path=data)
     assert found["metric"] < 1.0
     assert "the first 2 of 4 passages" in capsys.readouterr().err
 
@@ -132,6 +135,7 @@ def test_what_cannot_be_is_one_line(data: Path, tmp_path: Path) -> None:
 
 
 def test_how_alike_two_rankings_are() -> None:
+    agreement = bound(Retrieval, None).agreement
     found = Found(["a", "b", "c"], np.array([3, 2, 1], np.float32), [])
     assert agreement(found, ["a", "b", "c"]) == 1.0
     assert agreement(found, ["x", "y", "z"]) == 0.0

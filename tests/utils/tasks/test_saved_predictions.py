@@ -17,21 +17,22 @@ from sklearn.metrics import jaccard_score
 
 from engine import ConfigError
 from utils.datasets.base import Batch, ListDataset
-from utils.datasets.boxes import load_boxes
+from utils.datasets.image.boxes import load_boxes
 from utils.datasets.renaming import renamed
 from utils.pipeline import valid
-from utils.pipeline.options import options
+from utils.pipeline.flags.options import options
 from utils.postprocess.image.nms import Detections
 from utils.tasks.base import Task
-from utils.tasks.classification import CLASSIFICATION
-from utils.tasks.detection import DETECTION
-from utils.tasks.detection_results import BoxResults, read_box_results
-from utils.tasks.segmentation import SEGMENTATION, MaskFiles
+from utils.tasks.detection.results import BoxResults, read_box_results
+from utils.tasks.find import find_task
+from utils.tasks.segmentation.task import MaskFiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
 
+CLASSIFICATION, DETECTION, SEGMENTATION = map(find_task, ("classification", "detection", "segmentation"))
 
-def run(task: Task, model: Path, data: Path, result: Path, *words: str) -> dict[str, Any]:
+
+def run(task: type[Task], model: Path, data: Path, result: Path, *words: str) -> dict[str, Any]:
     argv = ["--target", "onnx", "--json", str(result), *words]
     assert valid.main(None, task, argv=argv, ckpt=model / f"{NAME}_dyn.onnx", data_path=data, batch_size=5) == 0
     found: dict[str, Any] = json.loads(result.read_text())

@@ -12,9 +12,10 @@ from word_vectors import table, tokenizer, word_vectors
 
 from engine import ConfigError, DataError, InputError, ModelError
 from utils.pipeline import answers, valid
-from utils.pipeline.options import options
-from utils.tasks.embedding import pooled, scaled
-from utils.tasks.sentence_similarity import SENTENCE_SIMILARITY as TASK, Likeness, agreement, answers as read_answers
+from utils.pipeline.flags.options import options
+from utils.pipeline.session import load_data
+from utils.tasks.common.embedding import pooled, scaled
+from utils.tasks.sentence_similarity import Likeness, SentenceSimilarity
 
 PAIRS = (
     "sentence1\tsentence2\tscore\na man plays the guitar\ta man plays an instrument\t4\n"
@@ -25,8 +26,8 @@ PAIRS = (
 def _run(script: str, folder: Path, ckpt: Path, *argv: str, **more: Any) -> tuple[int, dict[str, Any]]:
     words = ["--target", "onnx", "--json", str(folder / "r.json"), *argv]
     main = valid.main if script == "valid" else answers.main
-    front = (None, TASK) if script == "valid" else (None, TASK, script)
-    code = main(*front, argv=words, ckpt=ckpt, **more)  # type: ignore[operator]
+    front = (None, SentenceSimilarity) if script == "valid" else (None, SentenceSimilarity, script)
+    code = main(*front, argv=words, ckpt=ckpt, **more)
     return code, json.loads((folder / "r.json").read_text())
 
 
@@ -113,14 +114,16 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
 
 def test_the_sources_scores(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("\n".join(PAIRS.split("\n")[:4]))
-    opt = options(None, TASK, "valid", [], ckpt=tmp_path / "m.onnx", data_path=tmp_path / "p.tsv")
-    data = opt.load_data(TASK)
+    task = SentenceSimilarity(
+        options(None, SentenceSimilarity, "valid", [], ckpt=tmp_path / "m.onnx", data_path=tmp_path / "p.tsv")
+    )
+    data = load_data(task)
     (tmp_path / "s.txt").write_text("0.5\n0.25\n1\n")
-    assert read_answers(tmp_path / "s.txt", data, None, opt) == [0.5, 0.25, 1.0]  # type: ignore[arg-type]
+    assert task.reference_answers(tmp_path / "s.txt", data) == [0.5, 0.25, 1.0]
     (tmp_path / "s.json").write_text("[0.5, null]")
     with pytest.raises(DataError, match="2 scores for 3 samples"):
-        read_answers(tmp_path / "s.json", data, None, opt)  # type: ignore[arg-type]
-    assert agreement(Likeness(0.75), 0.5) == 0.75
+        task.reference_answers(tmp_path / "s.json", data)
+    assert task.agreement(Likeness(0.75), 0.5) == 0.75
 
 
 def test_pooling_leaves_padding_out() -> None:

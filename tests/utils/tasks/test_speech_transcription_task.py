@@ -16,9 +16,10 @@ from constructed_models import options
 from support import ROOT
 
 from engine import ConfigError, EngineSpec, ModelError, open_engine
+from utils.pipeline.session import described
 from utils.preprocess.audio.features import WHISPER, features
 from utils.tasks.model import Model
-from utils.tasks.speech_transcription import SPEECH_TRANSCRIPTION, Forbidding, Notes, Spoken, infer, prompt, setup
+from utils.tasks.speech_transcription import Forbidding, Notes, SpeechTranscription, Spoken, prompt
 
 pytestmark = pytest.mark.torch
 
@@ -30,12 +31,10 @@ NOTES = Notes(3, 2, {"en": 4, "de": 5}, {"transcribe": 6, "translate": 7}, 8, (9
 
 
 def test_a_prompt_has_language_and_task() -> None:
-    how = options(SPEECH_TRANSCRIPTION)
-    assert prompt(NOTES, 5, how).tolist() == [3, 5, 6, 8]
-    how.do = "translate"
-    assert prompt(NOTES, 4, how).tolist() == [3, 4, 7, 8]
+    assert prompt(NOTES, 5, "transcribe").tolist() == [3, 5, 6, 8]
+    assert prompt(NOTES, 4, "translate").tolist() == [3, 4, 7, 8]
     alone = NOTES._replace(languages={}, tasks={})
-    assert prompt(alone, None, options(SPEECH_TRANSCRIPTION)).tolist() == [3, 8]
+    assert prompt(alone, None, "transcribe").tolist() == [3, 8]
 
 
 def test_what_must_not_be_written_is_not_chosen() -> None:
@@ -52,12 +51,12 @@ def test_notes_that_are_none() -> None:
     with pytest.raises(ModelError, match="metadata 'transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
     with pytest.raises(ConfigError, match="--lengths 4 must be at least 5"):
-        SPEECH_TRANSCRIPTION.check(options(SPEECH_TRANSCRIPTION, lengths=[4]))
+        SpeechTranscription(options(SpeechTranscription, lengths=[4])).check()
 
 
 @pytest.mark.slow
 def test_features_are_those_of_transformers() -> None:
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()
     from transformers import WhisperFeatureExtractor
@@ -84,13 +83,15 @@ def test_greedy_texts_are_those_of_transformers(tmp_path: Path) -> None:
         wanted = whole.generate(
             heard, language="de", task="transcribe", do_sample=False, num_beams=1, max_new_tokens=20
         )
-    how = options(SPEECH_TRANSCRIPTION, language="de", max_new_tokens=20, lengths=[8, 32], batch_size=2)
+    how = options(SpeechTranscription, language="de", max_new_tokens=20, lengths=[8, 32], batch_size=2)
     engines = {
         part: open_engine("onnx", EngineSpec(ckpt=tmp_path / f"small_{part}_dyn.onnx", batch_size=2))
         for part in ("encoder", "decoder")
     }
     contexts = [Spoken(1, 1.0), Spoken(2, 2.0)]
-    found = infer(engines, [heard.numpy()], contexts, setup(engines, None, how))  # type: ignore[arg-type]
+    task = SpeechTranscription(how).bind(described(engines))
+    task.state = task.setup(engines, None)
+    found = task.infer(engines, [heard.numpy()], contexts)
     texts = [one.ids for _, parts in found for one in parts]
     assert [len(parts) for _, parts in found] == [1, 2]
     for own, theirs in zip(texts, wanted.tolist(), strict=True):
@@ -99,13 +100,14 @@ def test_greedy_texts_are_those_of_transformers(tmp_path: Path) -> None:
         assert own == rest[:stop]
     assert len({tuple(one) for one in texts}) == 3
     assert max(map(len, texts)) > 9  # the cache moved into the next size
+    other = SpeechTranscription(options(SpeechTranscription, language="xx")).bind(task.model)
     with pytest.raises(ConfigError, match="--language xx"):
-        setup(engines, None, options(SPEECH_TRANSCRIPTION, language="xx"))  # type: ignore[arg-type]
+        other.setup(engines, None)
 
 
 def _folder(folder: Path) -> Any:
     """Write a random model, whose texts differ, with a tokenizer; return it."""
-    from utils.export.torchvision_models import import_torchvision
+    from utils.export.networks.torchvision_models import import_torchvision
 
     import_torchvision()  # transformers imports it, and a CPU's torch lacks its operators
     from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from engine import TensorSpec
-from utils.export.gpt_decoder import Form, GptDecoder, cache_names, example
-from utils.export.gpt_script import byte_tokenizer
+from utils.export.networks.gpt_decoder import Form, GptDecoder, cache_names, example
+from utils.export.scripts.gpt import byte_tokenizer
 from utils.export.torch_export import export_onnx
 from utils.tasks.model import Model
 

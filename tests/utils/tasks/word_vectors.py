@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from utils.export.small_tokenizers import small_tokenizer
+from utils.export.networks.small_tokenizers import small_tokenizer
 
 WORDS = "a man plays the guitar someone an instrument rain is wet dogs bark at cats query passage music"
 WIDTH = 24

@@ -4,7 +4,7 @@ The guides that scripts for such cards were written by have them at ``torch.cont
 are those of ``apex.optimizers``.
 """
 
-from engine import did_you_mean
+from tecoinfer_modelzoo.text import did_you_mean
 from torch_sdaa.apex.optimizers import Lamb, SdaaFusedAdadelta, SdaaFusedAdam, SdaaFusedLamb, SdaaFusedSGD
 from torch_sdaa.contrib.optimized_lib.boxes import Found, fast_rcnn_inference_single_image, pairwise_iou
 from torch_sdaa.contrib.optimized_lib.preloader import PreLoader

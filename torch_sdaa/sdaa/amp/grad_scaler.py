@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torch_sdaa.dump.scales import note, note_scaled
-from torch_sdaa.strict import is_strict, set_strict
+from torch_sdaa.options.strict import is_strict, set_strict
 
 
 class GradScaler(torch.amp.GradScaler):

@@ -18,7 +18,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
-from utils.pipeline.prepare import SAMPLE_ERRORS, Buffers, Failure, Front, prepare
+from utils.pipeline.run.prepare import SAMPLE_ERRORS, Buffers, Failure, Preprocessor, prepare
 from utils.tasks.prepared import Prepared, Shards
 
 _ALIGNMENT = 64
@@ -103,9 +103,9 @@ def serve(pipe: str, memory: str) -> None:
     room = _Room(Memory(int(memory)))
     threading.Thread(target=_end_with_parent, args=(int(pipe),), daemon=True).start()
     try:
-        front = _received(connection)
-        while front is not None:
-            answer = _answer(connection.recv(), front, timeline, room)
+        preprocessor = _received(connection)
+        while preprocessor is not None:
+            answer = _answer(connection.recv(), preprocessor, timeline, room)
             sys.stdout.flush()  # what it printed would be lost when the parent ends this process
             connection.send(answer)
     except (EOFError, ConnectionError):
@@ -120,28 +120,30 @@ def _end_with_parent(pipe: int) -> None:
     os._exit(0)
 
 
-def _received(connection: Connection) -> Front | None:
+def _received(connection: Connection) -> Preprocessor | None:
     """Take what preprocesses, and say whether that went well."""
     try:
         spawn.prepare(connection.recv())
-        front: Front = connection.recv()
+        preprocessor: Preprocessor = connection.recv()
     except Exception as error:  # noqa: BLE001 -- the parent raises it
         connection.send(f"{type(error).__name__}: {error}")
         return None
     connection.send(None)
-    return front
+    return preprocessor
 
 
-def _answer(asked: Batch | Alone, front: Front, timeline: Timeline, room: _Room) -> Done | Prepared | Failure | Raised:
+def _answer(
+    asked: Batch | Alone, preprocessor: Preprocessor, timeline: Timeline, room: _Room
+) -> Done | Prepared | Failure | Raised:
     timeline.clear()
     if isinstance(asked, Alone):
-        return _alone(asked, front)
-    return _done(asked, front, timeline, room)
+        return _alone(asked, preprocessor)
+    return _done(asked, preprocessor, timeline, room)
 
 
-def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
+def _alone(asked: Alone, preprocessor: Preprocessor) -> Prepared | Failure | Raised:
     try:
-        return front.prepare([asked.sample])
+        return preprocessor.prepare([asked.sample])
     except ConfigError as error:
         return _raised(error)
     except SAMPLE_ERRORS as error:
@@ -152,9 +154,9 @@ def _alone(asked: Alone, front: Front) -> Prepared | Failure | Raised:
         return _raised(error)
 
 
-def _done(batch: Batch, front: Front, timeline: Timeline, room: _Room) -> Done | Raised:
+def _done(batch: Batch, preprocessor: Preprocessor, timeline: Timeline, room: _Room) -> Done | Raised:
     try:
-        ready = prepare(batch, front, timeline, room if front.takes_out else None)
+        ready = prepare(batch, preprocessor, timeline, room if preprocessor.takes_out else None)
         shards = [len(shard) for shard in ready.arrays] if isinstance(ready.arrays, Shards) else None
         places = None if ready.arrays is None else room.placed(flat(ready.arrays))
     except KeyboardInterrupt:

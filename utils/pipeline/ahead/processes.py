@@ -1,7 +1,7 @@
 """Preprocessing in processes, for code that holds the interpreter's lock or that may take its process down.
 
 Each preprocessing thread owns one child: a fresh interpreter, as of multiprocessing's "spawn". The thread sends it the
-samples of a batch and gets back what :func:`utils.pipeline.prepare.prepare` makes of them there; arrays come through
+samples of a batch and gets back what :func:`.prepare` makes of them there; arrays come through
 an anonymous memory file, which is gone with the last process that has it open.
 
 Started by ``subprocess`` and not by ``multiprocessing.Process``: that leaves a resource tracker running beside every
@@ -28,8 +28,8 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
-from utils.pipeline.launch.ends import Stopped, how_ended
-from utils.pipeline.prepare import Buffers, Failure, Front, Ready, one_by_one, subset
+from utils.pipeline.launch.exit_status import Stopped, how_ended
+from utils.pipeline.run.prepare import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
@@ -162,20 +162,20 @@ class Processes:
     """Preprocess batches in child processes, one for each calling thread; a context manager that ends them.
 
     Args:
-        front, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
+        preprocessor, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
 
     Raises:
         ConfigError: the function cannot be sent to another process, or this is such a process already.
     """
 
-    def __init__(self, front: Front, timeline: Timeline, buffers: Buffers | None) -> None:
-        self._front, name = front, front.name
+    def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
+        self._preprocessor, name = preprocessor, preprocessor.name
         if in_child.is_set():
             raise ConfigError('the script runs when it is imported; put the run under `if __name__ == "__main__":`')
         if not hasattr(os, "memfd_create"):
             raise ConfigError(f"preprocessing in processes needs Linux; use --worker_mode thread for {name}")
         try:
-            self._preprocess = bytes(reduction.ForkingPickler.dumps(front))
+            self._preprocess = bytes(reduction.ForkingPickler.dumps(preprocessor))
         except Exception as error:
             raise _unusable(name, error) from error
         self._name, self._timeline, self._buffers = name, timeline, buffers
@@ -201,7 +201,7 @@ class Processes:
             with child.lock:  # its thread notices the end, and then lets go
                 child.close()
 
-    def __call__(self, batch: Batch) -> Ready:
+    def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots.
 
         If the child dies of it, every sample is done again by itself, and those of which it dies again are left out.
@@ -212,13 +212,15 @@ class Processes:
             except _DiedError:
                 return self._again(batch)
         kept = batch if done.good is None else subset(batch, done.good)
-        return Ready(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
+        return PreparedBatch(kept, arrays, done.failures, done.nan_inputs, batch, done.good, done.contexts)
 
-    def _again(self, batch: Batch) -> Ready:
+    def _again(self, batch: Batch) -> PreparedBatch:
         start = time.perf_counter()
-        kept, arrays, contexts, failures, good = one_by_one(batch, _SingleFront(self, self._front))
+        kept, arrays, contexts, failures, good = one_by_one(batch, _InChild(self, self._preprocessor))
         self._timeline.add("preprocess", start, time.perf_counter(), len(kept.names))
-        return Ready(kept, arrays, failures, self._front.nan_names(arrays, kept.names), batch, good, contexts)
+        return PreparedBatch(
+            kept, arrays, failures, self._preprocessor.nan_names(arrays, kept.names), batch, good, contexts
+        )
 
     def alone(self, sample: Any) -> Prepared:
         """Prepare one sample, of which a child may die.
@@ -286,20 +288,17 @@ class Processes:
             raise CancelledError
 
 
-class _SingleFront(Front):
+class _InChild(Preprocessor):
     """Prepares in a child and puts together here."""
 
-    def __init__(self, processes: Processes, front: Front) -> None:
-        self._processes, self._front = processes, front
+    def __init__(self, processes: Processes, preprocessor: Preprocessor) -> None:
+        super().__init__(preprocessor.task)
+        self._processes = processes
 
     def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
         """Prepare one sample."""
         (sample,) = samples
         return self._processes.alone(sample)
-
-    def collate(self, parts: Sequence[Prepared], names: Sequence[str]) -> list[Array] | Shards:
-        """Put parts together."""
-        return self._front.collate(parts, names)
 
 
 def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:

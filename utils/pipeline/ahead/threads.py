@@ -7,11 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sized
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Timeline, host_slots, usable_cores
 from utils.datasets.base import Batch
-from utils.pipeline.prepare import Buffers, Front, Preprocess, Ready, as_front, prepare
+from utils.pipeline.run.prepare import Buffers, PreparedBatch, Preprocessor, as_preprocessor, prepare
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -30,23 +30,23 @@ class _Worker:
     TINY = 3e-4
     """CPU seconds per sample below which one thread preprocesses at a time."""
 
-    def __init__(self, front: Front, timeline: Timeline, buffers: Buffers | None) -> None:
-        self.front, self.timeline = front, timeline
-        self.buffers = buffers if front.takes_out else None
+    def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
+        self.preprocessor, self.timeline = preprocessor, timeline
+        self.buffers = buffers if preprocessor.takes_out else None
         self._turn = threading.Lock()
         self._tiny = False
 
-    def __call__(self, batch: Batch) -> Ready:
+    def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots."""
         if not self._tiny:
             return self._timed(batch)
         with self._turn:
             return self._timed(batch)
 
-    def _timed(self, batch: Batch) -> Ready:
+    def _timed(self, batch: Batch) -> PreparedBatch:
         with host_slots().taken():
             start = time.thread_time()
-            ready = prepare(batch, self.front, self.timeline, self.buffers)
+            ready = prepare(batch, self.preprocessor, self.timeline, self.buffers)
             cpu = time.thread_time() - start
         self._tiny = cpu < self.TINY * len(batch.names)
         return ready
@@ -54,13 +54,13 @@ class _Worker:
 
 def prepared(
     batches: Iterable[Batch],
-    preprocess: Preprocess | Front,
+    preprocess: Callable[..., Any] | Preprocessor,
     timeline: Timeline,
     workers: int | None = None,
     buffers: Buffers | None = None,
     worker_mode: str = "thread",
     detailed: bool = True,
-) -> Generator[Ready, None, None]:
+) -> Generator[PreparedBatch, None, None]:
     """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
 
     A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
@@ -77,23 +77,23 @@ def prepared(
     """
     if worker_mode not in WORKER_MODES:
         raise ConfigError(f"worker_mode {worker_mode!r} must be one of: {', '.join(WORKER_MODES)}")
-    workers, front = usable_cores() if workers is None else workers, as_front(preprocess)
+    workers, preprocessor = usable_cores() if workers is None else workers, as_preprocessor(preprocess)
     if workers < 1 or (isinstance(batches, Sized) and len(batches) == 1):
         for batch in batches:
-            yield prepare(batch, front, timeline, detailed=detailed)
+            yield prepare(batch, preprocessor, timeline, detailed=detailed)
         return
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="preprocess")
-    with pool, _working(worker_mode, front, timeline, buffers) as work:
+    with pool, _working(worker_mode, preprocessor, timeline, buffers) as work:
         yield from _in_order(batches, pool, work, workers + 1)
 
 
 def _in_order(
-    batches: Iterable[Batch], pool: Executor, work: Callable[[Batch], Ready], ahead: int
-) -> Generator[Ready, None, None]:
+    batches: Iterable[Batch], pool: Executor, work: Callable[[Batch], PreparedBatch], ahead: int
+) -> Generator[PreparedBatch, None, None]:
     """Yield what a pool makes of the batches, in their order, and at most ``ahead`` of them early."""
-    waiting: deque[Future[Ready]] = deque()
+    waiting: deque[Future[PreparedBatch]] = deque()
     try:
         for batch in batches:
             waiting.append(pool.submit(work, batch))
@@ -107,10 +107,10 @@ def _in_order(
 
 
 def _working(
-    mode: str, front: Front, timeline: Timeline, buffers: Buffers | None
-) -> AbstractContextManager[Callable[[Batch], Ready]]:
+    mode: str, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None
+) -> AbstractContextManager[Callable[[Batch], PreparedBatch]]:
     if mode == "thread":
-        return nullcontext(_Worker(front, timeline, buffers))
+        return nullcontext(_Worker(preprocessor, timeline, buffers))
     from utils.pipeline.ahead.processes import Processes
 
-    return Processes(front, timeline, buffers)
+    return Processes(preprocessor, timeline, buffers)

@@ -25,14 +25,14 @@ from engine import ConfigError, DataError, EngineError, TecoInferError
 from tecoinfer_modelzoo import install_command
 from utils.datasets.sharding import SIZE, rank_and_size
 from utils.pipeline.launch import rank_watcher
-from utils.pipeline.launch.ends import Stopped
+from utils.pipeline.launch.exit_status import Stopped
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
 from utils.pipeline.launch.share import take_cores
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from utils.pipeline.report import Report
+    from utils.pipeline.report.report import Report
 
 LAUNCHED = "OMPI_COMM_WORLD_LOCAL_RANK"
 """Set by ``mpirun`` in every process it starts; who sets rank and size by hand does not set it."""
@@ -287,7 +287,7 @@ def _text(error: BaseException) -> str:
         return f"error: {error}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    from utils.pipeline.unforeseen import line_of, show_calls
+    from utils.pipeline.report.unforeseen import line_of, show_calls
 
     show_calls(error)
     return line_of(error)

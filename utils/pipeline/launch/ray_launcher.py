@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import engine
-from engine import ConfigError, EngineError, TecoInferError, one_line, usable_cores
+from engine import ConfigError, EngineError, TecoInferError, usable_cores
 from tecoinfer_modelzoo import home_folder, install_command
+from tecoinfer_modelzoo.text import one_line
 from utils.datasets.sharding import RANK, SIZE, rank_and_size
-from utils.pipeline.launch.ends import Stopped
+from utils.pipeline.launch.exit_status import Stopped
 from utils.pipeline.launch.mpi import LAUNCHED
 from utils.pipeline.launch.parts import Part, hosts, merge, part_of
+from utils.pipeline.launch.serialization import SCRIPT
 from utils.pipeline.launch.share import take_cores
-from utils.pipeline.launch.travel import SCRIPT
 
 if TYPE_CHECKING:
-    from utils.pipeline.report import Report
+    from utils.pipeline.report.report import Report
 
 RETRIES = 3
 """How often a part is computed again before the run gives up."""

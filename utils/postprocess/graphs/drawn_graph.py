@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from engine import Array
-from utils.datasets.graphs import Look
+from utils.datasets.graphs.files import Look
 
 SIDE, MARGIN = 480, 40
 """Longest side of the picture, and what is left free around the graph, in pixels."""

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from engine import Array
+from tecoinfer_modelzoo.text import shortened
 from utils.palette import Colour, palette
 
 LEAST = 320
@@ -73,7 +74,7 @@ def _with_legend(body: Image.Image, shares: Sequence[Mapping[str, Any]], empty: 
     """Return a picture with a field, a name and a share per class below it, in columns that fit its width."""
     size = max(13, min(body.size[0], 900) // 36)
     font = ImageFont.load_default(size=size)
-    texts = [f"{_short(one['label'])}  {100 * one['share']:.1f} %" for one in shares]
+    texts = [f"{shortened(one['label'], _WIDEST, end=False)}  {100 * one['share']:.1f} %" for one in shares]
     widest = max((font.getlength(text) for text in texts), default=0)
     step, field = size * 3 // 2, size
     column = int(widest) + field + 2 * size
@@ -90,10 +91,6 @@ def _with_legend(body: Image.Image, shares: Sequence[Mapping[str, Any]], empty: 
         pen.rectangle((left, top, left + field, top + field), fill=fill, outline=_FRAME)
         pen.text((left + field + size // 2, top - 1), text, fill=_TEXT, font=font)
     return canvas
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= _WIDEST else f"{label[: _WIDEST - 3]}..."
 
 
 def palette_mask(classes: Array) -> Image.Image:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, InputError, shape_text
+from engine import Array, ConfigError, InputError
+from tecoinfer_modelzoo.text import shape_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.torch_array import as_array, like
 

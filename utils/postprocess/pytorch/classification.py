@@ -10,8 +10,9 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from engine import ConfigError, DataError, InputError, ModelError, shape_text
-from utils.regular import text_of
+from engine import ConfigError, DataError, InputError, ModelError
+from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.text import shape_text
 from utils.stored import Stored
 
 __all__ = ["ClassScore", "Labels", "answers", "labels_from", "postprocess", "scores"]

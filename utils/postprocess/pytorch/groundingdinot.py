@@ -10,7 +10,7 @@ import numpy as np
 
 from engine import Array, ConfigError, InputError
 from utils.coco_classes import IDS, NAMES
-from utils.metrics.coco_evaluator import CocoGroundingEvaluator
+from utils.metrics.detection.coco_evaluator import CocoGroundingEvaluator
 from utils.preprocess.pytorch.groundingdinot import last_read
 from utils.preprocess.text.captions import get_tokenlizer, tokens_of
 from utils.torch_array import as_array, like

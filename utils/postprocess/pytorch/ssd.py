@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, shape_text
+from engine import Array, ConfigError, DataError, InputError
+from tecoinfer_modelzoo.text import shape_text
 from utils.postprocess.image.layouts.base import Outputs, pairs
 from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.torch_array import as_array, like
@@ -34,7 +35,7 @@ class Pictures(Protocol):
 
     Attributes:
         root_dir: where it lies. names: of its classes, without the background.
-        objects: per picture its :class:`~utils.datasets.objects.Objects`.
+        objects: per picture its :class:`~utils.datasets.image.objects.Objects`.
     """
 
     root_dir: Path
@@ -173,7 +174,7 @@ def get_metrics(
         DataError: there is no prediction, or no object in the pictures that have one.
         InputError: a prediction of a picture that is not there, or one without its boxes, labels, scores or size.
     """
-    from utils.metrics.detection import MeanAveragePrecision
+    from utils.metrics.detection.metric import MeanAveragePrecision
 
     named = dict(predictions) if isinstance(predictions, Mapping) else dict(enumerate(predictions))
     given = {int(place): one for place, one in named.items()}

@@ -20,7 +20,7 @@ from utils.postprocess.pytorch.yolo_decode import Choice, first_of, kept, table
 from utils.torch_array import as_array, like
 
 if TYPE_CHECKING:
-    from utils.metrics.yolo_pt import ap_per_class
+    from utils.metrics.detection.yolo_pt import ap_per_class
 
 __all__ = [
     "CLASSES",
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
     """Import the metric when a script asks for it: those that only show answers do without."""
     if name != "ap_per_class":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from utils.metrics.yolo_pt import ap_per_class
+    from utils.metrics.detection.yolo_pt import ap_per_class
 
     return ap_per_class
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine import Array, DataError, InputError, one_line, shape_text
-from utils.datasets.yolo import mapping_of
+from engine import Array, DataError, InputError
+from tecoinfer_modelzoo.text import one_line, shape_text
+from utils.datasets.image.yolo import mapping_of
 from utils.postprocess.pytorch.yolo_boxes import scale_boxes, xywh2xyxy
 from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, kept
 from utils.torch_array import as_array, like
@@ -210,7 +211,7 @@ def get_stats(
     """Compare what was found in a batch with what is right, in pixels of the pictures' own size.
 
     From the surest detection on, each takes the free object of its class that it overlaps most, where that is at least
-    the threshold: COCO's rule (:func:`utils.metrics.matching.match_coco`), at each threshold by itself.
+    the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), at each threshold by itself.
 
     Args:
         images: the model's input: its size counts, and nothing else of it.
@@ -246,7 +247,7 @@ def get_stats(
 
 def _thresholds(iouv: Any, niou: int) -> Array:
     """Return the places of thresholds among those that are matched at."""
-    from utils.metrics.matching import IOU_THRESHOLDS
+    from utils.metrics.detection.matching import IOU_THRESHOLDS
 
     wanted = as_array(iouv, "iouv").astype(np.float64).reshape(-1)
     apart = np.abs(wanted[:, None] - np.array(IOU_THRESHOLDS))
@@ -261,7 +262,7 @@ def _thresholds(iouv: Any, niou: int) -> Array:
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:
     """Say, N x T, which detections, the surest first, find an object."""
-    from utils.metrics.matching import SIZES, match_coco, shares
+    from utils.metrics.detection.matching import SIZES, match_coco, shares
 
     right = np.zeros(len(boxes), np.uint16)
     for label in np.unique(labels):
@@ -278,7 +279,7 @@ def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
     """Return the metric of all pictures (:class:`Metrics`), from what :func:`get_stats` collected.
 
     Average precision is COCO's, the mean of the best precisions at 101 recalls or later ones, and so is the matching
-    of :func:`get_stats`: the figures are those of the zoo's own metric (:func:`utils.metrics.yolo_pt.ap_per_class`).
+    of :func:`get_stats`: the figures are those of the zoo's own metric (:func:`.ap_per_class`).
 
     Args:
         stats: a :class:`Stat` per picture. data_config: the classes (:data:`Config`).
@@ -286,7 +287,7 @@ def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
     Raises:
         DataError: there is no object among the pictures, or a ``data_config`` that cannot be read.
     """
-    from utils.metrics.yolo_pt import ap_per_class
+    from utils.metrics.detection.yolo_pt import ap_per_class
 
     rows = [Stat(*(as_array(column, "stats") for column in one)) for one in stats]
     objects = np.concatenate([np.empty(0), *(one.tcls for one in rows)]).astype(np.int64)

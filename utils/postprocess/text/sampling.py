@@ -91,7 +91,7 @@ def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> A
 
 
 class Chooser:
-    """Chooses tokens, as :data:`utils.tasks.generation_steps.Choose` says.
+    """Chooses tokens, as :data:`utils.tasks.common.generation.Choose` says.
 
     Args:
         how: greedy or drawn. seeds: one per prompt of the batch, whatever tells it apart (:func:`seed_of`); only where

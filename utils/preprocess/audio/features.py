@@ -243,14 +243,6 @@ def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
     return features(samples, settings)
 
 
-def fbank(samples: Array, settings: FilterBank = FilterBank()) -> Array:
-    """Return Kaldi's filter bank features of a recording; arguments and result as of :func:`log_mel`.
-
-    A recording shorter than a frame has none.
-    """
-    return features(samples, settings)
-
-
 def features(samples: Array, settings: Settings) -> Array:
     """Return the features that the settings say, float32 [T, bands]."""
     stream = FeatureStream(settings, whole=True)

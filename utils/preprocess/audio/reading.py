@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, DataError, check_regular, reason_of, stage
-from utils.extra import extra
+from engine import Array, DataError, stage
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.files import check_regular
+from tecoinfer_modelzoo.text import reason_of
 from utils.preprocess.audio.resampling import resampled
 from utils.preprocess.audio.wav import is_wav, read_frames, read_head
 
@@ -82,6 +84,12 @@ class Recording(NamedTuple):
 
     def __str__(self) -> str:
         return self.name or str(self.path)
+
+    @property
+    def own_path(self) -> Path:
+        """The path that a drawing of it is named after: the file's, with where it begins in that."""
+        part = f"_{self.start:g}s" if self.start else ""
+        return self.path.with_name(f"{self.path.stem}{part}{self.path.suffix}")
 
 
 class Sound(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine import Array, ConfigError
-from utils.extra import extra
+from tecoinfer_modelzoo.extra import extra
 
 QUALITY = "HQ"
 """soxr's name of the filter: flat up to 91 % of the smaller band, at least 120 dB below that beyond it."""

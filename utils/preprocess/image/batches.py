@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from engine import Array, ConfigError, DataError, InputError, shape_text
+from engine import Array, ConfigError, DataError, InputError
+from tecoinfer_modelzoo.text import shape_text
 from utils.preprocess.image.images import open_image, to_rgb
 from utils.preprocess.image.letterbox import USUAL, Laying, letterbox
 from utils.torch_array import as_array, is_tensor

@@ -17,7 +17,7 @@ from PIL import Image
 
 from engine import DTYPES, ConfigError, DataError
 from utils.preprocess.image.images import Decoded, decode_file, decode_image
-from utils.preprocess.image.modes import DECODES, INTERPOLATIONS, MEAN as MEAN, STD as STD
+from utils.preprocess.image.modes import DECODES, INTERPOLATIONS, MEAN as MEAN, STD as STD, channel_numbers
 from utils.preprocess.image.resizing import CropStart, resize_and_crop
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -29,8 +29,6 @@ Channels: TypeAlias = "float | Sequence[float]"
 _Numbers: TypeAlias = tuple[float, ...]
 
 _FILTERS = {name: Image.Resampling[name.upper()] for name in INTERPOLATIONS}
-
-_LARGEST = float(np.finfo(np.float32).max)
 
 _SCALES = 64
 """Pairs of mean and standard deviation whose tables are kept."""
@@ -192,15 +190,11 @@ def _channels(values: Channels, name: str) -> _Numbers:
     """Return a mean or standard deviation as one number, or as three."""
     if values is MEAN or values is STD:  # what follows takes 1 us, a hundredth of a small picture
         return values
-    numbers = tuple(values) if isinstance(values, (tuple, list, np.ndarray)) else (values,)
-    lowest, positive = (0.0, " above 0") if name == "std" else (-_LARGEST, "")
-    if len(numbers) not in (1, 3) or not all(_is_number(n) and lowest <= n <= _LARGEST for n in numbers):
+    numbers = channel_numbers(values, name)
+    if numbers is None or len(numbers) not in (1, 3):
+        positive = " above 0" if name == "std" else ""
         raise ConfigError(f"{name}={values!r} must be three numbers{positive}, one per RGB channel, or one for all")
-    return tuple(float(n) for n in numbers)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return numbers
 
 
 @lru_cache(_SCALES)

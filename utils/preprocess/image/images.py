@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image
 
-from engine import DataError, PictureError, is_recording, reason_of, stage
+from engine import DataError, PictureError, is_recording, stage
+from tecoinfer_modelzoo.text import reason_of
 from utils.preprocess.image.opened import opened, refuse_special
 
 _ORIENTATION_TAG = 0x0112

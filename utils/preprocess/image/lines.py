@@ -6,7 +6,6 @@ the input is filled at its right end with 0 after the normalisation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,10 +62,6 @@ class LineForm:
         return max(self.least, -(-width // self.multiple) * self.multiple)
 
 
-PP_OCR = LineForm()
-"""PP-OCR's recognisers, version 3 and later; ``height=32`` before."""
-
-
 def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tuple[Array, int]:
     """Return one line as C x height x width, and how much of the width the line takes.
 
@@ -92,11 +87,6 @@ def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tu
     array = np.zeros((levels.shape[-1], form.height, form.room(width)), dtype)
     array[..., :width] = ((levels.astype(np.float32) / 255 - mean) / std).transpose(2, 0, 1)
     return array, width
-
-
-def line_inputs(images: Sequence[Image.Image], form: LineForm, dtype: str = "float32") -> list[Array]:
-    """Return lines as arrays, C x height x their own widths; see :func:`line_input`."""
-    return [line_input(image, form, dtype)[0] for image in images]
 
 
 def _resized(picture: Image.Image, size: tuple[int, int], name: str) -> Array:

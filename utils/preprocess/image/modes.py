@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tecoinfer_modelzoo.json_values import is_number
+
 DECODES = ("exact", "fused", "reduced")
 """Ways from file to cropped picture, from exact to fast; ``classification_common.preprocess_pictures`` states their
 exactness."""
@@ -16,3 +20,10 @@ MEAN = (0.485, 0.456, 0.406)
 """ImageNet's mean per RGB channel, of samples in 0..1."""
 STD = (0.229, 0.224, 0.225)
 """ImageNet's standard deviation per RGB channel, of samples in 0..1."""
+
+
+def channel_numbers(values: Any, name: str) -> tuple[float, ...] | None:
+    """Return ``mean`` or, above 0, ``std``, given as a number or one per channel; ``None`` where it cannot be one."""
+    numbers = tuple(values) if hasattr(values, "__len__") else (values,)
+    fits = numbers and all(is_number(one, 3e38) and (name != "std" or one > 0) for one in numbers)
+    return tuple(map(float, numbers)) if fits else None

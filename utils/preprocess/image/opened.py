@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, UnidentifiedImageError
 
-from engine import PictureError, check_regular, reason_of
+from engine import PictureError
+from tecoinfer_modelzoo.files import check_regular
+from tecoinfer_modelzoo.text import reason_of
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

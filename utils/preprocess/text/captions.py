@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, DataError, InputError, reason_of
+from engine import Array, DataError, InputError
 from tecoinfer_modelzoo import expanded
-from utils.extra import extra
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.text import reason_of
 from utils.preprocess.text.tokenizer_folder import FILES, of_library, read_tokenizer
 from utils.torch_array import of_the_script
 

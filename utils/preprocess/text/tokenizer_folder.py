@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, TecoInferError, read_regular, reason_of
+from engine import Array, ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo import expanded
-from utils.extra import extra
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import reason_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, ModelError, read_regular, reason_of
-from utils.extra import extra
-from utils.plain_json import plain_json
+from engine import Array, ConfigError, DataError, ModelError
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.json_values import plain_json
+from tecoinfer_modelzoo.text import reason_of
 from utils.preprocess.text.tokenizer_folder import MOST_BYTES, of_library
 
 if TYPE_CHECKING:

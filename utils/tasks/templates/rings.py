@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.datasets.graphs import Graph, GraphFile, Look, save_graphs
+from utils.datasets.graphs.files import Graph, GraphFile, Look, save_graphs
 from utils.tasks.base import Template
 
 GRAPHS, UNLABELLED = 80, 8

@@ -21,8 +21,8 @@ from utils.metrics import TopK
 from utils.pipeline import Failure, evaluate, predict
 from utils.pipeline.ahead import prepared, processes
 from utils.pipeline.ahead.processes import live_cpu_seconds
-from utils.pipeline.launch.ends import Stopped
-from utils.pipeline.prepare import Buffers, Preprocess, Ready
+from utils.pipeline.launch.exit_status import Stopped
+from utils.pipeline.run.prepare import Buffers, PreparedBatch
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,11 +38,13 @@ def batches(count: int, size: int = 3) -> list[Batch]:
     ]
 
 
-def run(many: list[Batch], preprocess: Preprocess, workers: int = 2, buffers: Buffers | None = None) -> list[Ready]:
+def run(
+    many: list[Batch], preprocess: Callable[..., Any], workers: int = 2, buffers: Buffers | None = None
+) -> list[PreparedBatch]:
     return list(prepared(many, preprocess, Timeline(), workers, buffers, "process"))
 
 
-def plain(ready: list[Ready]) -> list[Any]:
+def plain(ready: list[PreparedBatch]) -> list[Any]:
     return [
         (
             *(r.batch.names, r.failures, r.nan_inputs, r.good, r.whole.names),
@@ -109,7 +111,7 @@ def test_results_are_those_of_the_serial_loop(workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [work.into, work.turned, work.two, work.picky])
-def test_whatever_the_function_does(function: Preprocess) -> None:
+def test_whatever_the_function_does(function: Callable[..., Any]) -> None:
     many = [*batches(4), *batches(3, 5), *batches(3, 2)]  # larger batches than the first, and smaller ones
     many[5].samples[2][1] = np.nan
     assert plain(run(many, function)) == plain(list(prepared(many, function, Timeline(), 0)))
@@ -208,7 +210,7 @@ def test_a_bug_ends_the_run_as_itself() -> None:
 
 def test_samples_that_do_not_go_together() -> None:
     many = [Batch([np.zeros(2), np.zeros(3)], None, ["a", "b"])] * 2
-    with pytest.raises(DataError, match=r"gives a the shapes \[\(2,\)\] and b \[\(3,\)\]"):
+    with pytest.raises(DataError, match=r"sample 0 of a batch the shapes \[\(2,\)\] and sample 1 \[\(3,\)\]"):
         run(many, np.stack)
 
 

@@ -13,7 +13,7 @@ from engine import ConfigError, DataError, Timeline, usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
 from utils.pipeline.ahead import prepared
-from utils.pipeline.prepare import Failure
+from utils.pipeline.run.prepare import Failure
 from utils.preprocess.pytorch.classification import preprocess
 
 WORKERS = [0, 1, 2, 5, None]
@@ -120,7 +120,7 @@ def test_a_bug_in_preprocess_ends_the_run(workers: int | None) -> None:
 
 def test_samples_that_do_not_go_together() -> None:
     samples = [Batch([np.zeros(2), np.zeros(2), np.zeros(3)], None, ["a", "b", "c"])]
-    with pytest.raises(DataError, match=r"gives a the shapes \[\(2,\)\] and c \[\(3,\)\]"):
+    with pytest.raises(DataError, match=r"sample 0 of a batch the shapes \[\(2,\)\] and sample 2 \[\(3,\)\]"):
         list(prepared(samples, np.stack, Timeline(), 0))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from engine import EngineError
 from utils.pipeline.launch import mpi, ray_launcher
-from utils.pipeline.launch.ends import Stopped, crashed, how_ended, is_stopped
+from utils.pipeline.launch.exit_status import Stopped, crashed, how_ended, is_stopped
 
 
 @pytest.fixture

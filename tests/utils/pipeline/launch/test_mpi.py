@@ -7,7 +7,7 @@ import pytest
 from support import ROOT, RunPython
 
 from utils.pipeline.launch import mpi
-from utils.pipeline.report import Report
+from utils.pipeline.report.report import Report
 
 CROWD = ROOT / "tests" / "crowd.py"
 BLOCKED = """

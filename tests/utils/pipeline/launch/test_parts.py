@@ -13,7 +13,7 @@ from utils.metrics import RecordMetric, TopK
 from utils.pipeline import Failure, evaluate
 from utils.pipeline.launch import Part, in_order, merge
 from utils.pipeline.launch.parts import hosts
-from utils.pipeline.report import Report
+from utils.pipeline.report.report import Report
 
 
 def report(right: int, wrong: int, *, steps: int = 1, seconds: float = 1.0, **others: object) -> Report:

@@ -10,7 +10,7 @@ from support import ROOT, RunPython
 from engine import ConfigError, DataError, EngineError
 from utils.pipeline.launch import ray_launcher
 from utils.pipeline.launch.ray_launcher import Refused, cpus_each, launch
-from utils.pipeline.launch.travel import SCRIPT, load_script
+from utils.pipeline.launch.serialization import SCRIPT, load_script
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_ray_is_missing(run_python: RunPython) -> None:
     )
     done = run_python("-c", code)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("engine.errors.ConfigError: --launcher ray needs Ray")
+    assert done.stderr.splitlines()[-1].startswith("tecoinfer_modelzoo.errors.ConfigError: --launcher ray needs Ray")
     assert done.stderr.endswith('run: pip install -c constraints.txt -e ".[ray]"\n')
 
 

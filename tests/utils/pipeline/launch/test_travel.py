@@ -11,15 +11,15 @@ import pytest
 from support import RunPython
 
 from engine import ConfigError
-from utils.pipeline.launch.travel import packed, unpacked
-from utils.pipeline.options import options
-from utils.tasks.classification import CLASSIFICATION
+from utils.pipeline.flags.options import options
+from utils.pipeline.launch.serialization import packed, unpacked
+from utils.tasks.classification.task import CLASSIFICATION
 
 SCRIPT = """
 import subprocess, sys
 from dataclasses import replace
-from utils.pipeline.launch.travel import packed
-from utils.tasks.classification import CLASSIFICATION
+from utils.pipeline.launch.serialization import packed
+from utils.tasks.classification.task import CLASSIFICATION
 
 
 class Own:
@@ -30,7 +30,7 @@ class Own:
 
 if __name__ == "__main__":
     content = packed(replace(CLASSIFICATION, decode=Own.decode))
-    code = "import sys; from utils.pipeline.launch.travel import unpacked; "
+    code = "import sys; from utils.pipeline.launch.serialization import unpacked; "
     code += "print(unpacked(sys.stdin.buffer.read()).decode(0, 0, 0, 0))"
     done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
     print(done.stdout.decode(), done.stderr.decode())
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 def test_options_and_a_task_come_back() -> None:
     opt = options(None, CLASSIFICATION, "valid", ["--topk", "3"], ckpt=Path("m.onnx"), data_path=Path("d"))
     task, back = unpacked(packed((CLASSIFICATION, opt)))
-    assert task == CLASSIFICATION
+    assert (task.name, task.base) == (CLASSIFICATION.name, CLASSIFICATION.base)
     assert vars(back) == vars(opt)
     assert type(back) is type(opt)
 
@@ -59,14 +59,14 @@ def test_a_function_without_a_name_is_refused() -> None:
 WITH_LAMBDAS = """
 import subprocess, sys
 from dataclasses import replace
-from utils.pipeline.launch.travel import packed
-from utils.tasks.classification import CLASSIFICATION
+from utils.pipeline.launch.serialization import packed
+from utils.tasks.classification.task import CLASSIFICATION
 
 OWN = replace(CLASSIFICATION, metric=lambda *_: "the metric of the script")
 
 if __name__ == "__main__":
     content = packed(replace(OWN, name="other"))
-    code = "import sys; from utils.pipeline.launch.travel import unpacked; "
+    code = "import sys; from utils.pipeline.launch.serialization import unpacked; "
     code += "print(unpacked(sys.stdin.buffer.read()).metric(0, 0, 0))"
     done = subprocess.run([sys.executable, "-c", code], input=content, capture_output=True)
     print(done.stdout.decode(), done.stderr.decode())
@@ -81,7 +81,7 @@ def test_a_lambda_of_a_task_of_the_script_is_found_by_the_task(tmp_path: Path, r
 
 MODULE = """
 from dataclasses import replace
-from utils.tasks.classification import CLASSIFICATION
+from utils.tasks.classification.task import CLASSIFICATION
 
 TASK = replace(CLASSIFICATION, show=lambda *_: "shown")
 """

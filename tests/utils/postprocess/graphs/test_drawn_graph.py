@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from utils.datasets.graphs import Look
+from utils.datasets.graphs.files import Look
 from utils.postprocess.graphs.drawn_graph import SIDE, draw_graph, laid_out
 
 NOTHING = np.zeros((2, 0), np.int64)

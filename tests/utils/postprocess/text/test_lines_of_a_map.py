@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from utils.metrics.polygons import Polygon
+from utils.metrics.text.polygons import Polygon
 from utils.postprocess.text.components import components
 from utils.postprocess.text.lines import Settings, find_lines
 from utils.postprocess.text.midlines import band, length_of, midline

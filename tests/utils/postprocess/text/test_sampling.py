@@ -33,7 +33,7 @@ def test_logits_are_those_of_transformers(
 ) -> None:
     import torch
 
-    from utils.export.transformers_detectors import transformers
+    from utils.export.networks.transformers_detectors import transformers
 
     theirs = transformers().generation.logits_process
     logits = logits_of(seed)

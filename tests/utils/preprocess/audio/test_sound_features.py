@@ -17,7 +17,6 @@ from utils.preprocess.audio.features import (
     FeatureStream,
     FilterBank,
     LogMel,
-    fbank,
     features,
     log_mel,
     settings_of,
@@ -102,7 +101,7 @@ def kaldi(sound: np.ndarray, one: FilterBank) -> np.ndarray:
 )
 def test_filter_banks_are_kaldis(how: dict[str, Any]) -> None:
     one = FilterBank(**how)
-    wanted, found = kaldi(NOISE, one), fbank(NOISE, one)
+    wanted, found = kaldi(NOISE, one), features(NOISE, one)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() < 1e-4
 
@@ -110,7 +109,9 @@ def test_filter_banks_are_kaldis(how: dict[str, Any]) -> None:
 def test_filter_banks_of_faint_sound_are_kaldis_as_far_as_its_floats_go() -> None:
     """Kaldi computes in float32: what is faint beside the frame's loudest band is rounded there."""
     tone = 0.5 * np.sin(np.arange(16000) * 0.3) + NOISE[:16000] * 1e-5
-    found, wanted = (np.exp(one.astype(np.float64)) for one in (fbank(tone, FilterBank()), kaldi(tone, FilterBank())))
+    found, wanted = (
+        np.exp(one.astype(np.float64)) for one in (features(tone, FilterBank()), kaldi(tone, FilterBank()))
+    )
     assert (np.abs(found - wanted) / wanted.max(axis=1, keepdims=True)).max() < 1e-5
 
 

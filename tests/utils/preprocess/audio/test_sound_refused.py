@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import DataError
-from utils.datasets.trials import _length
+from utils.datasets.audio.trials import _length
 from utils.preprocess.audio.reading import MOST_VALUES, Recording, read_sound
 
 soundfile = pytest.importorskip("soundfile")

@@ -26,7 +26,9 @@ def test_boxes_come_back_from_every_fit(width: int, height: int, kind: str, roun
     assert all(side <= room for side, room in zip(pixels.shape[1:], canvas, strict=True))
     if kind == "shorter":
         assert [side % 8 for side in canvas] == [0, 0]
-        assert max(pixels.shape[1:]) <= 40
+        # transformers rounds the shorter side, to one pixel at least, and the longer one follows by their ratio
+        beyond = max(width, height) / min(width, height) if rounding == "transformers" else 0
+        assert max(pixels.shape[1:]) <= 40 + beyond
     boxes = np.array([[0, 0, width, height], [width / 4, height / 3, width / 2, height]])
     np.testing.assert_allclose(to_picture(to_input(boxes, geometry), geometry), boxes, atol=1e-9)
     inner = to_input(boxes[:1], geometry)[0]

@@ -11,8 +11,9 @@ from PIL import Image
 
 from engine import ConfigError
 from utils.preprocess.image.letterbox import between_pixels
-from utils.preprocess.image.lines import PP_OCR, LineForm, line_input, line_inputs
+from utils.preprocess.image.lines import LineForm, line_input
 
+PP_OCR = LineForm()
 RNG = np.random.default_rng(0)
 
 
@@ -42,12 +43,12 @@ def test_as_pp_ocr_has_it(size):
 
 def test_grey_lines_fixed_widths_and_a_sliver():
     form = LineForm(32, 100, 100, channel_order="GRAY", interpolation="bilinear", pixel_values="0..1")
-    wide, narrow = line_inputs([picture(900, 20), picture(1, 400)], form, "float16")
+    wide, narrow = (line_input(picture(*size), form, "float16")[0] for size in ((900, 20), (1, 400)))
     assert wide.shape == narrow.shape == (1, 32, 100)
     assert wide.dtype == np.float16
     assert wide[..., 99].any()
     assert not narrow[..., 1:].any()
-    assert line_inputs([picture(50, 20).convert("P")], form)[0].shape == (1, 32, 100)
+    assert line_input(picture(50, 20).convert("P"), form)[0].shape == (1, 32, 100)
 
 
 def test_an_unknown_name_is_one_line():

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from engine import DataError, PictureError
-from tests.fuzz import odd_pictures
-from utils.datasets.mask_codes import INDEX, read_mask
+from tests.fuzz.makers import odd_pictures
+from utils.datasets.image.mask_codes import INDEX, read_mask
 from utils.draw import save_drawn
 from utils.preprocess.image.images import open_image, upright_size
 from utils.preprocess.image.opened import LONGEST_SIDE, PLUGINS, opened

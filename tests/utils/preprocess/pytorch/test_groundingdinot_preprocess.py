@@ -12,7 +12,7 @@ from grounding_model import write_tokenizer
 from PIL import Image
 
 from engine import ConfigError, DataError, InputError, declared_shapes
-from engine.declared import declare_shapes
+from engine.historical.declared import declare_shapes
 from utils.preprocess.pytorch.classification import preprocess as classify
 from utils.preprocess.pytorch.groundingdinot import preprocess
 from utils.preprocess.text.captions import CaptionTokenizer, get_tokenlizer

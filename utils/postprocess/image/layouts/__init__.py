@@ -8,7 +8,8 @@ from __future__ import annotations
 import pkgutil
 from dataclasses import replace
 
-from engine import ConfigError, InputError, ModelError, did_you_mean
+from engine import ConfigError, InputError, ModelError
+from tecoinfer_modelzoo.text import did_you_mean
 from utils.postprocess.image.layouts import dense, nms_inside, plain, sets, ssd, yolo
 from utils.postprocess.image.layouts.base import NOTE, Layout, Outputs
 

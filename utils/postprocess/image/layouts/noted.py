@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tecoinfer_modelzoo.json_values import is_number
 
 MOST = 1 << 20
 """Above any number of pixels, cells or boxes that a note may speak of."""
@@ -28,8 +29,7 @@ def problem_of(note: Mapping[str, Any]) -> str | None:
 
 
 def _number(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and 0 < value < MOST
+    return is_number(value) and 0 < value < MOST
 
 
 def _whole(value: Any) -> bool:

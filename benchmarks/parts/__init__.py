@@ -1,0 +1,1 @@
+"""What benchmarks share or start: models, images, peers, figures; people run the scripts one folder up."""

@@ -1,0 +1,111 @@
+"""What the historical faces add to an engine: tensors of frameworks as inputs, and the timing of ``.module``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from tecoinfer_modelzoo.errors import ConfigError
+from tecoinfer_modelzoo.text import one_line
+
+
+def as_arrays(inputs: Any) -> Any:
+    """Return what a call was given with tensors of torch, or of Paddle, as arrays; anything else is left as it is.
+
+    A tensor is known by its methods, so no framework is imported. It may lie on any device, be a view, and require
+    gradients. bfloat16, which numpy does not have, becomes float32.
+
+    Args:
+        inputs: a tensor, an array, or a list or tuple of either.
+    """
+    if isinstance(inputs, (list, tuple)):
+        return [_as_array(one) for one in inputs]
+    return _as_array(inputs)
+
+
+def _as_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray) or not all(hasattr(value, name) for name in ("detach", "cpu", "numpy")):
+        return value
+    tensor = value.detach().cpu()
+    if str(tensor.dtype).endswith("bfloat16"):
+        tensor = tensor.float() if hasattr(tensor, "float") else tensor.astype("float32")
+    return np.ascontiguousarray(tensor.numpy()) if tensor.ndim else np.asarray(tensor.numpy())
+
+
+class Timing:
+    """``.module`` of the faces: how long each SPA has worked.
+
+    Args:
+        seconds: returns the seconds each SPA has worked since the engine was opened.
+        simulated: whether these are of a simulated device, and so no wall time.
+    """
+
+    def __init__(self, seconds: Callable[[], Sequence[float]], simulated: bool) -> None:
+        self._seconds, self.simulated = seconds, simulated
+        self._begin = [0.0] * len(seconds())
+
+    def start_timing(self) -> None:
+        """Count from now on; until the first call, times count from the opening of the engine."""
+        self._begin = list(self._seconds())
+
+    def get_infer_time(self) -> list[float]:
+        """Return milliseconds of work since :meth:`start_timing`, one figure per SPA.
+
+        On the simulated card (``simulated`` is true) they are **simulated** device times, copies included; a script
+        that divides the largest by its calls prints a simulated figure. On every other target the list has one entry,
+        the host's wall time in calls.
+        """
+        return [(now - begun) * 1e3 for now, begun in zip(self._seconds(), self._begin, strict=True)]
+
+
+def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
+    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    given = input_size.tolist() if isinstance(input_size, np.ndarray) else input_size
+    if not given:
+        return None
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        shapes = [given] if given[0] is None or isinstance(given[0], Integral) else given
+        return tuple(tuple(None if d is None else int(d) for d in shape) for shape in shapes)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"input_size {one_line(repr(input_size))} must be a list of shapes, one per input: [[1, 3, 224, 224]]"
+        ) from error
+
+
+def batch_of_call(batch_size: Any) -> int:
+    """Return the samples of one call; 1 where nothing, or 0, is said.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
+    if batch_size is None or isinstance(batch_size, Integral):
+        return int(batch_size or 1)
+    raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
+
+
+def names_of(input_name: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Accept one name, a list of names, or nothing."""
+    if not input_name:
+        return ()
+    return (input_name,) if isinstance(input_name, str) else tuple(input_name)
+
+
+def card_of(card: Any) -> int:
+    """Return the index of a card; -1, which scripts pass where there is one process, is the first.
+
+    Raises:
+        ConfigError: it is no whole number.
+    """
+    text = str(card).rpartition(":")[2]
+    if isinstance(card, bool) or not text.removeprefix("-").isdecimal():
+        raise ConfigError(f"card {card!r} must be the index of a card, such as 0")
+    return max(int(text), 0)

@@ -1,0 +1,152 @@
+"""What the zoo found out on this machine and would rather not find out again.
+
+It lies in the folder ``TECO_CACHE_DIR``, else ``$XDG_CACHE_HOME/tecoinfer``, else ``~/.cache/tecoinfer``. Nothing there
+is ever needed: what is missing or damaged is made again, and a folder that cannot be written costs only the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from tecoinfer_modelzoo import home_folder
+from tecoinfer_modelzoo.files import read_regular, write_file
+from tecoinfer_modelzoo.json_types import Problems, parsed
+
+_CHECK = "entry_sha256"
+
+MOST_BYTES = 1 << 24
+"""Bytes of the largest entry that is read."""
+
+_log = logging.getLogger(__name__)
+
+
+def cache_folder(kind: str) -> Path | None:
+    """Return the folder for one kind of thing, made where it was missing; ``None`` where it cannot be made."""
+    root = _root()
+    if root is None:
+        _log.info("nothing is cached: the user has no home folder; set TECO_CACHE_DIR")
+        return None
+    folder = root / kind
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _log.info("nothing is cached: %s", error)
+        return None
+    return folder
+
+
+def _root() -> Path | None:
+    if own := os.environ.get("TECO_CACHE_DIR"):
+        return Path(own).absolute()
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path there is invalid and to be ignored (XDG Base Directory Specification).
+    if os.path.isabs(home):
+        return Path(home, "tecoinfer")
+    own_home = home_folder()
+    return None if own_home is None else own_home / ".cache" / "tecoinfer"
+
+
+def read_entry(kind: str, key: str) -> dict[str, Any] | None:
+    """Return what :func:`write_entry` stored; ``None`` where nothing is stored or it is damaged."""
+    folder = cache_folder(kind)
+    if folder is None:
+        return None
+    path = folder / f"{key}.json"
+    try:
+        entry = parsed(read_regular(path, MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, *Problems) as error:
+        _log.info("%s is ignored: %s", path, error)
+        return None
+    if not isinstance(entry, dict) or entry.pop(_CHECK, None) != _digest(entry):
+        _log.info("%s is ignored: it was changed after it was written", path)
+        return None
+    return entry
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    """Return a hash of an entry: what a disk or an editor did to a number in it is then seen."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def write_entry(kind: str, key: str, entry: Mapping[str, Any]) -> None:
+    """Store an entry of JSON's types, whole or not at all."""
+    write_cached(kind, f"{key}.json", json.dumps({**entry, _CHECK: _digest(entry)}, indent=1).encode())
+
+
+def write_cached(kind: str, name: str, content: bytes) -> Path | None:
+    """Store a file, whole or not at all; return its path, or ``None`` where that could not be done."""
+    folder = cache_folder(kind)
+    if folder is None:
+        return None
+    try:
+        write_file(folder / name, content)
+    except OSError as error:
+        _log.info("%s is not cached: %s", folder / name, error)
+        return None
+    return folder / name
+
+
+@contextmanager
+def exclusive(kind: str) -> Iterator[None]:
+    """Let one process at a time do the ``with`` block, on systems that can; others wait and then find its entry."""
+    folder = cache_folder(kind)
+    with nullcontext() if folder is None else exclusive_file(folder / ".lock"):
+        yield
+
+
+@contextmanager
+def exclusive_file(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Let one process at a time do the ``with`` block, by a file that is locked, on systems that can; others wait.
+
+    Args:
+        path: the file; made where it is missing. waiting: called once where another process has it.
+    """
+    lock = _locked(path, waiting)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            _release(lock)
+
+
+def _release(lock: IO[bytes]) -> None:
+    """Give a lock back, as the end of the process would; closing alone leaves it with children forked meanwhile."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    lock.close()
+
+
+def _locked(path: Path, waiting: Callable[[], None] | None) -> IO[bytes] | None:
+    try:
+        import fcntl
+
+        # Not waited for, nor written to: there may lie a pipe, or a link to some other file.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.fdopen(os.open(path, flags, 0o666), "rb+", buffering=0)
+    except (ImportError, OSError) as error:
+        _log.debug("%s is not locked: %s", path.parent, error)
+        return None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as error:  # some network file systems have no locks
+        _log.debug("%s is not locked: %s", path.parent, error)
+    except BaseException:
+        lock.close()
+        raise
+    return lock

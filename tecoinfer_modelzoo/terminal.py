@@ -1,0 +1,68 @@
+"""Tables and lines on a terminal, or in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.formatting import NO_VALUE
+from tecoinfer_modelzoo.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_PIPE_WIDTH = 10_000
+"""Columns of an output that is no terminal: a table there is cut nowhere."""
+
+
+def open_console(file: TextIO | None = None) -> Console:
+    """Return where tables go: with colours and its own width on a terminal, plain and cut nowhere elsewhere.
+
+    Raises:
+        ConfigError: rich is not installed.
+    """
+    with extra("the table"):
+        from rich.console import Console
+
+    class Lasting(Console):
+        """Goes on where the reader leaves, as ``head`` does: rich itself ends the process then, with exit code 1."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())  # what is left in buffers goes there too
+            os.close(nowhere)
+
+    file = file or getattr(sys.stdout, "bare", None)  # colours are escapes too; what is printed goes by `encodable`
+    console = Lasting(file=file, highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        return console
+    return Lasting(file=file, highlight=False, emoji=False, markup=False, width=_PIPE_WIDTH, color_system=None)
+
+
+def new_table(console: Console) -> Table:
+    """Return an empty table with a bold head and a line below it, in characters that the console's encoding has."""
+    from rich.box import ASCII2, SIMPLE_HEAD
+    from rich.table import Table
+
+    box = SIMPLE_HEAD if _has_signs(console) else ASCII2
+    return Table(box=box, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+
+
+def print_line(console: Console, line: str, style: str = "") -> None:
+    """Print a line that the terminal wraps."""
+    console.print(encodable(line, console), style=style, soft_wrap=True)
+
+
+def encodable(line: str, console: Console) -> str:
+    """Return the line with what the output's encoding lacks as escapes, so that printing cannot fail."""
+    line = printable(line)
+    line = line if _has_signs(console) else line.replace(NO_VALUE, "-").replace("−", "-")
+    return line.encode(console.encoding, "backslashreplace").decode(console.encoding)
+
+
+def _has_signs(console: Console) -> bool:
+    return console.encoding.lower().startswith("utf")

@@ -1,0 +1,260 @@
+"""What people do wrong on a device: one line, with the fix in it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_sdaa")
+
+from torch import nn  # noqa: E402
+
+from torch_sdaa.loading.core import C  # noqa: E402
+from torch_sdaa.utils import strip_module_prefix  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+NO_NINE = r"^Invalid SDAA device index 9: this process sees 4 devices \(sdaa:0 to sdaa:3\); see SDAA_VISIBLE_DEVICES$"
+
+
+def _said(call: Callable[[], Any], kind: type[BaseException]) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.ones(1, device="sdaa:9"),
+        lambda: torch.ones(1).to("sdaa:9"),
+        lambda: torch.ones(1).sdaa(9),
+        lambda: nn.Linear(1, 1).sdaa(9),
+        lambda: torch.Generator(device="sdaa:9"),
+        lambda: torch.sdaa.set_device(9),
+        lambda: torch.sdaa.set_device("sdaa:9"),
+        lambda: torch.sdaa.device(9).__enter__(),
+        lambda: torch.sdaa.synchronize(9),
+        lambda: torch.sdaa.Stream(9),
+        lambda: torch.sdaa.current_stream(9),
+        lambda: torch.sdaa.default_stream(9),
+        lambda: torch.sdaa.memory_allocated(9),
+        lambda: torch.sdaa.mem_get_info(9),
+        lambda: torch.sdaa.memory_summary(9),
+        lambda: torch.sdaa.reset_peak_memory_stats(9),
+        lambda: torch.sdaa.get_rng_state("sdaa:9"),
+        lambda: torch.sdaa.get_device_name(9),
+        lambda: torch.sdaa.get_device_properties(9),
+        lambda: torch.sdaa.FloatTensor(1, device=9),
+        lambda: torch.accelerator.set_device_index(9),
+        lambda: torch.accelerator.current_stream("sdaa:9"),
+        lambda: torch.accelerator.memory_allocated(9),
+        lambda: torch.accelerator.get_memory_info(9),
+        lambda: torch.accelerator.synchronize(9),
+    ],
+)
+def test_a_device_there_is_not(call: Callable[[], Any]) -> None:
+    before = torch.sdaa.current_device()
+    with pytest.raises(RuntimeError, match=NO_NINE):
+        call()
+
+    assert torch.sdaa.current_device() == before
+
+
+def test_no_device_to_set() -> None:
+    assert "torch.device('sdaa', 0), not None" in _said(lambda: torch.sdaa.set_device(None), ValueError)
+
+
+def test_a_device_of_another_kind() -> None:
+    assert _said(lambda: torch.sdaa.set_device("cpu"), ValueError) == (
+        "expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not 'cpu'"
+    )
+
+
+@pytest.mark.parametrize("device", [1.0, True, b"sdaa", [0]])
+@pytest.mark.parametrize("call", [torch.sdaa.set_device, torch.sdaa.memory_allocated, torch.sdaa.Stream])
+def test_what_is_no_device(call: Callable[[Any], Any], device: Any) -> None:
+    assert _said(lambda: call(device), TypeError) == (
+        f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}"
+    )
+
+
+@pytest.mark.parametrize("module", [nn.DataParallel, torch.nn.parallel.DataParallel])
+@pytest.mark.parametrize("ids", [None, [0], [0, 1]])
+def test_data_parallel_names_the_distributed_one(module: Any, ids: Any) -> None:
+    message = _said(lambda: module(nn.Linear(2, 2).sdaa(), device_ids=ids), RuntimeError)
+
+    assert "DataParallel does not run on sdaa: use torch.nn.parallel.DistributedDataParallel" in message
+    assert "--nproc_per_node=4" in message
+
+
+def test_the_function_is_refused_as_the_module_is() -> None:
+    x = torch.ones(2, 2, device="sdaa")
+
+    assert "DistributedDataParallel" in _said(
+        lambda: torch.nn.parallel.data_parallel(nn.Linear(2, 2).sdaa(), x, [0, 1]), RuntimeError
+    )
+
+
+def test_more_memory_than_there_is() -> None:
+    message = _said(lambda: torch.empty(5 << 30, device="sdaa:1"), torch.OutOfMemoryError)
+
+    assert "Tried to allocate 20480 MiB on sdaa:1, which has 15296 MiB, of which " in message
+    assert "(simulated). Use a smaller batch" in message
+    assert torch.ones(1, device="sdaa:1").item() == 1
+
+
+def test_an_operator_without_a_kernel() -> None:
+    message = _said(lambda: torch.ops.aten._cslt_compress(torch.ones(2, device="sdaa")), NotImplementedError)
+
+    assert message == (
+        "Could not run 'aten::_cslt_compress' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for "
+        "the host (CPU) either, whose kernels the device runs. Write that step with other operators, or give the "
+        "device a kernel of it: torch.library.impl('aten::_cslt_compress', 'sdaa', your_function)"
+    )
+
+
+def test_an_operator_that_is_denied() -> None:
+    x = torch.ones(2, 2, device="sdaa")
+    C.deny({"aten::mm"})
+    try:
+        assert "'aten::mm'" in _said(lambda: x @ x, NotImplementedError)
+    finally:
+        C.deny(set())
+    assert (x @ x).sum().item() == 8
+
+
+@pytest.mark.parametrize(
+    ("other", "places"), [("cpu", "sdaa:0 and cpu"), ("sdaa:1", "sdaa:0 and sdaa:1")], ids=["host", "device"]
+)
+def test_tensors_of_two_devices(other: str, places: str) -> None:
+    x, y = torch.ones(2, device="sdaa:0"), torch.ones(2, device=other)
+
+    assert _said(lambda: x + y, RuntimeError) == (
+        f"Expected all tensors to be on the same device, but found at least two devices, {places}! "
+        "(aten::add.Tensor; move one with .to())"
+    )
+
+
+@pytest.mark.parametrize("call", [lambda x: x.numpy(), np.asarray, lambda x: x.__array__()])
+def test_an_array_of_a_tensor_of_the_device(call: Callable[[Any], Any]) -> None:
+    assert "Use Tensor.cpu()" in _said(lambda: call(torch.ones(2, device="sdaa")), TypeError)
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch has CUDA")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.cuda.current_stream().synchronize(),
+        lambda: torch.cuda.synchronize(),
+        lambda: torch.cuda.set_device(0),
+        lambda: torch.cuda.Stream(),
+        lambda: torch.cuda.Event(enable_timing=True),
+        lambda: torch.ones(1).cuda(),
+        lambda: torch.ones(1, device="cuda"),
+        lambda: nn.Linear(1, 1).cuda(),
+    ],
+)
+def test_cudas_names(call: Callable[[], Any]) -> None:
+    with pytest.raises((AssertionError, RuntimeError)) as caught:
+        call()
+
+    message = str(caught.value)
+    assert message.endswith(".sdaa() for .cuda(), and 'sdaa' for 'cuda'")
+    assert "torch.sdaa.current_stream().synchronize()" in message
+    assert "\n" not in message
+
+
+def test_cuda_stays_unavailable() -> None:
+    assert not torch.cuda.is_available() or torch.backends.cuda.is_built()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.share_memory_(),
+        lambda x: nn.ParameterList([x]).share_memory(),
+        lambda x: x.untyped_storage().share_memory_(),
+        lambda x: torch.multiprocessing.reductions.reduce_storage(x.untyped_storage()),
+    ],
+)
+def test_memory_of_a_device_is_not_shared(call: Callable[[Any], Any]) -> None:
+    assert _said(lambda: call(torch.ones(2, device="sdaa:1")), RuntimeError) == (
+        "The memory of sdaa:1 belongs to this process: give other processes a copy on the CPU (.cpu()), and move it "
+        "there (.sdaa())"
+    )
+    assert torch.ones(2).share_memory_().is_shared()
+
+
+def test_a_checkpoint_of_a_wrapped_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    wrapped = OrderedDict((f"module.{name}", value) for name, value in model.state_dict().items())
+    with pytest.raises(RuntimeError) as caught:
+        model.sdaa().load_state_dict(wrapped)
+
+    last = str(caught.value).splitlines()[-1]
+    assert "load torch_sdaa.utils.strip_module_prefix(state_dict)" in last
+    assert model.load_state_dict(strip_module_prefix(wrapped))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "more"), [("", ""), ("module.", "strip_module_prefix"), ("module.module.", "strip")]
+)
+def test_weights_that_stand_deeper_in_a_checkpoint(prefix: str, more: str) -> None:
+    model = nn.Linear(2, 2)
+    weights = {prefix + name: value for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError) as caught:
+        model.load_state_dict({"epoch": 3, "state_dict": weights, "optimizer": {"state": {}}})
+
+    last = str(caught.value).splitlines()[-1].strip()
+    assert last.startswith("the weights stand under 'state_dict' in what was given: load checkpoint['state_dict']")
+    assert more in last
+
+
+def test_a_plain_checkpoint_for_a_wrapped_model() -> None:
+    inner = nn.Linear(2, 2)
+    wrapper = nn.Module()
+    wrapper.module = inner
+    with pytest.raises(RuntimeError, match=r"load it into model.module$"):
+        wrapper.load_state_dict(inner.state_dict())
+
+
+@pytest.mark.parametrize("state", [{"other": torch.ones(1)}, {"weight": torch.ones(3, 3), "bias": torch.ones(2)}])
+def test_another_mistake_in_a_checkpoint_is_told_as_before(state: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match="loading state_dict") as caught:
+        nn.Linear(2, 2).load_state_dict(state)
+
+    assert "strip_module_prefix" not in str(caught.value)
+
+
+def test_the_prefix_is_stripped_from_names_only() -> None:
+    value = torch.ones(1)
+
+    assert strip_module_prefix({"module.a": value, "b.module.c": value}) == {"a": value, "b.module.c": value}
+    assert strip_module_prefix({"module.a": value})["a"] is value
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "message"),
+    [
+        ([1], TypeError, "a state dict is a dict from names to tensors, not list"),
+        ({1: 2}, TypeError, "see model.state_dict()"),
+        ({"state_dict": {}, "epoch": 1}, ValueError, "give checkpoint['state_dict']"),
+        ({"module.a": 1, "a": 2}, ValueError, "both 'module.a' and 'a': remove one of them"),
+    ],
+)
+def test_what_is_no_state_dict(state: Any, kind: type[Exception], message: str) -> None:
+    assert message in _said(lambda: strip_module_prefix(state), kind)
+
+
+def test_too_few_states_of_generators() -> None:
+    assert _said(lambda: torch.sdaa.set_rng_state_all([]), ValueError) == (
+        "4 states are needed, one for each device, not 0"
+    )

@@ -1,0 +1,162 @@
+"""Training scripts for CUDA, untouched: redirected they give the losses of the CPU, by import, variable or runner."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support import ROOT, RunPython
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_sdaa")
+pytest.importorskip("sklearn")
+
+from torch_sdaa.loading.core import C  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SCRIPTS = ROOT / "tests" / "training_scripts"
+SERIES = Path(__file__).with_name("transfer_series.py")
+
+ALIKE = (
+    [
+        "imagenet_classic.py --epochs 1",
+        "accumulate.py",
+        "lstm_lm.py",
+        "gan.py",
+        "vae.py --epochs 1",
+        "typed_tensors.py",
+    ],
+    ["custom_function.py --check", "config_trainer.py --epochs 1", "bert_masked.py", "prefetcher.py", "reinforce.py"],
+    [
+        "profiled.py",
+        "resume_map_location.py",
+        "resume_map_location.py --map dict",
+        "resume_map_location.py --map function",
+    ],
+)
+"""Compared with the CPU, where they run without CUDA."""
+
+FLAGS = {"prefetcher.py": "--prof"}
+
+
+@pytest.fixture(autouse=True)
+def _one_sequence_of_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
+    monkeypatch.setenv("TORCH_SDAA_RANDOM", "cpu")
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+
+
+def losses(text: str) -> list[str]:
+    return re.findall(r"loss'?:? ([-\d.e]+)", text)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "group",
+    [ALIKE[0], *(pytest.param(group, marks=pytest.mark.long) for group in ALIKE[1:])],
+    ids=["classic", "modern", "measured"],
+)
+def test_scripts_give_the_losses_of_the_cpu(group: list[str], run_python: RunPython, tmp_path: Path) -> None:
+    there = run_python(SERIES, "import", *group, cwd=tmp_path)
+    cpu = run_python(SERIES, "cpu", *group, cwd=tmp_path)
+    assert (there.returncode, cpu.returncode) == (0, 0), there.stderr[-2000:] + cpu.stderr[-2000:]
+    found, wanted = json.loads(there.stdout), json.loads(cpu.stdout)
+
+    assert list(found) == group
+    for name in group:
+        assert len(losses(wanted[name])) >= 5
+        assert losses(found[name]) == losses(wanted[name]), name
+    report = json.loads(there.stderr.splitlines()[-1])
+    assert report["refused"] == {}
+    assert {"torch.device", "torch.cuda.is_available"} <= set(report["redirected"])
+
+
+@pytest.mark.long
+def test_gradients_of_gradients_are_those_of_a_cpu_with_a_thread_for_them(run_python: RunPython) -> None:
+    there = run_python(SERIES, "import", "default_device.py")
+    cpu = run_python(SERIES, "thread", "default_device.py")
+    assert (there.returncode, cpu.returncode) == (0, 0), there.stderr[-2000:] + cpu.stderr[-2000:]
+    assert there.stdout == cpu.stdout
+    assert len(losses(there.stdout)) == 13
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "script",
+    [
+        "amp_scaler.py",
+        "accumulate.py --precision float16",
+        "accumulate.py --precision bfloat16",
+        "bert_masked.py --fp16",
+        "nano_gpt.py",
+    ],
+)
+def test_import_variable_and_runner_agree(script: str, run_python: RunPython, tmp_path: Path) -> None:
+    name, *arguments = script.split()
+    text = (SCRIPTS / name).read_text(encoding="utf-8")
+    ways = {"imported.py": "from torch_sdaa.contrib import transfer_to_sdaa", "variable.py": "import torch_sdaa"}
+    found = {}
+    for file, line in ways.items():
+        (tmp_path / file).write_text(re.sub(r"^import torch$", f"import torch\n{line}", text, count=1, flags=re.M))
+        variable = {"TORCH_SDAA_TRANSFER": "1"} if file == "variable.py" else {}
+        found[file] = run_python(tmp_path / file, *arguments, cwd=tmp_path, **variable)
+    found["runner"] = run_python("-m", "torch_sdaa.run", SCRIPTS / name, *arguments, cwd=tmp_path)
+
+    assert [done.returncode for done in found.values()] == [0, 0, 0], [done.stderr for done in found.values()]
+    printed = [losses(done.stdout) for done in found.values()]
+    assert printed[0] == printed[1] == printed[2]
+    assert len(printed[0]) >= 8
+    cpu = run_python(SCRIPTS / name, *arguments, cwd=tmp_path)
+    assert losses(cpu.stdout) != printed[0]  # there it runs in float32
+
+
+@pytest.mark.long
+def test_what_cannot_be_redirected_ends_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+    for name, words in {
+        "data_parallel.py": "data_parallel.py:16: DataParallel does not run on sdaa: use torch.nn.parallel.Distributed",
+        "graph_capture.py": "graph_capture.py:23: transfer_to_sdaa cannot redirect torch.cuda.CUDAGraph to sdaa: the",
+    }.items():
+        done = run_python("-m", "torch_sdaa.run", SCRIPTS / name, cwd=tmp_path)
+        assert done.returncode == 2
+        notice, line = done.stderr.splitlines()
+        assert notice.startswith("torch_sdaa: what is asked of CUDA goes to sdaa")
+        assert words in line
+        assert ("2 GPUs" in done.stdout) == (name == "data_parallel.py")
+
+
+@pytest.mark.long
+def test_inductor_is_refused_in_one_line(run_python: RunPython, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch\ntorch.compile(lambda x: x * 2 + 1)(torch.ones(2).cuda())\n", encoding="utf-8")
+    done = run_python("-m", "torch_sdaa.run", script)
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"{script}:2: torch.compile's own backend, inductor, writes no code for sdaa: pass backend=")
+
+
+@pytest.mark.long
+def test_spawned_processes_are_redirected(run_python: RunPython, tmp_path: Path) -> None:
+    if "tccl" not in torch.distributed.Backend.backend_list:
+        pytest.skip("torch_sdaa registers no backend tccl")
+    there = run_python("-m", "torch_sdaa.run", SCRIPTS / "ddp_spawn.py", cwd=tmp_path)
+    cpu = run_python(SCRIPTS / "ddp_spawn.py", cwd=tmp_path)
+    assert (there.returncode, cpu.returncode) == (0, 0), there.stderr
+    assert losses(there.stdout) == losses(cpu.stdout)
+    assert len(losses(cpu.stdout)) == 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flags", [[], ["--sync-bn"], ["--amp"]], ids=["plain", "sync", "amp"])
+def test_torchrun_runs_the_runner(flags: list[str], run_python: RunPython, tmp_path: Path) -> None:
+    if "tccl" not in torch.distributed.Backend.backend_list:
+        pytest.skip("torch_sdaa registers no backend tccl")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    there = run_python(*launch, "-m", "torch_sdaa.run", SCRIPTS / "ddp_nccl.py", *flags, cwd=tmp_path)
+    assert there.returncode == 0, there.stderr
+    assert len(losses(there.stdout)) == 16
+    if not flags:
+        cpu = run_python(*launch, SCRIPTS / "ddp_nccl.py", cwd=tmp_path)
+        assert losses(cpu.stdout) == losses(there.stdout)

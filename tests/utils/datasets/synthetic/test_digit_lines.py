@@ -1,0 +1,36 @@
+"""Composed lines of digits: the same ones each time, of one part's sources, with ink that is seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("skimage")
+
+from utils.datasets.synthetic.digit_lines import CONTRAST, DIGITS, HEIGHTS, compose, training_batches
+from utils.datasets.synthetic.digit_scenes import sources
+
+
+def test_a_line_hangs_on_seed_and_number_alone():
+    made_of = sources("val")
+    for varied in (False, True):
+        one, again, other = (compose(made_of, 5, number, varied=varied) for number in (3, 3, 4))
+        assert one.text == again.text
+        assert np.array_equal(one.picture, again.picture)
+        assert one.picture.shape != other.picture.shape or not np.array_equal(one.picture, other.picture)
+
+
+def test_sizes_and_lengths_are_those_that_are_said():
+    made_of = sources("val")
+    lines = [compose(made_of, 1, number) for number in range(40)]
+    assert all(HEIGHTS[0] <= line.picture.shape[0] <= HEIGHTS[1] for line in lines)
+    assert {len(line.text) for line in lines} <= set(range(DIGITS[0], DIGITS[1] + 1))
+    assert all(line.picture.dtype == np.uint8 and np.ptp(line.picture) > CONTRAST[0] / 2 for line in lines)
+
+
+def test_training_batches_hold_fresh_lines_and_repeat():
+    batches, again = training_batches(2, 3), training_batches(2, 3)
+    first, second = next(batches), next(batches)
+    assert [line.text for line in first] == [line.text for line in next(again)]
+    assert not any(np.array_equal(a.picture, b.picture) for a, b in zip(first, second, strict=True))

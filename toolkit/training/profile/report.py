@@ -1,0 +1,160 @@
+"""What ``teco profile-train`` found as reports: for the terminal, the files and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tecoinfer_modelzoo.formatting import plural, seconds
+from tecoinfer_modelzoo.text import shortened
+from toolkit.output import Column, ToolReport
+from toolkit.training.profile.bottlenecks import Bottleneck
+from toolkit.training.profile.comparison import Change, Comparison
+from toolkit.training.profile.record import Profile, total
+
+COMMAND = "teco profile-train"
+
+_COLUMNS = (
+    Column("op", "operator"),
+    Column("inputs", "operands", spare=2),
+    Column("outputs", "results", brief=False),
+    Column("engine", "engine", spare=1),
+    Column("count", "launches", True),
+    Column("seconds", "seconds (simulated)", True),
+    Column("share", "share", True),
+    Column("host_seconds", "seconds of the host (measured)", True, brief=False),
+    Column("flops", "operations", True, brief=False),
+    Column("bytes", "bytes", True, brief=False),
+    Column("phases", "part", spare=3),
+)
+_MOST = 4
+"""Operators of a bottleneck that a line names."""
+
+
+def whole(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison | None = None) -> ToolReport:
+    """Return everything: OP_INFO as the table, the record, layers and bottlenecks in the JSON."""
+    data = {**profile.data, "bottlenecks": [asdict(one) for one in found]}
+    if comparison:
+        data["against"] = asdict(comparison)
+    return ToolReport(
+        COMMAND, profile.name, lead(profile, found), _COLUMNS, op_rows(profile), notes=notes(profile), data=data
+    )
+
+
+def op_rows(profile: Profile) -> list[dict[str, Any]]:
+    """Return OP_INFO, all steps of the profile."""
+    rows = profile.data["op_info"]
+    spent = sum(row["seconds"] for row in rows) or 1.0
+    return [
+        {
+            **row,
+            "inputs": "; ".join(row["inputs"]),
+            "outputs": "; ".join(row["outputs"]),
+            "phases": " ".join(row["phases"]),
+            "share": row["seconds"] / spent,
+        }
+        for row in rows
+    ]
+
+
+def shown_rows(profile: Profile, top: int) -> ToolReport:
+    """Return the operators that take most, for people."""
+    rows = [
+        {
+            **row,
+            "inputs": shortened(row["inputs"], 60),
+            "seconds": seconds(row["seconds"]),
+            "share": f"{row['share']:.1%}",
+        }
+        for row in op_rows(profile)[:top]
+    ]
+    return ToolReport(COMMAND, profile.name, "", _COLUMNS, rows, notes=notes(profile))
+
+
+def lead(profile: Profile, found: Sequence[Bottleneck]) -> str:
+    """Return the answer in a sentence."""
+    kinds = ", ".join(dict.fromkeys(one.kind for one in found))
+    step = seconds(profile.per_step(total(profile.launches())))
+    verdict = f"{plural(len(found), 'bottleneck')}: {kinds}" if found else "none of the four classic bottlenecks"
+    return f"{verdict}; a step takes {step} of the device (simulated)"
+
+
+def notes(profile: Profile) -> list[str]:
+    """Return what the reader must know of the figures."""
+    out = []
+    if not profile.steps:
+        out.append("no optimizer step returned: all that ran is judged as one step")
+    elif profile.steps == 1:
+        out.append("one step only: what it loads and builds counts too; let it run longer (--steps)")
+    out += _graphs(profile)
+    if profile.data.get("rough"):
+        names = some(profile.data["rough"])
+        out.append(f"no rule tells the arithmetic of {names}: taken for elementwise, so they may be slower than shown")
+    if profile.data.get("dropped"):
+        out.append(f"there was no room for {profile.data['dropped']} spans; profile fewer --steps")
+    return out
+
+
+def _graphs(profile: Profile) -> Iterator[str]:
+    """Yield what compiled graphs launch inside."""
+    for op, kernels in {row.op: row.kernels for row in profile.launches() if row.kernels}.items():
+        count, spent = sum(each["launches"] for each in kernels), sum(each["seconds"] for each in kernels)
+        most = ", ".join(f"{each['kind']} x{each['launches']} {seconds(each['seconds'])}" for each in kernels[:_MOST])
+        yield f"{op} is a compiled graph, {plural(count, 'kernel')} and {seconds(spent)} a run; most of it {most}"
+
+
+def layers(profile: Profile) -> Iterator[str]:
+    """Yield the layers in words, one line for the host and one for each device."""
+    host = profile.data.get("host")
+    if host and "framework" in host:
+        parts = ", ".join(f"{name} {seconds(host[name])}" for name in ("framework", "runtime", "launch"))
+        yield f"host: {seconds(host['wall'])} measured = {parts}"
+    for one in profile.data["devices"]:
+        parts = f"compute {seconds(one['compute'])}, copies {seconds(one['copies'])}, idle {seconds(one['idle'])}"
+        beside = f", {seconds(one['overlap'])} of them side by side" if one["overlap"] > 1e-9 else ""
+        yield f"{one['device']}: {seconds(one['simulated'])} simulated = {parts}{beside}"
+
+
+def findings(found: Sequence[Bottleneck]) -> Iterator[str]:
+    """Yield the bottlenecks with their place and fix, two lines each."""
+    for one in found:
+        where = f" at {one.source}" if one.source else ""
+        inside = f" in {one.modules[0]}" if one.modules else ""
+        yield f"{one.kind}: {one.text}{where}{inside} ({some(one.ops)})"
+        yield f"  fix: {one.fix}"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first of some names."""
+    return ", ".join(shortened(name, 80) for name in names[:_MOST]) + (", ..." if len(names) > _MOST else "")
+
+
+def differences(found: Comparison, top: int | None = None) -> ToolReport:
+    """Return what changed, by operator and in sum."""
+    columns = (
+        Column("op", "operator"),
+        Column("before", "before, a step", True),
+        Column("now", "now (simulated)", True),
+        Column("difference", "difference", True),
+        Column("launches", "launches", True),
+    )
+    rows = [_changed(change) for change in (found.total, *found.operators[:top])]
+    share = f", {abs(found.total.difference) / found.total.before:.1%}" if found.total.before else ","
+    what = f"{share} {'less' if found.total.difference < 0 else 'more'}" if found.total.difference else ", the same"
+    text = f"a step: {seconds(found.total.before)} before, {seconds(found.total.now)} now{what} (simulated)"
+    words = [f"gone: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.gone]
+    words += [f"new: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.come]
+    title = f"{found.before} and {found.now}"
+    data = {"against": asdict(found)}
+    return ToolReport(COMMAND, title, text, columns, rows, notes=(*found.notes, *words), data=data)
+
+
+def _changed(change: Change) -> dict[str, str]:
+    return {
+        "op": change.name,
+        "before": seconds(change.before),
+        "now": seconds(change.now),
+        "difference": seconds(change.difference),
+        "launches": f"{change.launches_before:g} to {change.launches_now:g}",
+    }

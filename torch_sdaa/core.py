@@ -1,9 +1,0 @@
-"""The compiled extension, as ``C``. Importing this compiles it where the cache has none for this torch."""
-
-from __future__ import annotations
-
-from typing import Any
-
-from torch_sdaa.build import load
-
-C: Any = load()

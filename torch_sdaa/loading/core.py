@@ -1,0 +1,9 @@
+"""The compiled extension, as ``C``. Importing this compiles it where the cache has none for this torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_sdaa.loading.build import load
+
+C: Any = load()

@@ -1,0 +1,69 @@
+"""Lines of the logger ``torch_sdaa``: one for every distinct launch, as the host's log of such cards has them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+
+from torch_sdaa.cost import prices
+from torch_sdaa.loading.core import C
+
+LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL + 1)
+"""Of the guides' numbers 0 to 4."""
+
+_log = logging.getLogger("torch_sdaa")
+_handler: logging.Handler | None = None
+
+
+def set_level(value: str) -> None:
+    """Set the logger's level: ``0`` (debug) to ``4`` (nothing)."""
+    _log.setLevel(LEVELS[int(value)])
+
+
+def flush() -> None:
+    """Price what nobody has asked the price of yet, so that there is a line of it."""
+    if _log.isEnabledFor(logging.INFO):
+        C.settle()
+
+
+def set_stdout(value: str) -> None:
+    """Let the lines go to stdout (``1``), or to whatever the script has set up (``0``)."""
+    global _handler
+    if _handler is not None:
+        _log.removeHandler(_handler)
+        _handler = None
+    _log.propagate = value != "1"
+    if value == "1":
+        _handler = logging.StreamHandler(sys.stdout)
+        _handler.setFormatter(logging.Formatter("[%(levelname)s] %(name)s: %(message)s"))
+        _log.addHandler(_handler)
+
+
+def logged(pricer: Callable[[Sequence[prices.Launch]], list[prices.Price]]) -> Callable[..., list[prices.Price]]:
+    """Return a pricer that notes every launch it is asked for: each distinct one, once."""
+
+    def price(launches: Sequence[prices.Launch]) -> list[prices.Price]:
+        found = pricer(launches)
+        if _log.isEnabledFor(logging.INFO):
+            for launch, each in zip(launches, found, strict=True):
+                _note(launch, each)
+        return found
+
+    return price
+
+
+def _note(launch: prices.Launch, price: prices.Price) -> None:
+    op, inputs, outputs, flops = launch
+    sides = " -> ".join(", ".join(map(_shown, metas)) or "nothing" for metas in (inputs, outputs))
+    if not price.launches:
+        _log.debug("%s: %s, a view: no launch", op, sides)
+        return
+    _log.info("%s: %s, %.3f us simulated", op, sides, price.seconds * 1e6)
+    if _log.isEnabledFor(logging.DEBUG):
+        work = prices.work(op, inputs, outputs, flops)
+        _log.debug("%s: %.0f operations, %d bytes read, %d written", op, *work)
+
+
+def _shown(meta: prices.Meta) -> str:
+    return f"{prices.shown(meta[0])}[{'x'.join(map(str, meta[2]))}]"

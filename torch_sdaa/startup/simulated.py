@@ -1,0 +1,56 @@
+"""Joins the devices of this process to the simulated card: number, memory, prices, faults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from engine.sdaa import all_visible_devices, load_card
+from torch_sdaa.cost import prices
+from torch_sdaa.faults import device_faults, operator_faults
+from torch_sdaa.loading.core import C
+from torch_sdaa.options import draws, settings, strict
+from torch_sdaa.reports import launch_lines, publish, summaries
+from torch_sdaa.sdaa import random
+
+
+def start() -> None:
+    """Set the devices up as the card's description and the environment say.
+
+    All cards of the host are visible: ``TECO_SIM_CARDS`` cards of ``MAX_ENGINE_NUMS`` devices each, or what
+    ``SDAA_VISIBLE_DEVICES`` leaves of them, in its order; empty, it leaves none, as ``CUDA_VISIBLE_DEVICES`` does.
+
+    Raises:
+        ConfigError: a variable or the description cannot be read.
+    """
+    settings.start()
+    card, numbers = load_card(), [] if os.environ.get("SDAA_VISIBLE_DEVICES") == "" else all_visible_devices()
+    C.set_device_count(len(numbers))
+    C.set_memory_limit(card.memory_bytes)
+    pricer = prices.Pricer(card)
+    C.set_pricer(launch_lines.logged(pricer))
+    summaries.set_pricer(pricer)
+    device_faults.start(card, len(numbers))
+    operator_faults.start(len(numbers))
+    publish.prepare(numbers)
+    strict.start()
+    draws.start()
+
+
+def choose_devices(numbers: Sequence[int]) -> bool:
+    """Let this process see other devices, by their numbers on the host; return ``False`` where one was used before."""
+    if publish.is_on():
+        return False
+    C.set_device_count(len(numbers))
+    publish.prepare(numbers)
+    random.forget()
+    return True
+
+
+def stop() -> None:
+    """End what must not go on while the process ends."""
+    publish.stop()
+    launch_lines.flush()
+    strict.set_strict(False)
+    device_faults.stop()
+    operator_faults.clear()

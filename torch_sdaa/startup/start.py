@@ -1,0 +1,54 @@
+"""What importing ``torch_sdaa`` does: names the device, registers ``torch.sdaa``, mends what PyTorch leaves open."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+import torch
+
+from torch_sdaa import distributed
+from torch_sdaa.loading import apex_import, contrib_import, torchvision_import
+from torch_sdaa.loading.core import C
+from torch_sdaa.operators import python_kernels
+from torch_sdaa.patches import dlpack, fast_paths, nn_modules, profiler_names
+from torch_sdaa.startup import simulated
+
+_started = False
+
+
+def start() -> None:
+    """Make ``sdaa`` a device of this process; a second call does nothing."""
+    global _started
+    if _started:
+        return
+    _started = True
+    torch.utils.rename_privateuse1_backend("sdaa")
+    simulated.start()
+    from torch_sdaa import sdaa, utils
+    from torch_sdaa.patches import device_interface, messages
+
+    torch._register_device_module("sdaa", sdaa)
+    for name, module in list(sys.modules.items()):
+        if name == sdaa.__name__ or name.startswith(f"{sdaa.__name__}."):
+            sys.modules["torch." + name.removeprefix("torch_sdaa.")] = module
+    torch.utils.generate_methods_for_privateuse1_backend(
+        for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
+    )
+    torch.utils.dumper = utils.dumper
+    python_kernels.register()
+    nn_modules.mend()
+    fast_paths.mend()
+    dlpack.mend()
+    sdaa.random.let_be_pickled()
+    profiler_names.add()
+    apex_import.offer()
+    contrib_import.offer()
+    messages.improve()
+    sdaa.amp.grad_scaler.mend()
+    distributed.register()
+    device_interface.register_when_imported()
+    torchvision_import.ease_when_imported()
+    torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
+    atexit.register(C.drain)
+    atexit.register(simulated.stop)  # is called before it

@@ -1,0 +1,250 @@
+"""Trials: pairs of recordings, with whether one person speaks in both, of lists, of folders, of speakers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.files import check_regular, size_and_time
+from utils.datasets.audio.recordings import load_sounds
+from utils.datasets.base import Batch, Dataset, Rejected
+from utils.datasets.folders import walk
+from utils.datasets.image.face_pairs import MOST_PAIRS, NO_FOLD, Truth, balanced
+from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound, read_sound
+from utils.preprocess.audio.wav import is_wav, read_head
+
+SESSION = "__"
+"""``NAME__SESSION=FOLDER``: what stands behind this tells apart folders of one speaker."""
+
+
+class Trial(NamedTuple):
+    """Two recordings to compare."""
+
+    first: Recording
+    second: Recording
+
+
+class Voices(NamedTuple):
+    """Recordings and who speaks in them.
+
+    Attributes:
+        recordings: what there is. speakers: for each the place of its speaker in ``names``; ``None``: nobody knows.
+        names: of the speakers. groups: for each what it is drawn by: a speaker, or one of a speaker's folders.
+        rejected: what cannot be used. root: what paths are told from, in reports and for the fingerprint.
+    """
+
+    recordings: list[Recording]
+    speakers: Array | None
+    names: list[str]
+    groups: Array
+    rejected: list[Rejected]
+    root: Path
+
+
+class Trials(Dataset):
+    """Pairs of recordings. A unit, which the accuracy gate resamples, is the speaker of the first one.
+
+    Args:
+        voices: the recordings. pairs: P x 2 int32, places of recordings.
+    """
+
+    def __init__(self, voices: Voices, pairs: Array) -> None:
+        self.voices, self.pairs = voices, pairs
+        self.rejected = voices.rejected
+        self.has_units = voices.speakers is not None
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def batch(self, places: Sequence[int]) -> Batch:
+        """Return trials, with a :class:`~utils.datasets.image.face_pairs.Truth` each where it is known."""
+        voices, rows = self.voices, self.pairs[np.asarray(places, np.intp)].tolist()
+        samples = [Trial(voices.recordings[a], voices.recordings[b]) for a, b in rows]
+        names = [f"{self.name(one.first)} | {self.name(one.second)}" for one in samples]
+        if voices.speakers is None:
+            return Batch(samples, None, names)
+        who = voices.speakers.tolist()
+        truths = [Truth(who[a] == who[b], (voices.names[who[a]], voices.names[who[b]]), NO_FOLD) for a, b in rows]
+        return Batch(samples, truths, names, [truth.people[0] for truth in truths])
+
+    def name(self, recording: Recording) -> str:
+        """Return what a recording is called in reports: its path below the root."""
+        return str(recording).removeprefix(f"{self.voices.root}{os.sep}")
+
+    def mixed(self) -> Trials:
+        """Return the trials with both kinds in turn, for runs that are stopped."""
+        if self.voices.speakers is None or not len(self.pairs):
+            return self
+        who = self.voices.speakers[self.pairs]
+        other = who[:, 0] != who[:, 1]
+        rank = np.where(other, np.cumsum(other) / max(1, other.sum()), np.cumsum(~other) / max(1, (~other).sum()))
+        return Trials(self.voices, self.pairs[np.argsort(rank, kind="stable")])
+
+    def fingerprint(self) -> str:
+        """Return a hash of the recordings' paths, parts, sizes and times, of the speakers, and of the pairs.
+
+        Recordings are not read: a change that keeps size and time is not seen.
+        """
+        digest, voices = hashlib.sha256(), self.voices
+        for one in voices.recordings:
+            told = (os.path.relpath(one.path, voices.root), one.start, one.seconds, *size_and_time(one.path))
+            digest.update(repr(told).encode("utf-8", "surrogatepass"))
+        who = None if voices.speakers is None else voices.speakers.tolist()
+        digest.update(repr((voices.names, who)).encode("utf-8", "surrogatepass"))
+        digest.update(self.pairs.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+    def watched(self) -> set[str]:
+        """Return the folder that the recordings are in."""
+        return {str(self.voices.root)}
+
+
+# --------------------------------------------------------------------------------------------- recordings and speakers
+
+
+def voices_of(path: Path) -> Voices:
+    """Return the recordings of a folder or a list, with the speakers that it names.
+
+    A folder with a folder for each speaker, with recordings at any depth (VoxCeleb's), or any list that
+    :func:`~utils.datasets.audio.recordings.load_sounds` reads; a folder of recordings alone names nobody.
+
+    Raises:
+        DataError: there is no recording.
+    """
+    sounds = load_sounds(path, target="speaker")
+    root = path if path.is_dir() else path.parent
+    if sounds.targets is None:
+        nobody = np.zeros(len(sounds), np.int32)
+        return Voices(list(sounds.samples), None, [], nobody, list(sounds.rejected), root)
+    names = sorted({str(name) for name in sounds.targets})
+    places = {name: place for place, name in enumerate(names)}
+    who = np.array([places[str(name)] for name in sounds.targets], np.int32)
+    return Voices(list(sounds.samples), who, names, who, list(sounds.rejected), root)
+
+
+def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -> Voices:
+    """Return the recordings in folders, at any depth, that are named by their speaker: ``NAME``, ``NAME__SESSION``.
+
+    Args:
+        folders: by name. leave_out: patterns (:mod:`fnmatch`) of paths in a folder that are passed over.
+
+    Raises:
+        DataError: a path is no folder, or holds no recording.
+    """
+    found: list[Recording] = []
+    who: list[int] = []
+    groups: list[int] = []
+    rejected: list[Rejected] = []
+    names = list(dict.fromkeys(name.partition(SESSION)[0] for name in folders))
+    for place, (name, folder) in enumerate(folders.items()):
+        if not folder.is_dir():
+            raise DataError(f"data path {name}={folder} is no folder of recordings; check the path")
+        files = sorted(Path(top, file) for top, inside in walk(folder) for file in inside if not file.startswith("."))
+        files = [file for file in files if not _matches(file.relative_to(folder), leave_out)]
+        own = [file for file in files if is_sound(file.name)]
+        rejected += [Rejected(file, NOT_SOUND) for file in files if not is_sound(file.name)]
+        if not own:
+            raise DataError(f"data path {name}={folder} holds no recording; it needs sound files (.wav, .flac)")
+        found += [Recording(file) for file in own]
+        who += [names.index(name.partition(SESSION)[0])] * len(own)
+        groups += [place] * len(own)
+    root = Path(os.path.commonpath([folder.absolute() for folder in folders.values()]))
+    return Voices(found, np.array(who, np.int32), names, np.array(groups, np.int32), rejected, root)
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path.as_posix(), pattern) for pattern in patterns)
+
+
+def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
+    """Return so many recordings of each speaker, or of each of a speaker's folders, and say how many were too short.
+
+    Args:
+        voices: all of them. count: how many are drawn of each; 0: all. seed: of what is drawn.
+        shortest: seconds that a recording must have; 0: its length does not matter and is not read.
+
+    Raises:
+        DataError: nobody is left.
+    """
+    chance = np.random.default_rng(seed)
+    kept: list[int] = []
+    rejected = list(voices.rejected)
+    short = 0
+    for group in np.unique(voices.groups).tolist():
+        places = np.flatnonzero(voices.groups == group).tolist()
+        if shortest > 0:
+            lengths = {place: _length(voices.recordings[place], rejected) for place in places}
+            long = [place for place in places if (lengths[place] or 0.0) >= shortest]
+            short += sum(length is not None and length < shortest for length in lengths.values())
+            places = long
+        if count and len(places) > count:
+            places = np.sort(chance.choice(places, count, replace=False)).tolist()
+        kept += places
+    if not kept:
+        raise DataError(f"{voices.root}: no recording has {shortest:g} s; use a smaller --shortest")
+    if short:
+        total = len(voices.recordings)
+        warnings.warn(
+            f"{short} of {total} recordings are shorter than --shortest {shortest:g} s: left out", stacklevel=2
+        )
+    return voices._replace(
+        recordings=[voices.recordings[place] for place in kept],
+        speakers=None if voices.speakers is None else voices.speakers[kept],
+        groups=voices.groups[kept],
+        rejected=rejected,
+    )
+
+
+def _length(recording: Recording, rejected: list[Rejected]) -> float | None:
+    """Return seconds, of a WAV by its head; ``None`` for one that cannot be read, which is rejected."""
+    if recording.seconds is not None:
+        return recording.seconds
+    try:
+        try:
+            check_regular(recording.path)
+            with recording.path.open("rb") as stream:
+                head = read_head(stream, str(recording)) if is_wav(stream.read(12)) else None
+        except OSError as error:
+            raise DataError(f"cannot be read ({error.strerror or error}); check the path") from error
+        return read_sound(recording).seconds if head is None else head.frames / head.rate - recording.start
+    except DataError as error:
+        rejected.append(Rejected(recording.path, str(error).removeprefix(f"{recording}: ")))
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------- their pairs
+
+
+def paired(voices: Voices, rule: str, seed: int) -> Trials:
+    """Return pairs of recordings.
+
+    ``all``: each with each other one. ``balanced``: all of one speaker (of each 100 at most, drawn by the seed), and as
+    many of two. Where nobody knows who speaks, ``all``.
+
+    Raises:
+        DataError: there are fewer than two recordings, or one speaker alone.
+        ConfigError: there would be too many pairs.
+    """
+    count = len(voices.recordings)
+    if count < 2:
+        raise DataError(f"{voices.root}: {count} recording makes no pair; give two at least")
+    if voices.speakers is None or rule == "all":
+        number = count * (count - 1) // 2
+        if number > MOST_PAIRS:
+            advice = "--of_each, --pairs balanced" if voices.speakers is not None else "a list of pairs"
+            raise ConfigError(f"{voices.root}: {count} recordings make {number} pairs; use {advice}")
+        pairs = np.stack(np.triu_indices(count, 1), axis=1).astype(np.int32)
+    else:
+        everybody = np.unique(voices.speakers)
+        pairs, _ = balanced(voices.speakers, [everybody], np.random.default_rng(seed))
+    if voices.speakers is not None and len(np.unique(voices.speakers)) < 2:
+        raise DataError(f"{voices.root}: one speaker alone ({voices.names[0]}); give recordings of several")
+    return Trials(voices, pairs)

@@ -1,0 +1,373 @@
+"""Molecules: SDF files and tables of SMILES, read as text; RDKit makes graphs of them, one at a time.
+
+What the numbers of an atom are was decided in training: :class:`AtomFeatures`, which the model's metadata keep. Reading
+a file needs no RDKit, so that a molecule that does not parse costs itself, where it is prepared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, ModelError
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.base import Rejected
+from utils.datasets.graphs.files import Graph, Look
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
+
+SDF = (".sdf", ".sd", ".mol")
+TABLES = (".csv", ".tsv", ".smi")
+END = "$$$$"
+
+MOST_ATOMS = 2000
+"""Atoms of a molecule that is taken, hydrogens that are written among them: rings of many more keep RDKit for hours."""
+
+SMILES_COLUMNS = ("smiles", "canonical_smiles", "mol", "structure")
+NAME_COLUMNS = ("name", "mol_id", "molecule_chembl_id", "compound id", "id")
+
+
+class Molecule(NamedTuple):
+    """A molecule as its file has it.
+
+    Attributes:
+        text: a mol block, or a SMILES. block: whether it is the first. name: for reports and file names.
+    """
+
+    text: str
+    block: bool
+    name: str
+
+
+class Molecules(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        found: the molecules, in order. targets: float64 [G, T], NaN where one is not known; ``None``: none were asked.
+        rejected: what cannot be used.
+    """
+
+    found: list[Molecule]
+    targets: Array | None
+    rejected: list[Rejected]
+
+
+@dataclass(frozen=True)
+class AtomFeatures:
+    """What the numbers of an atom are, in this order: one of each list, with a place for all others, then the rest.
+
+    Attributes:
+        elements: symbols of elements. degrees: how many heavy atoms it is bound to. hydrogens: how many of them it has.
+        rest: of :data:`REST`: its formal charge, and 1 where it is aromatic, or in a ring.
+    """
+
+    elements: tuple[str, ...] = ("C", "N", "O", "S", "F", "P", "Cl", "Br", "I")
+    degrees: tuple[int, ...] = (0, 1, 2, 3)
+    hydrogens: tuple[int, ...] = (0, 1, 2)
+    rest: tuple[str, ...] = ("charge", "aromatic", "ring")
+
+    @property
+    def width(self) -> int:
+        """How many numbers an atom has."""
+        return len(self.elements) + len(self.degrees) + len(self.hydrogens) + 3 + len(self.rest)
+
+    @classmethod
+    def of(cls, stored: Any, ckpt: Path) -> AtomFeatures:
+        """Return what an export stored, a JSON object with these attributes.
+
+        Raises:
+            ModelError: it is something else.
+        """
+        wanted = {"elements": str, "degrees": int, "hydrogens": int, "rest": str}
+        if not isinstance(stored, Mapping) or set(stored) != set(wanted):
+            raise ModelError(
+                f"{ckpt}: metadata 'graph': atoms must be an object with {', '.join(wanted)}; export the model again"
+            )
+        for name, kind in wanted.items():
+            values = stored[name]
+            if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+                raise ModelError(f"{ckpt}: metadata 'graph': {name} of atoms is no such list; export the model again")
+        unknown = sorted(set(stored["rest"]) - set(REST))
+        if unknown:
+            raise ModelError(
+                f"{ckpt}: metadata 'graph': atoms have {unknown[0]!r}; known are {', '.join(REST)}; export it again"
+            )
+        return cls(*(tuple(stored[name]) for name in wanted))
+
+    def stored(self) -> dict[str, Any]:
+        """Return what an export stores: lists by name."""
+        return {name: list(values) for name, values in asdict(self).items()}
+
+
+REST = {
+    "charge": lambda atom: float(atom.GetFormalCharge()),
+    "aromatic": lambda atom: float(atom.GetIsAromatic()),
+    "ring": lambda atom: float(atom.IsInRing()),
+}
+
+
+# ----------------------------------------------------------------------------------------------------------- the files
+
+
+def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
+    """Read an SDF file (CTfile formats, BIOVIA): mol blocks, each with its data behind it.
+
+    Args:
+        file: UTF-8, or else Latin-1. properties: names of the data that hold targets; none: there are no targets.
+
+    Raises:
+        DataError: the file cannot be read, holds no molecule, or none of them has a target.
+    """
+    found, targets, rejected, known = list[Molecule](), list[list[float]](), list[Rejected](), Counter[str]()
+    for number, lines in _records(_lines(file)):
+        name = lines[0].strip() or f"{file.stem}_{number}"
+        end = next((place for place, line in enumerate(lines) if line.startswith("M  END")), None)
+        if end is None:
+            rejected.append(Rejected(Path(f"{file}:{number}"), f"{name!r} has no line 'M  END'; get the file again"))
+            continue
+        data = _data(lines[end + 1 :])
+        known.update(data.keys())
+        try:
+            values = _values(data, properties)
+        except ValueError as error:
+            rejected.append(Rejected(Path(f"{file}:{number}"), f"{name!r}: {error}"))
+            continue
+        found.append(Molecule("\n".join(lines[: end + 1]) + "\n", True, name))
+        targets.append(values)
+    if known and properties and not any(known[name] for name in properties):
+        names = ", ".join(map(repr, list(known)[:12]))
+        raise DataError(f"{file}: no molecule has a property {properties[0]!r} (--property); they have {names}")
+    return _molecules(file, found, targets, rejected, properties)
+
+
+def _records(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the lines of each record, and the number of its first line."""
+    start = 0
+    for place, line in enumerate([*lines, END]):
+        if line.startswith(END):
+            if any(one.strip() for one in lines[start:place]):
+                yield start + 1, lines[start:place]
+            start = place + 1
+
+
+def _data(lines: Sequence[str]) -> dict[str, str]:
+    """Return the data of a record by name: a line with ``> <NAME>``, then lines of text up to an empty one."""
+    found: dict[str, str] = {}
+    name = None
+    for line in lines:
+        if line.startswith(">") and "<" in line:
+            name = line[line.index("<") + 1 : line.rindex(">")] if line.rindex(">") > line.index("<") else None
+        elif not line.strip():
+            name = None
+        elif name is not None:
+            found[name] = f"{found[name]}\n{line}" if name in found else line
+    return found
+
+
+def read_smiles(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
+    """Read a table of SMILES: ``.csv`` or ``.tsv`` with named columns, or ``.smi`` with a SMILES and a name per line.
+
+    Args:
+        file: UTF-8. properties: names of the columns that hold targets. column: that of the SMILES; ``None``: one with
+            a usual name.
+
+    Raises:
+        DataError: the file cannot be read, lacks a column, or no row has a target.
+    """
+    from utils.datasets.text.tables import read_table
+
+    if file.suffix.lower() == ".smi":
+        if properties:
+            raise DataError(f"{file}: .smi files hold no targets; give a .csv file with a column {properties[0]!r}")
+        rows = [(number, line.split(maxsplit=1)) for number, line in enumerate(_lines(file), 1) if line.strip()]
+        smi = [Molecule(words[0], False, words[1].strip() if len(words) > 1 else words[0]) for _, words in rows]
+        return _molecules(file, smi, [[] for _ in smi], [], ())
+    table = read_table(file)
+    place = table.column(column, SMILES_COLUMNS, "--smiles_column")
+    if place is None:
+        raise DataError(f"{file}: no column of SMILES among {table.listed()}; name it with --smiles_column")
+    for name in properties:
+        table.column(name, (), "--property")
+    title = table.column(None, NAME_COLUMNS, "")
+    found, targets, rejected = list[Molecule](), list[list[float]](), list(table.rejected)
+    for row in table.rows:
+        smiles = str(row.values.get(place, "")).strip()
+        try:
+            if not smiles:
+                raise ValueError(f"its {place} is empty; give one, or leave the row out")
+            targets.append(_values(row.values, properties))
+        except ValueError as error:
+            rejected.append(table.reject(row, str(error)))
+            continue
+        name = str(row.values.get(title, "")).strip() if title else ""
+        found.append(Molecule(smiles, False, name or smiles))
+    return _molecules(file, found, targets, rejected, properties)
+
+
+def _values(data: Mapping[str, Any], properties: Sequence[str]) -> list[float]:
+    """Return the targets of a molecule, NaN for one that is missing while another is there."""
+    values = []
+    for name in properties:
+        text = str(data.get(name, "")).strip()
+        try:
+            values.append(float(text) if text else math.nan)
+        except ValueError:
+            raise ValueError(f"{name} is {text!r}, which is no number; correct it") from None
+        if math.isinf(values[-1]):
+            raise ValueError(f"{name} is {text!r}; give a finite number")
+    if properties and all(map(math.isnan, values)):
+        raise ValueError(f"it has no {' or '.join(properties)}; give one, or leave the molecule out")
+    return values
+
+
+def _molecules(
+    file: Path,
+    found: list[Molecule],
+    targets: list[list[float]],
+    rejected: list[Rejected],
+    properties: Sequence[str],
+) -> Molecules:
+    if not found:
+        first = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
+        raise DataError(f"{file} holds no molecule that can be used{first}; give an SDF file, or a table of SMILES")
+    seen = Counter(molecule.name for molecule in found)
+    named = [
+        molecule._replace(name=f"{molecule.name} ({place + 1})") if seen[molecule.name] > 1 else molecule
+        for place, molecule in enumerate(found)
+    ]
+    return Molecules(named, np.array(targets, np.float64) if properties else None, rejected)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        data = read_regular(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return [line.rstrip("\r") for line in text.split("\n")]
+
+
+# --------------------------------------------------------------------------------------------------------------- RDKit
+
+
+def parsed(molecule: Molecule) -> Mol:
+    """Return RDKit's molecule, without hydrogens of its own, checked by it.
+
+    Raises:
+        DataError: RDKit cannot read it, or it breaks the rules of valence. ConfigError: RDKit is not installed.
+    """
+    with extra("reading molecules", "molecules"):
+        from rdkit import Chem, rdBase
+    what = "mol block" if molecule.block else f"SMILES {molecule.text!r}"
+    with rdBase.BlockLogs():  # what it would write to the terminal is in the error
+        try:
+            if molecule.block:
+                found = Chem.MolFromMolBlock(molecule.text, sanitize=False, removeHs=False)
+            else:
+                found = Chem.MolFromSmiles(molecule.text, sanitize=False)
+            if found is None:
+                raise DataError(f"RDKit cannot read its {what}; correct it, or leave the molecule out")
+            if found.GetNumAtoms() > MOST_ATOMS:
+                raise DataError(f"it has {found.GetNumAtoms()} atoms, and at most {MOST_ATOMS} are taken; leave it out")
+            Chem.SanitizeMol(found)
+            found = Chem.RemoveHs(found)
+        except (ValueError, RuntimeError) as error:  # MolSanitizeException is the first, a broken invariant the second
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"its {what} is no molecule: {one_line(error)}; correct it") from error
+    if not found.GetNumAtoms():
+        raise DataError(f"its {what} has no atoms; correct it, or leave the molecule out")
+    return found
+
+
+def canonical(molecule: Molecule) -> str:
+    """Return RDKit's canonical SMILES, the same for one molecule however it is written.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    found = parsed(molecule)
+    from rdkit import Chem
+
+    return str(Chem.MolToSmiles(found))
+
+
+def graph_of(molecule: Molecule, features: AtomFeatures) -> Graph:
+    """Return a molecule as a graph: atoms are nodes, and each bond is an edge in both directions.
+
+    Raises:
+        DataError: RDKit cannot read it.
+    """
+    found = parsed(molecule)
+    nodes = np.array([_numbers(atom, features) for atom in found.GetAtoms()], np.float32)
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds()]
+    both = np.array([pair for one in ends for pair in (one, one[::-1])], np.int64).reshape(-1, 2)
+    return Graph(nodes, np.ascontiguousarray(both.T), None, molecule.name)
+
+
+def _numbers(atom: Any, features: AtomFeatures) -> list[float]:
+    row = list[float]()
+    lists: Sequence[tuple[Any, Sequence[Any]]] = (
+        (atom.GetSymbol(), features.elements),
+        (atom.GetDegree(), features.degrees),
+        (atom.GetTotalNumHs(), features.hydrogens),
+    )
+    for value, known in lists:
+        row += [float(value == one) for one in known] + [float(value not in known)]
+    return row + [REST[name](atom) for name in features.rest]
+
+
+def look_of(molecule: Molecule) -> tuple[Look, Array]:
+    """Return how a molecule is drawn: flat places by RDKit, elements but carbon by their symbols, orders of bonds.
+
+    Returns:
+        The look, and its bonds, int64 [2, E], each once.
+
+    Raises:
+        DataError: RDKit cannot read it.
+    """
+    found = parsed(molecule)
+    from rdkit.Chem import Kekulize, rdDepictor
+
+    rdDepictor.Compute2DCoords(found)
+    Kekulize(found)  # aromatic rings are drawn with bonds of one and two lines in turn
+    places = found.GetConformer().GetPositions()[:, :2].astype(np.float32)
+    orders = [max(1, min(3, round(bond.GetBondTypeAsDouble()))) for bond in found.GetBonds()]
+    labels = [_label(atom) for atom in found.GetAtoms()]
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in found.GetBonds()]
+    return Look(places, labels, np.array(orders, np.int8)), np.array(ends, np.int64).reshape(-1, 2).T
+
+
+def _label(atom: Any) -> str:
+    """Return what stands at an atom: nothing at a carbon that has bonds, else symbol, hydrogens and charge."""
+    charge, hydrogens = atom.GetFormalCharge(), atom.GetTotalNumHs()
+    if atom.GetSymbol() == "C" and not charge and atom.GetDegree():
+        return ""
+    sign = "" if not charge else ("+" if charge > 0 else "-") + (str(abs(charge)) if abs(charge) > 1 else "")
+    return str(atom.GetSymbol()) + ("" if not hydrogens else f"H{hydrogens}" if hydrogens > 1 else "H") + sign
+
+
+def read_molecules(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
+    """Read a file of molecules by its ending: :func:`read_sdf` or :func:`read_smiles`.
+
+    Raises:
+        DataError: it cannot be read. ConfigError: it has another ending.
+    """
+    ending = file.suffix.lower()
+    if ending in SDF:
+        return read_sdf(file, properties)
+    if ending in TABLES:
+        return read_smiles(file, properties, column)
+    raise ConfigError(f"{file}: molecules are read from {' '.join(SDF + TABLES)}; give such a file")

@@ -1,0 +1,284 @@
+"""One large graph whose nodes have classes: Planetoid's files, OGB's folders, or one ``.npz`` file.
+
+The ``.npz`` file of N nodes, in which nothing is pickled:
+
+- ``x``: N x F numbers. ``edges``: 2 x E whole numbers, source and target, counted from 0 (also ``edge_index``).
+- ``y``: N whole numbers, the class of each node, -1 where it is not known. ``classes``: their names.
+- ``train_mask``, ``val_mask``, ``test_mask``: N truth values. ``names``: N texts.
+- ``picture``: height and width, where a row of ``x`` is a picture of values of 0 to 1: then a node is drawn as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from engine import Array, DataError
+from tecoinfer_modelzoo.text import did_you_mean, shown_value
+from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.graphs.files import Graph, both_ways, checked
+from utils.datasets.graphs.labelled_graph import SPLITS, TEST, Labelled
+
+ALL = "all"
+"""What ``--split`` takes beside the parts: every node, where answers are compared every one with a class."""
+
+FIX = "save it with np.savez(file, x=..., edges=..., y=..., train_mask=..., val_mask=..., test_mask=...)"
+GRAPH = "graph"
+"""Note of a data set that has the :class:`NodeGraph`."""
+
+
+class NodeGraph:
+    """A graph in memory; another process reads it again by its path.
+
+    Args:
+        path: file or folder. files: those that were read.
+    """
+
+    def __init__(self, path: Path, found: Labelled, files: Sequence[Path]) -> None:
+        self.path, self.found, self.files = path, found, tuple(files)
+        self._both: Graph | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_node_graph, (self.path,)
+
+    def __len__(self) -> int:
+        return len(self.found.labels)
+
+    def edges(self, both: bool) -> Array:
+        """Return int64 [2, E]: the edges as written, or each in both directions; none twice, none to its own node."""
+        graph = self.found.graph
+        if both:
+            self._both = self._both or both_ways(graph)
+            graph = self._both
+        source, target = graph.edges
+        keys = np.unique((target * len(self) + source)[source != target])
+        return np.stack([keys % len(self), keys // len(self)])
+
+    def name(self, number: int) -> str:
+        """Return what reports call a node."""
+        return self.found.names[number] if self.found.names else f"node {number}"
+
+
+class Node(NamedTuple):
+    """A sample: a node of a graph."""
+
+    graph: NodeGraph
+    number: int
+
+
+class Nodes(Sequence[Node]):
+    """Some nodes of a graph, made when they are asked for."""
+
+    def __init__(self, graph: NodeGraph, numbers: Array) -> None:
+        self.graph, self.numbers = graph, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Node: ...
+    @overload
+    def __getitem__(self, place: slice) -> Nodes: ...
+    def __getitem__(self, place: int | slice) -> Node | Nodes:
+        if isinstance(place, slice):
+            return Nodes(self.graph, self.numbers[place])
+        return Node(self.graph, int(self.numbers[place]))
+
+
+def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, compared: bool = True) -> ListDataset:
+    """Return the nodes of a part of a graph, each with its class; the graph is the note :data:`GRAPH`.
+
+    Args:
+        path: as :func:`read_node_graph` takes it.
+        split: one of :data:`SPLITS`, or :data:`ALL`.
+        wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; one that is none is rejected.
+        compared: whether answers are compared with what is right; then nodes of the part without a class are rejected.
+
+    Raises:
+        DataError: the graph cannot be read, has no edges, or there is no node to answer.
+    """
+    graph = read_node_graph(path)
+    numbers, rejected = _chosen(graph, split, compared) if wanted is None else _named(graph, wanted)
+    if not len(numbers):
+        why = f"no node is in its part {split!r}; try --split {ALL}"
+        if rejected:
+            why = f"{rejected[0].path}: {rejected[0].reason}"
+        raise DataError(f"{path}: {why}")
+    labels = graph.found.labels[numbers]
+    known = bool((labels >= 0).all())
+    return ListDataset(
+        Nodes(graph, numbers),
+        labels.tolist() if known else None,
+        names=[graph.name(number) for number in numbers.tolist()],
+        files=graph.files,
+        rejected=rejected,
+        notes={GRAPH: graph},
+    )
+
+
+def _chosen(graph: NodeGraph, split: str, compared: bool) -> tuple[Array, list[Rejected]]:
+    """Return the nodes of a part, and those whose class is not known where answers are compared."""
+    parts, labels = graph.found.parts, graph.found.labels
+    inside = np.ones(len(parts), bool) if split == ALL else parts == SPLITS.index(split)
+    if not compared:
+        return np.flatnonzero(inside), []
+    unknown = np.flatnonzero(inside & (labels < 0) & (split != ALL))
+    reason = "its class is not known, so there is nothing to compare with"
+    return np.flatnonzero(inside & (labels >= 0)), [Rejected(Path(graph.name(int(one))), reason) for one in unknown]
+
+
+def _named(graph: NodeGraph, wanted: Sequence[str]) -> tuple[Array, list[Rejected]]:
+    """Return the nodes of numbers, ranges and names, and which of them are none."""
+    known = {name: number for number, name in enumerate(graph.found.names)}
+    found, rejected, count = list[int](), list[Rejected](), len(graph)
+    for word in wanted:
+        first, _, last = word.removeprefix("node ").partition("-")
+        if word in known:
+            found.append(known[word])
+        elif first.isdecimal() and (last.isdecimal() or (last == "" and "-" not in word)):
+            start, stop = int(first), int(last or first)
+            found += range(start, min(stop + 1, count))
+            if stop >= count or stop < start:
+                rejected.append(Rejected(Path(f"node {word}"), f"the graph's nodes are 0 to {count - 1}"))
+        else:
+            hint = did_you_mean(word, known) if known else ""
+            rejected.append(Rejected(Path(f"node {word}"), f"is no node;{hint} name one of 0 to {count - 1}"))
+    return np.array(found, np.int64), rejected
+
+
+# ---------------------------------------------------------------------------------------------------------- the layouts
+
+
+def read_node_graph(path: Path) -> NodeGraph:
+    """Return the graph of an ``.npz`` file, of a folder with Planetoid's ``ind.NAME.*``, or of an OGB folder.
+
+    Planetoid's files are pickles; nothing that they name is called (:mod:`.pickled_arrays`). It is read
+    once, until one of its files changes.
+
+    Raises:
+        DataError: it is none of these, is damaged, its parts do not fit together, or it has no edges.
+    """
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check --data_path") from error
+    return _read(path, changed)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, changed: int) -> NodeGraph:
+    found, files = _of_layout(path)
+    try:
+        checked(found.graph, finite=False)  # NaN costs the nodes that hear of it, not the graph
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    if not found.graph.edges.size:
+        raise DataError(
+            f"{path}: {len(found.labels)} nodes and no edges, so no node has a neighbour; add edges, or classify the "
+            "rows by themselves with a model that takes no graph"
+        )
+    return NodeGraph(path, found, files)
+
+
+def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
+    if path.is_file() and path.suffix == ".npz":
+        return _of_npz(path), [path]
+    planetoid = path if path.is_dir() else path.parent
+    if sorted(planetoid.glob("ind.*.graph")):
+        from utils.datasets.graphs.planetoid import read_planetoid
+
+        return read_planetoid(path)
+    from utils.datasets.graphs.ogb import is_ogb
+
+    if is_ogb(path):
+        from utils.datasets.graphs.ogb_nodes import read_ogb_nodes
+
+        return read_ogb_nodes(path)
+    raise DataError(
+        f"{path}: is no graph with classes of nodes; give an .npz file, a folder with Planetoid's ind.NAME.graph, or "
+        "an OGB folder with raw/edge.csv.gz"
+    )
+
+
+def _of_npz(file: Path) -> Labelled:
+    from utils.arrays import read_npz
+
+    arrays = read_npz(file, fix=FIX, fix_single=FIX)
+    if "edge_index" in arrays:
+        arrays.setdefault("edges", arrays["edge_index"])
+    for key in ("x", "edges"):
+        if key not in arrays:
+            raise DataError(f"{file}: no array {key!r} (it holds {', '.join(arrays) or 'nothing'}); {FIX}")
+    x, edges = arrays["x"], arrays["edges"]
+    if "weights" in arrays or "edge_weight" in arrays:
+        raise DataError(f"{file}: edges have weights, which classifiers of nodes do not take here; leave them out")
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        raise DataError(f"{file}: x has shape {x.shape} and dtype {x.dtype}; it needs N x F numbers")
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        turned = "; save edges.T" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise DataError(
+            f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; they need 2 x E whole numbers{turned}"
+        )
+    labels = _column(arrays, ("y", "labels"), len(x), "iu", file)
+    masks = [_column(arrays, keys, len(x), "b", file) for keys in _MASKS]
+    names = _column(arrays, ("names",), len(x), "U", file)
+    classes = tuple(map(str, arrays.get("classes", ())))
+    _refuse_labels(labels, classes, str(file))
+    return Labelled(
+        Graph(x.astype(np.float32), edges.astype(np.int64), name=file.stem),
+        np.full(len(x), -1) if labels is None else labels.astype(np.int64),
+        _parts(masks, len(x), file),
+        classes,
+        tuple(map(str, () if names is None else names)),
+        _picture(arrays, x, file),
+    )
+
+
+_MASKS = (("train_mask",), ("val_mask", "valid_mask"), ("test_mask",))
+
+
+def _column(arrays: Mapping[str, Array], keys: Sequence[str], count: int, kinds: str, file: Path) -> Array | None:
+    key = next((key for key in keys if key in arrays), None)
+    if key is None:
+        return None
+    found = arrays[key]
+    if found.shape != (count,) or found.dtype.kind not in kinds:
+        what = {"b": "truth values", "iu": "whole numbers", "U": "texts"}[kinds]
+        raise DataError(f"{file}: {key} has shape {found.shape} and dtype {found.dtype}; {count} nodes need {what}")
+    return found
+
+
+def _refuse_labels(labels: Array | None, classes: Sequence[str], where: str) -> None:
+    """Refuse a class that is none."""
+    highest, lowest = (-1, -1) if labels is None or not labels.size else (int(labels.max()), int(labels.min()))
+    if lowest < -1 or (classes and highest >= len(classes)):
+        wrong = lowest if lowest < -1 else highest
+        raise DataError(
+            f"{where}: class {wrong} is none of 0 to {(len(classes) or highest + 1) - 1}; -1 stands for not known"
+        )
+
+
+def _parts(masks: Sequence[Array | None], count: int, file: Path) -> Array:
+    """Return the part of each node; without any mask all are test nodes."""
+    parts = np.full(count, -1 if any(mask is not None for mask in masks) else SPLITS.index(TEST), np.int8)
+    for place, mask in enumerate(masks):
+        if mask is not None:
+            if (parts[mask] >= 0).any():
+                raise DataError(f"{file}: a node is in two of train, valid and test; let each be in one")
+            parts[mask] = place
+    return parts
+
+
+def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, int] | None:
+    if "picture" not in arrays:
+        return None
+    sides = arrays["picture"].ravel().tolist()
+    whole = arrays["picture"].dtype.kind in "iu" and len(sides) == 2 and min(sides) > 0
+    if not whole or sides[0] * sides[1] != x.shape[1]:
+        shown = shown_value(sides)
+        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; leave it out")
+    return int(sides[0]), int(sides[1])

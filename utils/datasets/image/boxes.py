@@ -1,0 +1,155 @@
+"""Pictures with the objects in them, in any of the usual layouts; which one is seen from what the path is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import ConfigError, DataError
+from utils.datasets.base import Rejected
+from utils.datasets.folders import flat_folder, is_picture, single_picture
+from utils.datasets.image.objects import BoxedPictures, Gathered, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FORMATS", "BoxedPictures", "Objects", "load_boxes"]
+
+LABEL_FILES = ("val.json", "instances.json", "annotations.json", "_annotations.coco.json")
+"""A folder that holds a file of one of these names is read through it, the first there is."""
+
+PICTURES = "pictures"
+"""The format without objects."""
+
+
+def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
+    """Load pictures, and their objects where they are known.
+
+    - ``coco``: a ``.json`` file, a folder with one of :data:`LABEL_FILES`, or COCO's own layout
+      (:func:`~utils.datasets.image.coco.load_coco`);
+    - ``voc``: a folder such as ``VOC2012``, one that holds it, a list of ``ImageSets/Main``, or XML files beside
+      pictures (:func:`~utils.datasets.image.voc.load_voc`);
+    - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files beside pictures
+      (:func:`~utils.datasets.image.yolo.load_yolo`);
+    - ``wider``: faces in a text file as WIDER FACE's or RetinaFace's, or a folder with one
+      (:func:`~utils.datasets.image.wider_face.load_wider`);
+    - ``pictures``: any other folder, or one picture: no objects are known.
+
+    Samples are paths. What cannot be used is in ``rejected``, an entry each, and the rest is there; what is used
+    although it looks wrong is counted in a warning.
+
+    Args:
+        path: a file or a folder.
+        form: one of :data:`FORMATS`; ``None``: what the path is.
+
+    Raises:
+        DataError: nothing usable at the path, or data of several kinds.
+        ConfigError: there is no such format.
+    """
+    if form is not None and form not in FORMATS:
+        raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")
+    if not path.exists():
+        raise DataError(f"data path {path} does not exist; check the path")
+    found = {name: places for name in FORMATS if (places := _PLACES[name](path))}
+    if form is None:
+        if len(found) > 1:
+            what = " and ".join(f"{name} ({places[0].name})" for name, places in found.items())
+            raise DataError(f"{path} holds data of several kinds: {what}; say which with --data_format")
+        form = next(iter(found), PICTURES)
+    if form == PICTURES:
+        return _plain(path)
+    places = found.get(form, [path])
+    if len(places) > 1:
+        names = ", ".join(str(place) for place in places)
+        raise DataError(f"{path} holds several data sets: {names}; give the path of one")
+    return _LOADERS[form](places[0]).dataset()
+
+
+def _plain(path: Path) -> BoxedPictures:
+    """Return pictures without targets."""
+    if path.is_file() and not is_picture(path.name):
+        raise DataError(
+            f"{path}: not a picture file; give a picture, a folder, a .json file as COCO's, a data.yaml as YOLO's, a "
+            "list of VOC's ImageSets/Main, or one of faces as WIDER FACE's"
+        )
+    found = flat_folder(path) if path.is_dir() else single_picture(path)
+    paths = [sample.path for sample in found]
+    rejected = [Rejected(one.path, one.reason) for one in found.rejected]
+    return BoxedPictures(paths, None, path, rejected)
+
+
+def _coco(path: Path) -> Sequence[Path]:
+    """Return the JSON files that a path stands for."""
+    if path.is_file():
+        return [path] if path.suffix.lower() == ".json" else []
+    listed = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
+    if listed is not None:
+        return [listed]
+    from utils.datasets.image.coco import annotation_files
+
+    return list(annotation_files(path))
+
+
+def _voc(path: Path) -> Sequence[Path]:
+    """Return the lists or folders of VOC that a path stands for."""
+    if path.is_file():
+        return [path] if path.suffix == ".txt" and path.parent.parent.name == "ImageSets" else []
+    from utils.datasets.image.voc import is_voc, voc_years
+
+    return [path] if is_voc(path) else voc_years(path)
+
+
+def _yolo(path: Path) -> Sequence[Path]:
+    """Return the YAML files or folders of YOLO that a path stands for."""
+    if path.is_file():
+        return [path] if path.suffix.lower() in (".yaml", ".yml") else []
+    from utils.datasets.image.yolo import is_yolo
+
+    return [path] if is_yolo(path) else []
+
+
+def _wider(path: Path) -> Sequence[Path]:
+    """Return the lists of faces that a path stands for."""
+    if path.is_file() and path.suffix.lower() != ".txt":
+        return []
+    from utils.datasets.image.wider_face import face_lists
+
+    return face_lists(path)
+
+
+def _load_coco(path: Path) -> Gathered:
+    from utils.datasets.image.coco import load_coco
+
+    return load_coco(path)
+
+
+def _load_voc(path: Path) -> Gathered:
+    from utils.datasets.image.voc import load_voc
+
+    return load_voc(path)
+
+
+def _load_yolo(path: Path) -> Gathered:
+    from utils.datasets.image.yolo import load_yolo
+
+    return load_yolo(path)
+
+
+def _load_wider(path: Path) -> Gathered:
+    from utils.datasets.image.wider_face import load_wider
+
+    return load_wider(path)
+
+
+_PLACES: Mapping[str, Callable[[Path], Sequence[Path]]] = {
+    "coco": _coco,
+    "voc": _voc,
+    "yolo": _yolo,
+    "wider": _wider,
+    PICTURES: lambda path: [],
+}
+
+_LOADERS = {"coco": _load_coco, "voc": _load_voc, "yolo": _load_yolo, "wider": _load_wider}
+
+FORMATS = tuple(_PLACES)

@@ -1,0 +1,242 @@
+"""The part of COCO's JSON that detection needs, and where its pictures lie."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine import DataError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, shown
+from utils.datasets.text.tables import is_text
+
+LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
+
+REPEATED = "annotations with the id of another one: {} (each counts as an object)"
+
+_Entry = tuple[str, Mapping[str, Any]]
+
+
+def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any] | None = None) -> Gathered:
+    """Read pictures and objects off a JSON file that holds an object with
+
+    - ``images``: ``{"id": 1, "file_name": "a.png"}``; ``width`` and ``height`` are compared with the file's;
+    - ``categories``: ``{"id": 1, "name": "cat"}``; classes are numbered in the order of the ids;
+    - ``annotations``: ``{"image_id": 1, "category_id": 1, "bbox": [left, top, width, height]}``, the box in pixels,
+      ``"iscrowd": 1`` where it stands for many objects, and ``area``, by which COCO tells small objects from large
+      ones. Other keys, masks among them, are passed over.
+
+    Pictures are numbered in the order of their ids, as pycocotools takes them. A picture with an annotation that cannot
+    be used is rejected, as an evaluation without the object would be another one.
+
+    Args:
+        file: the JSON.
+        folder: where the pictures lie; ``None``: where :func:`pictures_root` finds them.
+        content: what the file holds, where it has been read already.
+
+    Raises:
+        DataError: the file is no such JSON.
+    """
+    content = read_json(file) if content is None else content
+    names, places = categories_of(content, file)
+    gathered = Gathered(file, names)
+    images, dropped = images_of(content, file, gathered)
+    objects: dict[Any, list[Found]] = {key: [] for key in images}
+    bad: dict[Any, str] = {}
+    ids: set[Any] = set()
+    for where, entry in entries(content, "annotations", file, gathered):
+        owner = entry.get("image_id")
+        if is_id(owner) and owner in dropped:
+            continue
+        if not is_id(owner) or owner not in images:
+            gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
+            continue
+        try:
+            objects[owner].append(found_in(entry, places))
+        except DataError as error:
+            bad.setdefault(owner, f"{where}: {error}")
+        gathered.remark(REPEATED, _repeated(entry.get("id"), ids))
+    root = folder or pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
+    files = [images[key]["file_name"] for key in images]
+    gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
+    order = sorted(images, key=_by_kind)
+    numbers = {key: number for number, key in enumerate(order)}
+    gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
+    for key in images:
+        path = Path(os.path.normpath(root / images[key]["file_name"]))
+        if key in bad:
+            gathered.reject(path, bad[key])
+        else:
+            gathered.add(path, objects[key], _size(images[key]), number=numbers[key])
+    return gathered
+
+
+def pictures_root(file: Path, names: list[str]) -> Path:
+    """Return the folder in which the pictures lie: the file's own, or where COCO's archives put them.
+
+    Those of ``annotations/instances_val2017.json`` are in ``val2017/``, ``images/val2017/`` or ``images/`` beside the
+    folder ``annotations``. The first folder that has the first picture is taken, else the file's own.
+    """
+    split = file.stem.rpartition("_")[2]
+    above = file.parent.parent if file.parent.name == "annotations" else file.parent
+    folders = [file.parent, above / split, above / "images" / split, above / "images", file.parent / "images"]
+    first = names[:1]
+    return next((folder for folder in folders if any(os.path.isfile(folder / name) for name in first)), file.parent)
+
+
+def read_json(file: Path) -> Mapping[str, Any]:
+    """Return the object that a JSON file holds.
+
+    Raises:
+        DataError: it cannot be read, or holds no object.
+    """
+    try:
+        content = json.loads(read_regular(file))
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+    except (ValueError, RecursionError) as error:
+        reason = one_line(error)
+        raise DataError(f"{file} is not JSON ({reason}); write images, annotations and categories") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{file} holds a {type(content).__name__}; it must be an object with images and categories")
+    return content
+
+
+def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered | None = None) -> list[_Entry]:
+    """Return the objects of a list, each with where it stands, for errors.
+
+    What is no object is rejected where there is a place for that.
+
+    Raises:
+        DataError: there is no such list, or it holds something else and nothing takes that in.
+    """
+    found = content.get(key)
+    if not isinstance(found, list):
+        raise DataError(f"{file}: {key!r} is {'missing' if found is None else 'not a list'}; write a list of objects")
+    entries: list[_Entry] = []
+    for index, entry in enumerate(found):
+        if isinstance(entry, dict):
+            entries.append((f"{key}[{index}]", entry))
+        elif gathered is None:
+            raise DataError(f"{file}: {key}[{index}] is not an object; write one as COCO has it")
+        else:
+            gathered.reject(file, f"{key}[{index}] is {shown(entry)} and not an object")
+    return entries
+
+
+def is_id(value: object) -> bool:
+    """Say whether a value may be an id."""
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
+
+
+def categories_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """Return the names of the classes and the place of every category id among them."""
+    found: dict[Any, str] = {}
+    taken: set[str] = set()
+    for at, entry in entries(content, "categories", file):
+        where, key, name = f"{file}: {at}", entry.get("id"), entry.get("name")
+        if not is_id(key):
+            raise DataError(f"{where}: id {shown(key)} is no id; write a whole number")
+        if key in found:
+            raise DataError(f"{where}: id {shown(key)} stands twice; give every category an id of its own")
+        if not isinstance(name, str) or name in taken or not is_text(name):
+            problem = "taken" if isinstance(name, str) and name in taken else "no text"
+            raise DataError(f"{where}: name {shown(name)} is {problem}; write another")
+        found[key] = name
+        taken.add(name)
+    order = sorted(found, key=_by_kind)
+    return tuple(found[key] for key in order), {key: place for place, key in enumerate(order)}
+
+
+def _by_kind(key: int | str) -> tuple[bool, int | str]:
+    """Return what ids are sorted by: numbers before texts."""
+    return isinstance(key, str), key
+
+
+def images_of(
+    content: Mapping[str, Any], file: Path, gathered: Gathered
+) -> tuple[dict[Any, Mapping[str, Any]], set[Any]]:
+    """Return the usable entries of images by their id, and the ids of the others.
+
+    Of two with one id neither is used, as nobody knows whose the objects are.
+    """
+    found: dict[Any, Mapping[str, Any]] = {}
+    dropped: set[Any] = set()
+    for where, entry in entries(content, "images", file, gathered):
+        key, name = entry.get("id"), entry.get("file_name")
+        if not is_id(key):
+            gathered.reject(file, f"{where}: id {shown(key)} is no id")
+        elif key in found or key in dropped:
+            gathered.reject(file, f"{where}: id {shown(key)} stands twice: neither picture is used")
+            dropped.add(key)
+            found.pop(key, None)
+        elif not isinstance(name, str) or not name or "\0" in name or not is_text(name):
+            gathered.reject(file, f"{where}: file_name {shown(name)} is no path")
+            dropped.add(key)
+        elif leaves(file.parent, name):
+            gathered.reject(file, f"{where}: file_name {shown(name)} leaves the data folder {file.parent}")
+            dropped.add(key)
+        else:
+            found[key] = entry
+    return found, dropped
+
+
+def leaves(root: Path, name: str) -> bool:
+    """Say whether a path that data names, taken from a folder on, leads out of it."""
+    top = os.path.join(os.path.abspath(root), "")
+    return not os.path.abspath(os.path.join(top, name)).startswith(top)
+
+
+def _repeated(key: object, ids: set[Any]) -> int:
+    """Return 1 for an id that was there before."""
+    if not is_id(key) or key not in ids:
+        ids |= {key} if is_id(key) else set()
+        return 0
+    return 1
+
+
+def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
+    """Read an annotation, whose category is one of ``places`` by its id.
+
+    Raises:
+        DataError: what is wrong with it.
+    """
+    category, box, area, crowd = (entry.get(key) for key in ("category_id", "bbox", "area", "iscrowd"))
+    if not is_id(category) or category not in places:
+        raise DataError(f"category_id {shown(category)}: no category has this id")
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or min(box[2:]) < 0:
+        raise DataError(f"bbox {shown(box)} is not [left, top, width, height] in pixels")
+    if area is not None and not (_is_number(area) and area >= 0):
+        raise DataError(f"area {shown(area)} is no number of square pixels; leave it out where it is not known")
+    if crowd not in (None, 0, 1):
+        raise DataError(f"iscrowd {shown(crowd)} is neither 0 nor 1")
+    left, top, width, height = map(float, box)
+    stated = None if area is None else float(area)
+    return Found((left, top, left + width, top + height), places[category], bool(crowd), stated)
+
+
+def _is_number(value: Any) -> bool:
+    """Say whether a value is a number that a picture may have."""
+    return type(value) in (int, float) and abs(value) < 1e9 and math.isfinite(value)
+
+
+def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the width and the height that an image's entry states."""
+    sides = entry.get("width"), entry.get("height")
+    return (float(sides[0]), float(sides[1])) if all(_is_number(s) and s > 0 for s in sides) else None  # type: ignore[arg-type,operator]
+
+
+def annotation_files(root: Path) -> Iterator[Path]:
+    """Yield the files of objects in a folder ``annotations``, as COCO's archives have it, those to evaluate on first.
+
+    Of ``instances_val2017.json`` and ``instances_train2017.json`` only the first is for evaluating.
+    """
+    found = sorted((root / "annotations").glob("instances*.json"))
+    held_out = [file for file in found if re.search(r"val", file.stem)]
+    yield from held_out or found

@@ -1,0 +1,158 @@
+"""COCO's instances as the class of every pixel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import Array, DataError
+from tecoinfer_modelzoo.files import no_file
+from utils.datasets.base import Rejected
+from utils.datasets.image.coco import categories_of, entries, images_of, is_id, pictures_root, read_json
+from utils.datasets.image.mask_codes import IGNORED
+from utils.datasets.image.objects import Gathered, shown
+from utils.datasets.image.regions import of_polygon, of_runs
+
+OVERLAPS = ("ignore", "last", "smallest")
+"""Which class a pixel has that lies in several regions: none, the later annotation's, or the smaller region's."""
+
+UNLISTED = ("refuse", "background", "ignore")
+"""What becomes of regions whose category the model does not know."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The regions of one picture; class 0 is what none of them covers, category ``i`` is class ``i + 1``.
+
+    Attributes:
+        file: the JSON file.
+        regions: for each annotation where it stands, its class, and its ``segmentation``.
+        declared: height and width of the picture as the file has them; 0 where it has none.
+        categories: names of the categories.
+        overlap: one of :data:`OVERLAPS`. unlisted: one of :data:`UNLISTED`.
+    """
+
+    file: Path
+    regions: tuple[tuple[str, int, Any], ...]
+    declared: tuple[int, int]
+    categories: tuple[str, ...]
+    overlap: str
+    unlisted: str
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return ("background", *self.categories)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The JSON file."""
+        return (self.file,)
+
+    def read(self, size: tuple[int, int]) -> Array:
+        """Return the class of every pixel, H x W int16; :data:`IGNORED` where ``overlap`` says so.
+
+        Raises:
+            DataError: the file has another size for the picture, or a region is none; the text names the entry.
+        """
+        if self.declared != size and all(self.declared):
+            raise DataError(
+                f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the picture has "
+                f"{size[1]}x{size[0]}; correct its width and height, or replace the picture"
+            )
+        masks: Iterable[tuple[int, Array]]
+        masks = ((label, _mask(where, segmentation, size)) for where, label, segmentation in self.regions)
+        if self.overlap == "smallest":
+            masks = sorted(masks, key=lambda one: -int(np.count_nonzero(one[1])))  # of equal ones the later is on top
+        found = np.zeros(size, np.int16)
+        covered = np.zeros(size, np.int32)
+        for label, mask in masks:
+            found[mask] = label
+            covered += mask
+        if self.overlap == "ignore":
+            found[covered > 1] = IGNORED
+        return found
+
+
+def load_coco(
+    file: Path, images: Path | None = None, *, overlap: str = "ignore", unlisted: str = "refuse"
+) -> tuple[list[tuple[Path, Regions]], list[Rejected]]:
+    """Load COCO's JSON of instances (cocodataset.org, "Data format"): ``images``, ``categories``, ``annotations``.
+
+    Each annotation's ``segmentation`` is a list of polygons, ``[[x, y, x, y, ...], ...]``, whose union counts, or run
+    lengths, ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category: single
+    objects do not matter here.
+
+    Args:
+        file: the JSON file.
+        images: folder of the pictures; ``None``: where :func:`~utils.datasets.image.coco.pictures_root` finds them.
+        overlap: the class of a pixel in several regions: ``ignore`` (it counts for nothing, as in torchvision's
+            reference), ``last`` (that of the annotation that comes last in the file), or ``smallest`` (that of the
+            smallest region).
+        unlisted: for the task, which knows the model's classes.
+
+    Returns:
+        Pictures with their regions in the order of the file, and what cannot be a sample.
+
+    Raises:
+        DataError: the file is not as above; an annotation that belongs to no picture only rejects itself, and one of no
+            category its picture.
+    """
+    content = read_json(file)
+    names, places = categories_of(content, file)
+    gathered = Gathered(file, names)
+    listed, dropped = images_of(content, file, gathered)
+    regions: dict[Any, list[tuple[str, int, Any]]] = {key: [] for key in listed}
+    broken: dict[Any, str] = {}
+    for where, entry in entries(content, "annotations", file, gathered):
+        owner, category = entry.get("image_id"), entry.get("category_id")
+        if not is_id(owner) or owner not in listed:
+            if not is_id(owner) or owner not in dropped:
+                gathered.reject(file, f"{where}: image_id {shown(owner)}: no image has this id")
+        elif not is_id(category) or category not in places:
+            broken.setdefault(owner, f"{where}: category_id {shown(category)}: no category has this id")
+        else:
+            regions[owner].append((where, places[category] + 1, entry.get("segmentation")))
+    root = images or pictures_root(file, [str(entry["file_name"]) for entry in listed.values()])
+    samples = []
+    for key, entry in listed.items():
+        path = Path(os.path.normpath(root / entry["file_name"]))
+        declared = _length(entry, "height"), _length(entry, "width")
+        reason = broken.get(key) or ("" if os.path.isfile(path) else f"it {no_file(path)} but is listed in {file.name}")
+        if reason:
+            gathered.reject(path, reason)
+        else:
+            samples.append((path, Regions(file, tuple(regions[key]), declared, names, overlap, unlisted)))
+    return samples, gathered.rejected
+
+
+def _length(entry: Mapping[str, Any], key: str) -> int:
+    found = entry.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
+
+
+def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
+    """Return an annotation's region, H x W booleans."""
+    try:
+        if isinstance(segmentation, dict):
+            return _of_code(segmentation, size)
+        if isinstance(segmentation, list) and segmentation and all(isinstance(one, list) for one in segmentation):
+            union: Array = np.logical_or.reduce([of_polygon(one, *size) for one in segmentation])
+            return union
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    raise DataError(f"{where}: its segmentation is neither a list of polygons nor an RLE; correct it")
+
+
+def _of_code(code: Mapping[str, Any], size: tuple[int, int]) -> Array:
+    counts, declared = code.get("counts"), code.get("size")
+    if not isinstance(counts, (list, str)):
+        raise DataError("counts of its RLE are missing; write a list of runs, or COCO's text")
+    if not isinstance(declared, list) or declared != list(size):
+        raise DataError(f"its RLE is of size {declared!r}, and the picture of {list(size)} (height, width); correct it")
+    return of_runs(counts, *size)

@@ -1,0 +1,294 @@
+"""Pairs of pictures of faces, with who is on them: what verification compares, and the folds it is judged by."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError
+from tecoinfer_modelzoo.files import size_and_time
+from utils.datasets.base import Batch, Dataset, Rejected
+from utils.datasets.folders import NOT_A_PICTURE, is_picture
+
+FOLDS = 10
+"""Parts of disjoint people that accuracy is measured by, where the data set does not say others: LFW's number."""
+
+NO_FOLD = -1
+"""Fold of a pair that accuracy is not measured by."""
+
+MOST_PAIRS = 5_000_000
+"""Pairs that are held at once."""
+
+MOST_OF_ONE = 100
+"""Pairs of one person's pictures that ``balanced`` takes, so that nobody with many pictures decides alone."""
+
+RULES = ("balanced", "all")
+"""How a folder of people becomes pairs. ``balanced``: of each fold as many pairs of two people as there are of one.
+``all``: every picture with every other one; accuracy is measured by the same pairs as with ``balanced``."""
+
+
+class Pair(NamedTuple):
+    """Two pictures to compare."""
+
+    first: Path
+    second: Path
+
+
+class Truth(NamedTuple):
+    """What is known of a pair.
+
+    Attributes:
+        same: whether both pictures show one person.
+        people: who is on the first and who on the second.
+        fold: the part of the data set that accuracy counts it in, from 0 on; :data:`NO_FOLD`: in none.
+    """
+
+    same: bool
+    people: tuple[str, str]
+    fold: int
+
+
+class Listed(NamedTuple):
+    """Pictures and pairs of them, as a loader finds them.
+
+    Attributes:
+        pictures: paths.
+        people: for each picture the place of its person in ``names``; ``None`` where nobody knows.
+        names: of the people.
+        pairs: P x 2 int32, places of pictures.
+        folds: P int16.
+        rejected: what cannot be used.
+    """
+
+    pictures: list[Path]
+    people: Array | None
+    names: list[str]
+    pairs: Array
+    folds: Array
+    rejected: list[Rejected]
+
+
+class FacePairs(Dataset):
+    """Pairs of pictures.
+
+    A unit, which the accuracy gate resamples, is the person on the first picture. The person on the second one is not
+    drawn with them, so an interval is a little narrow where most pairs show two people.
+
+    Args:
+        listed: pictures and pairs. root: the folder that names of pairs start from.
+    """
+
+    def __init__(self, listed: Listed, root: Path) -> None:
+        self.listed, self.root = listed, root
+        self.rejected = listed.rejected
+        self.has_units = listed.people is not None
+        self.notes: Mapping[str, Any] = MappingProxyType({})
+
+    def __len__(self) -> int:
+        return len(self.listed.pairs)
+
+    def batch(self, places: Sequence[int]) -> Batch:
+        """Return pairs, with a :class:`Truth` each where it is known."""
+        pictures, rows = self.listed.pictures, self.listed.pairs[np.asarray(places, np.intp)].tolist()
+        samples = [Pair(pictures[a], pictures[b]) for a, b in rows]
+        names = [f"{self._name(one.first)} | {self._name(one.second)}" for one in samples]
+        if self.listed.people is None:
+            return Batch(samples, None, names)
+        who, people = self.listed.people.tolist(), self.listed.names
+        folds = self.listed.folds[np.asarray(places, np.intp)].tolist()
+        truths = [
+            Truth(who[a] == who[b], (people[who[a]], people[who[b]]), fold)
+            for (a, b), fold in zip(rows, folds, strict=True)
+        ]
+        return Batch(samples, truths, names, [truth.people[0] for truth in truths])
+
+    def interleaved(self) -> FacePairs:
+        """Return the pairs with those of all folds and of both kinds in turn, for runs that are stopped."""
+        folds, people = self.listed.folds, self.listed.people
+        who = None if people is None else people[self.listed.pairs]
+        other = np.zeros(len(folds), np.int64) if who is None else (who[:, 0] != who[:, 1]).astype(np.int64)
+        group = 2 * folds.astype(np.int64) + other
+        rank = np.empty(len(folds), np.int64)
+        by_group = np.argsort(group, kind="stable")
+        _, starts, counts = np.unique(group[by_group], return_index=True, return_counts=True)
+        rank[by_group] = np.arange(len(folds)) - np.repeat(starts, counts)
+        order = np.lexsort((folds, (folds + other) % 2, rank))  # neighbours are of another fold and of the other kind
+        return FacePairs(self.listed._replace(pairs=self.listed.pairs[order], folds=folds[order]), self.root)
+
+    def _name(self, path: Path) -> str:
+        text, base = str(path), f"{self.root}{os.sep}"
+        return text.removeprefix(base)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the pictures' paths, sizes and times, of the people, and of the pairs with their folds.
+
+        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
+        """
+        digest = hashlib.sha256()
+        for path in self.listed.pictures:
+            digest.update(
+                repr((os.path.relpath(path, self.root), *size_and_time(path))).encode("utf-8", "surrogatepass")
+            )
+        people = self.listed.people
+        digest.update(repr((self.listed.names, None if people is None else people.tolist())).encode("utf-8", "replace"))
+        digest.update(self.listed.pairs.astype("<i4").tobytes() + self.listed.folds.astype("<i2").tobytes())
+        return digest.hexdigest()
+
+    def watched(self) -> set[str]:
+        """Return the folder that the pictures are in."""
+        return {str(self.root)}
+
+
+def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> FacePairs:
+    """Make pairs of a folder with a folder of pictures for each person (ORL's ``s1/1.pgm``, LFW's).
+
+    People are dealt to the folds by the seed, so every fold has its own. With ``balanced`` the pairs of a fold are all
+    of its people's own pictures (of one person :data:`MOST_OF_ONE` at most, drawn by the seed), and as many of two of
+    its people, drawn by the seed; with ``all`` there is every pair, and those alone are in a fold.
+
+    Args:
+        root: the folder. rule: one of :data:`RULES`. seed: of what is drawn. folds: 2 or more; fewer where there are
+            fewer than two people for each.
+
+    Raises:
+        DataError: no person has a picture, or there are fewer than two.
+        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
+    """
+    pictures, people, names, rejected = _of_people(root)
+    if len(names) < 2:
+        who = "one person" if names else "nobody"
+        raise DataError(f"{root}: has pictures of {who}; give a folder with a folder for each of several people")
+    chance = np.random.default_rng(seed)
+    dealt = _dealt(len(names), folds, chance)
+    chosen, parts = balanced(people, dealt, chance)
+    pairs, numbers = chosen, parts
+    if rule == "all":
+        count = len(pictures) * (len(pictures) - 1) // 2
+        if count > MOST_PAIRS:
+            raise ConfigError(f"--pairs all of {len(pictures)} pictures are {count} pairs; use --pairs balanced")
+        pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
+        numbers = np.full(count, NO_FOLD, np.int16)
+        numbers[_place_in_triangle(np.sort(chosen, axis=1), len(pictures))] = parts
+    return FacePairs(Listed(pictures, people, names, pairs, numbers, rejected), root)
+
+
+def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]]:
+    """Return the pictures in a folder's folders by person, in the order of their names, and what is passed over."""
+    pictures: list[Path] = []
+    people: list[int] = []
+    names: list[str] = []
+    rejected: list[Rejected] = []
+    for folder in _visible(root):
+        if not folder.is_dir():
+            if is_picture(folder.name):
+                rejected.append(Rejected(folder, "it lies outside the folders of the people"))
+            continue
+        found = _visible(folder)
+        own = [file for file in found if is_picture(file.name) and file.is_file()]
+        rejected += [Rejected(file, NOT_A_PICTURE) for file in found if not is_picture(file.name)]
+        if not own:
+            rejected.append(Rejected(folder, "a person's folder without a picture"))
+            continue
+        pictures += own
+        people += [len(names)] * len(own)
+        names.append(folder.name)
+    return pictures, np.array(people, np.int32), names, rejected
+
+
+def _visible(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror or error}); check the path") from error
+
+
+def _dealt(people: int, folds: int, chance: np.random.Generator) -> list[Array]:
+    """Return the people of each fold; every fold has two at least, as long as there are four."""
+    return np.array_split(chance.permutation(people), max(1, min(folds, people // 2)))
+
+
+def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator) -> tuple[Array, Array]:
+    """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds; one fold alone is none.
+
+    Args:
+        people: of each sample, N int32. dealt: the people of each fold. chance: what draws.
+    """
+    pairs, folds = [np.empty((0, 2), np.int32)], [np.empty(0, np.int16)]
+    for number, own in enumerate(dealt):
+        same = np.concatenate([_of_one(np.flatnonzero(people == person), chance) for person in sorted(own.tolist())])
+        other = _of_two(people, np.flatnonzero(np.isin(people, own)), len(same), chance)
+        pairs += [same, other]
+        folds.append(np.full(len(same) + len(other), number if len(dealt) > 1 else NO_FOLD, np.int16))
+    return np.concatenate(pairs).astype(np.int32), np.concatenate(folds)
+
+
+def _of_one(places: Array, chance: np.random.Generator) -> Array:
+    """Return pairs of one person's pictures: all, or :data:`MOST_OF_ONE` of them."""
+    pairs = np.stack(np.triu_indices(len(places), 1), axis=1)
+    if len(pairs) > MOST_OF_ONE:
+        pairs = pairs[np.sort(chance.choice(len(pairs), MOST_OF_ONE, replace=False))]
+    return places[pairs].reshape(-1, 2)
+
+
+def _of_two(people: Array, places: Array, count: int, chance: np.random.Generator) -> Array:
+    """Return so many different pairs of two people's pictures; all there are, where those are fewer.
+
+    Either may come first, so that everybody is on the first picture about as often as on the second one.
+    """
+    _, sizes = np.unique(people[places], return_counts=True)
+    there = (len(places) ** 2 - int((sizes.astype(np.int64) ** 2).sum())) // 2
+    if there <= 2 * count:
+        first, second = np.triu_indices(len(places), 1)
+        pairs = np.stack([places[first], places[second]], axis=1)
+        pairs = pairs[people[pairs[:, 0]] != people[pairs[:, 1]]]
+        chosen: Array = pairs[np.sort(chance.choice(len(pairs), min(count, len(pairs)), replace=False))]
+    else:
+        chosen = np.array(_drawn(people, places, count, chance), np.int64).reshape(-1, 2)
+    turned = chance.random(len(chosen)) < 0.5
+    chosen[turned] = chosen[turned, ::-1]
+    return chosen
+
+
+def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator) -> list[tuple[int, int]]:
+    """Draw different pairs of two people's pictures, of which there are at least twice as many."""
+    found: dict[tuple[int, int], None] = {}
+    while len(found) < count:
+        a, b = sorted(places[chance.integers(0, len(places), 2)].tolist())
+        if people[a] != people[b]:
+            found[a, b] = None
+    return list(found)
+
+
+def _place_in_triangle(pairs: Array, count: int) -> Array:
+    """Return where pairs a < b stand among all pairs of so many, in the order of ``triu_indices``."""
+    a, b = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+    found: Array = a * (2 * count - a - 1) // 2 + b - a - 1
+    return found
+
+
+def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
+    """Pair each of some pictures with each other one; nobody knows who is on them.
+
+    Raises:
+        DataError: there are fewer than two.
+        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
+    """
+    count = len(pictures) * (len(pictures) - 1) // 2
+    if not count:
+        raise DataError(f"{root}: {len(pictures)} picture makes no pair; give two pictures at least")
+    if count > MOST_PAIRS:
+        raise ConfigError(f"{root}: {len(pictures)} pictures make {count} pairs; give fewer, or a list of pairs")
+    pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
+    folds = np.full(count, NO_FOLD, np.int16)
+    return FacePairs(Listed(list(pictures), None, [], pairs, folds, list(rejected)), root)
+
+
+def has_people(root: Path) -> bool:
+    """Say whether a folder has folders with pictures right in them."""
+    return any(is_picture(file.name) for folder in _visible(root) if folder.is_dir() for file in _visible(folder))

@@ -1,0 +1,224 @@
+"""Pictures of lines of text with what they say, in the layouts that are usual for text recognition."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from engine import ConfigError, DataError
+from tecoinfer_modelzoo.files import no_file, size_and_time, utf8_text
+from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
+
+LABEL_FILES = (
+    *("rec_gt.txt", "rec_gt_test.txt", "rec_gt_val.txt", "rec_gt_train.txt"),
+    *("gt.txt", "labels.txt", "annotation.txt"),
+)
+"""Names of a folder's label file, in the order in which they are looked for."""
+
+TEXTS = (".txt", ".gt.txt")
+"""Endings of the text beside a picture ``name.png``: ``name.txt``, or Tesseract's ``name.gt.txt``."""
+
+LABELLED = (".txt", ".tsv", ".csv")
+"""Endings of label files."""
+
+LINE, FOLDER, NAME = UNITS = ("line", "folder", "name")
+"""What is independent of the rest: every line; the lines of one folder; those whose names are the same before the last
+``_``, such as ``page3_line07.png``: a page or a writer."""
+
+
+class TextLines(ListDataset):
+    """Pictures of lines, and what they say where that is known.
+
+    Args:
+        pictures: the files.
+        texts: one per picture; ``None``: not known.
+        source: the label file or folder they come from.
+        rejected: what cannot be a sample.
+        units: one of :data:`UNITS`.
+    """
+
+    def __init__(
+        self,
+        pictures: Sequence[Path],
+        texts: Sequence[str] | None,
+        source: Path,
+        rejected: Sequence[Rejected] = (),
+        units: str = LINE,
+    ) -> None:
+        names = [str(picture) for picture in pictures]
+        of = None if units == LINE else [unit_of(picture, units) for picture in pictures]
+        super().__init__(list(pictures), texts, names=names, units=of, files=[source], rejected=rejected)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the pictures' paths below the source's folder, their sizes and times, texts and units.
+
+        Pictures are not read: a change that keeps size and time is not seen.
+        """
+        root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
+        own: Sequence[str | None] = self.units or [None] * len(self)
+        units = [None if unit is None else os.path.relpath(unit, root) for unit in own]
+        rows = zip(self.samples, self.targets or [None] * len(self), units, strict=True)
+        digest = hashlib.sha256()
+        for picture, text, unit in rows:
+            state = os.path.relpath(picture, root), *size_and_time(picture)
+            digest.update(repr((state, text, unit)).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+def unit_of(picture: Path, units: str) -> str:
+    """Return the name of the unit that a line belongs to."""
+    if units == FOLDER:
+        return str(picture.parent)
+    before, _, _ = picture.stem.rpartition("_")
+    return str(picture.parent / (before or picture.stem))
+
+
+def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
+    """Load pictures of lines, with their texts where there are any.
+
+    Args:
+        paths: ``{"data": path}``, or ``{"labels": file, "images": folder}``. A path is a label file; a folder with one
+            of :data:`LABEL_FILES`, or with a text beside each picture, or with pictures alone; or one picture.
+        units: one of :data:`UNITS`.
+
+    A label file is UTF-8, a picture per line, all in one of these forms; its paths start from its folder or the one
+    above, whichever has the first picture that is found. Empty lines are passed over.
+
+    - ``path<tab>text`` (PaddleOCR). The text is all behind the first tab, and may be empty.
+    - ``path, "text"`` (ICDAR); quotes and backslashes within have a backslash before them.
+    - ``path number`` with paths like ``3/12_word_7.jpg`` (MJSynth): the text is between the underscores.
+
+    Pictures that are listed twice or do not exist, and files without a text among such with one, are in ``rejected``.
+
+    Raises:
+        DataError: nothing usable at the path, or a line of another form; the text names file, line and fix.
+        ConfigError: unknown names of paths.
+    """
+    for path in paths.values():
+        if not path.exists():
+            raise DataError(f"data path {path} does not exist; check the path")
+    if set(paths) == {"labels", "images"}:
+        return _listed(paths["labels"], [paths["images"]], units)
+    if set(paths) != {"data"}:
+        raise ConfigError("text recognition takes --data_path PATH, or --data_path labels=FILE images=FOLDER")
+    path = paths["data"]
+    if path.is_dir():
+        return _folder(path, units)
+    if path.suffix.lower() in LABELLED:
+        return _listed(path, [path.parent, path.parent.parent], units)
+    if not is_picture(path.name):
+        raise DataError(f"{path}: {NOT_A_PICTURE}; give a label file ({' '.join(LABELLED)}), a folder or a picture")
+    return TextLines([sample.path for sample in single_picture(path)], None, path, units=units)
+
+
+def _folder(folder: Path, units: str) -> TextLines:
+    for name in LABEL_FILES:
+        if (folder / name).is_file():
+            return _listed(folder / name, [folder, folder.parent], units)
+    found = flat_folder(folder)
+    pictures = [sample.path for sample in found]
+    texts = {picture: text for picture in pictures if (text := _beside(picture)) is not None}
+    rejected = [one for one in found.rejected if not one.path.name.endswith(TEXTS)]
+    if not texts:
+        return TextLines(pictures, None, folder, rejected, units)
+    missing = f"no text beside it ({' or '.join('name' + ending for ending in TEXTS)}), and other pictures have one"
+    rejected += [Rejected(picture, missing) for picture in pictures if picture not in texts]
+    kept = [picture for picture in pictures if picture in texts]
+    return TextLines(kept, [_one_line(texts[picture]) for picture in kept], folder, rejected, units)
+
+
+def _beside(picture: Path) -> Path | None:
+    files = (picture.with_name(picture.stem + ending) for ending in TEXTS)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _one_line(file: Path) -> str:
+    lines = utf8_text(file).rstrip("\r\n").split("\n")
+    if len(lines) > 1:
+        raise DataError(f"{file}: {len(lines)} lines of text for a picture of one line; write one")
+    return lines[0]
+
+
+def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
+    """Return what a label file lists."""
+    rows = [
+        (number, row.removesuffix("\r")) for number, row in enumerate(utf8_text(file).split("\n"), 1) if row.strip()
+    ]
+    if not rows:
+        raise DataError(f"label file {file} lists no picture; write one path, a tab and its text per line")
+    for number, row in rows:
+        if "\r" in row:
+            raise DataError(f"{file}:{number}: a carriage return within a line; end lines with line feeds")
+    read = _form_of(rows[0][1], f"{file}:{rows[0][0]}")
+    listed = [(number, *read(row, f"{file}:{number}")) for number, row in rows]
+    root = next((root for root in roots if any(os.path.isfile(root / name) for _, name, _ in listed)), roots[0])
+    pictures, texts, rejected = [], [], list[Rejected]()
+    before: dict[str, int] = {}
+    for number, name, text in listed:
+        place = os.path.normpath(os.path.join(root, name))
+        picture = Path(place)
+        if before.setdefault(place, number) != number:
+            reason: str | None = f"listed in line {before[place]} already; a picture counts once"
+        else:
+            reason = _unusable(picture, root, name)
+        if reason is None:
+            pictures.append(picture)
+            texts.append(text)
+        else:
+            rejected.append(Rejected(picture, f"{reason} ({file.name}:{number})"))
+    if not pictures:
+        path, reason = rejected[0]
+        raise DataError(
+            f"label file {file}: none of its {len(rejected)} pictures can be used under {root}, the first is {path}: "
+            f"{reason}; check the data folder, or say it with --data_path labels={file} images=FOLDER"
+        )
+    return TextLines(pictures, texts, file, rejected, units)
+
+
+def _unusable(picture: Path, root: Path, name: str) -> str | None:
+    """Return why a listed path cannot be a sample; ``None`` where it can."""
+    # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
+    if not (os.path.abspath(picture) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
+        return f"the listed path {name!r} leaves the data folder"
+    if not os.path.isfile(picture):  # False, too, of a name that no file can have
+        return f"listed, but it {no_file(picture)}"
+    return None if is_picture(picture.name) else NOT_A_PICTURE
+
+
+def _form_of(row: str, where: str) -> Callable[[str, str], tuple[str, str]]:
+    """Return what reads the rows of a label file that begins with this one."""
+    if "\t" in row:
+        return _by_tab
+    for pattern, read in ((_ICDAR, _by_comma), (_MJSYNTH, _by_name)):
+        if pattern.fullmatch(row):
+            return read
+    raise DataError(f"{where}: {row[:80]!r} is not 'path<tab>text', 'path, \"text\"' or MJSynth's; correct the line")
+
+
+_ICDAR = re.compile(r'(?P<path>[^"]+?), *"(?P<text>(?:[^"\\]|\\.|"(?!\s*$))*)" *')
+_MJSYNTH = re.compile(r"(?P<path>.*?[^/_]*_(?P<text>[^/]+)_[0-9]+\.\w+) [0-9]+ *")
+
+
+def _by_tab(row: str, where: str) -> tuple[str, str]:
+    path, tab, text = row.partition("\t")
+    if not tab:
+        raise DataError(f"{where}: {row[:80]!r} has no tab between path and text, and the first line has; correct it")
+    return path, text
+
+
+def _by_comma(row: str, where: str) -> tuple[str, str]:
+    found = _ICDAR.fullmatch(row)
+    if found is None:
+        raise DataError(f"{where}: {row[:80]!r} is not 'path, \"text\"', and the first line is; correct it")
+    return found["path"], re.sub(r"\\(.)", r"\1", found["text"])
+
+
+def _by_name(row: str, where: str) -> tuple[str, str]:
+    found = _MJSYNTH.fullmatch(row)
+    if found is None:
+        raise DataError(f"{where}: {row[:80]!r} is not 'path number' as MJSynth has it, and the first line is")
+    return found["path"], found["text"]

@@ -1,0 +1,208 @@
+"""Pascal VOC: an XML file of objects for every picture, and lists of the pictures of a split."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.parsers import expat
+
+from engine import DataError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.folders import EXTENSIONS
+from utils.datasets.image.coco import leaves
+from utils.datasets.image.objects import Found, Gathered, lines_of, shown
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element  # only a name: documents are read by expat below, without a DTD
+
+NAMES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
+    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+"""VOC's own classes, in their order; a data set with others numbers its names in alphabetical order."""
+
+SPLITS = ("test", "val")
+"""Lists of ``ImageSets/Main`` that are for evaluating: 2007's test set, and the held-out part of later years."""
+
+LARGEST = 32 * 2**20
+"""Bytes of an XML file that is read; annotations of a picture have a few thousand."""
+
+PAIRS = (("JPEGImages", "Annotations"), ("images", "annotations"), ("images", "Annotations"))
+"""Folders of pictures and of XML files beside each other."""
+
+
+def load_voc(path: Path) -> Gathered:
+    """Read pictures and objects in VOC's layout.
+
+    Args:
+        path: a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages`` and
+            ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is taken, and
+            all where there is no list; or a folder of XML files beside their pictures.
+
+    Corners in the XML are whole pixels, counted from 1, and the last ones are inside: ``xmin`` 1 and ``xmax`` 500 are a
+    picture of 500 pixels. Here that is from 0 to 500: ``left = xmin - 1``, ``right = xmax``, which leaves the
+    development kit's overlaps as they are. ``difficult`` objects become crowds: finding one is neither right nor wrong,
+    by VOC's rules as by COCO's, whose only such kind the crowd is. Parts of an object are passed over.
+
+    Raises:
+        DataError: nothing of the kind is there.
+    """
+    folder, wanted = _split(path)
+    pictures, notes = _folders(folder)
+    found = {file.stem: file for file in sorted(notes.glob("*.xml"))}
+    order = sorted(found) if wanted is None else wanted
+    gathered, entries = Gathered(path), []
+    for name in order:
+        file = found.get(name, notes / f"{name}.xml")
+        try:
+            if leaves(notes, f"{name}.xml"):
+                raise DataError(f"its name {shown(name)} leaves the data folder")
+            entries.append((file, *_annotation(file, pictures)))
+        except DataError as error:
+            gathered.reject(file, str(error))
+    gathered.names = _names({name for _, _, objects, _ in entries for name, *_ in objects})
+    places = {name: place for place, name in enumerate(gathered.names)}
+    for _, picture, objects, size in entries:
+        gathered.add(picture, [Found(box, places[name], hard) for name, box, hard in objects], size)
+    if pictures == notes:
+        _without_notes(pictures, {picture for _, picture, _, _ in entries}, gathered)
+    return gathered
+
+
+def is_voc(folder: Path) -> bool:
+    """Say whether a folder is laid out so."""
+    if any((folder / a).is_dir() and any((folder / b).glob("*.xml")) for a, b in PAIRS):
+        return True
+    return next(folder.glob("*.xml"), None) is not None
+
+
+def _split(path: Path) -> tuple[Path, list[str] | None]:
+    """Return the folder of the data set, and the names of the pictures of its split; ``None`` for all."""
+    if path.is_file():
+        if path.suffix != ".txt" or path.parent.parent.name != "ImageSets":
+            raise DataError(f"{path} is no list of VOC; give VOC2012/ImageSets/Main/val.txt, or the folder VOC2012")
+        return path.parents[2], _listed(path)
+    lists = (path / "ImageSets" / "Main" / f"{split}.txt" for split in SPLITS)
+    chosen = next((file for file in lists if file.is_file()), None)
+    return path, None if chosen is None else _listed(chosen)
+
+
+def _listed(file: Path) -> list[str]:
+    """Return the names in a list; one of a single class has -1, 0 or 1 behind each, which says nothing here."""
+    rows = [line.split() for line in lines_of(file)]
+    names = list(dict.fromkeys(row[0] for row in rows if row))
+    if not names:
+        raise DataError(f"{file} lists no picture; list one name per line")
+    return names
+
+
+def _folders(folder: Path) -> tuple[Path, Path]:
+    """Return the folders of pictures and of XML files."""
+    for pictures, notes in PAIRS:
+        if (folder / pictures).is_dir() and (folder / notes).is_dir():
+            return folder / pictures, folder / notes
+    return folder, folder
+
+
+def _names(found: set[str]) -> tuple[str, ...]:
+    return NAMES if found <= set(NAMES) else tuple(sorted(found))
+
+
+def _without_notes(folder: Path, used: set[Path], gathered: Gathered) -> None:
+    """Reject pictures beside XML files that have none."""
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in EXTENSIONS and file not in used and not file.with_suffix(".xml").exists():
+            gathered.reject(file, f"no {file.stem}.xml says what is in it")
+
+
+_Object = tuple[str, tuple[float, float, float, float], bool]
+
+
+def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
+    """Return the picture of an XML file, its objects (name, box, whether difficult), and its size as stated.
+
+    Raises:
+        DataError: what is wrong with the file.
+    """
+    root = read_xml(file)
+    picture = _picture(file, root, pictures)
+    objects = [_object(place, entry) for place, entry in enumerate(root.findall("object"))]
+    sides = [_number(root.findtext(f"size/{side}")) for side in ("width", "height")]
+    width, height = sides
+    stated = (width, height) if width and height and width > 0 and height > 0 else None
+    return picture, objects, stated
+
+
+def _picture(file: Path, root: Element, pictures: Path) -> Path:
+    """Return the picture of the same name, else the one that the XML names in the folder of the pictures."""
+    for ending in EXTENSIONS:
+        for path in (pictures / f"{file.stem}{ending}", pictures / f"{file.stem}{ending.upper()}"):
+            if os.path.isfile(path):
+                return path
+    named = (root.findtext("filename") or "").strip()
+    if named and "\0" not in named and not leaves(pictures, named) and os.path.isfile(pictures / named):
+        return pictures / named
+    raise DataError(f"no picture of this name lies in {pictures}")
+
+
+def _object(place: int, entry: Element) -> _Object:
+    name = (entry.findtext("name") or "").strip()
+    if not name:
+        raise DataError(f"object {place} has no name")
+    edges = [_number(entry.findtext(f"bndbox/{edge}")) for edge in ("xmin", "ymin", "xmax", "ymax")]
+    if None in edges:
+        raise DataError(f"object {place} ({name}): its bndbox needs the numbers xmin, ymin, xmax and ymax")
+    left, top, right, bottom = (float(edge) for edge in edges if edge is not None)
+    if right < left - 1 or bottom < top - 1:
+        raise DataError(f"object {place} ({name}): its bndbox ends before it begins")
+    hard = (entry.findtext("difficult") or "0").strip() not in ("0", "")
+    return name, (left - 1, top - 1, right, bottom), hard
+
+
+def _number(text: str | None) -> float | None:
+    """Return a number as text has it; ``None`` for anything else, NaN and infinities too."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and abs(value) < 1e9 else None
+
+
+def read_xml(file: Path) -> Element:
+    """Return the root of an XML file; one with a document type is refused, so that no entity is ever expanded.
+
+    Raises:
+        DataError: what is wrong with the file.
+    """
+    from xml.etree.ElementTree import TreeBuilder  # it builds; what it is given has no DTD
+
+    def refuse(*_: object) -> None:
+        raise DataError("it has a document type (DTD), which annotations do not need; remove it")
+
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.data
+    try:
+        if file.stat().st_size > LARGEST:
+            raise DataError(f"it has more than {LARGEST >> 20} MB, and annotations a few thousand bytes")
+        parser.Parse(read_regular(file), True)
+        return builder.close()
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(
+            "it does not exist but is listed" if not os.path.exists(file) else str(error.strerror)
+        ) from error
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        raise DataError(f"it is not XML, or cut short ({one_line(error)})") from error
+
+
+def voc_years(folder: Path) -> Sequence[Path]:
+    """Return the data sets in a folder ``VOCdevkit``, or in one that holds such a folder."""
+    kit = folder / "VOCdevkit" if (folder / "VOCdevkit").is_dir() else folder
+    return [year for year in sorted(kit.glob("VOC20[0-9][0-9]")) if is_voc(year)]

@@ -1,0 +1,201 @@
+"""Faces in pictures, listed in a text file: as WIDER FACE has them, or with five points each as RetinaFace has."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from engine import DataError
+from tecoinfer_modelzoo.files import check_regular, text_of
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.folders import is_picture
+from utils.datasets.image.coco import leaves
+from utils.datasets.image.objects import Found, Gathered, shown
+from utils.preprocess.image.images import upright_size
+
+NAMES = ("face",)
+"""The only class."""
+
+LISTS = ("label.txt", "labels.txt")
+"""Names of RetinaFace's files; WIDER FACE's end in :data:`ENDING`."""
+
+ENDING = "_bbx_gt.txt"
+SPLITS = "wider_face_split"
+"""Folder of WIDER FACE's lists, beside those of its pictures."""
+
+POINTS = 5
+BOX, FLAGGED, WITH_POINTS = 4, 10, 4 + 3 * POINTS
+"""Numbers of a line: left, top, width, height; those and six flags; those and x, y and a flag of each point."""
+
+INVALID = 7
+"""Place of the flag that says a face is not to be judged by: too small or too dark for those who drew the boxes."""
+
+FARTHEST = 1e9
+"""Coordinates from here on, in pixels, are of no picture."""
+
+_LONGEST_LINE = 100_000
+
+
+class Block(NamedTuple):
+    """A picture of a list: its name, the number of its line, and the lines below it, each with its number."""
+
+    name: str
+    at: int
+    rows: list[tuple[int, list[str]]]
+
+
+def face_lists(path: Path) -> list[Path]:
+    """Return the lists of faces that a path stands for: itself, those in a folder, or in its ``wider_face_split``."""
+    if path.is_file():
+        return [path] if path.suffix.lower() == ".txt" and is_face_list(path) else []
+    places = [*sorted(path.glob(f"*{ENDING}")), *(path / name for name in LISTS)]
+    places += sorted((path / SPLITS).glob(f"*_val{ENDING}"))
+    return [place for place in places if place.is_file() and (place.name.endswith(ENDING) or is_face_list(place))]
+
+
+def is_face_list(file: Path) -> bool:
+    """Say whether a text file begins with the name of a picture, behind ``#`` or above a number."""
+    try:
+        check_regular(file)
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            first, second = (lines.readline(_LONGEST_LINE).strip() for _ in range(2))
+    except OSError:
+        return False
+    return is_picture(first) and (first.startswith("#") or second.isdigit())
+
+
+def load_wider(path: Path) -> Gathered:
+    """Read pictures and their faces.
+
+    WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have for each picture a line with its path,
+    one with the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur,
+    expression, illumination, invalid, occlusion and pose. A picture without faces has the number 0, and a line of
+    zeros, or none. An invalid face is neither to be found nor to be missed: ``crowd``.
+
+    RetinaFace's have ``# path``, and one line per face: left, top, width and height, and for each of five points x, y
+    and a flag; -1 -1 -1 is a point that nobody labelled, and lines of four numbers have none.
+
+    Pictures lie beside the file, in ``images`` there, or in WIDER FACE's own folders. A picture whose lines are wrong
+    is rejected, and the rest is read.
+
+    Args:
+        path: the list, or a folder with one.
+
+    Raises:
+        DataError: the file cannot be read, or there is none.
+    """
+    file = path if path.is_file() else next(iter(face_lists(path)), None)
+    if file is None:
+        raise DataError(f"{path} holds no list of faces; give one such as wider_face_val_bbx_gt.txt or label.txt")
+    blocks, has_points = _blocks(file)
+    root = _root(file, blocks)
+    gathered = Gathered(file, NAMES)
+    for block in blocks:
+        picture = root / block.name
+        if leaves(root, block.name):
+            gathered.reject(picture, f"line {block.at} of {file.name} leads out of the data folder {root}")
+            continue
+        try:
+            faces = [_point_face(*row) for row in block.rows] if has_points else _faces(block)
+            size = upright_size(picture) if os.path.isfile(picture) else None
+        except (DataError, ValueError) as error:
+            gathered.reject(picture, str(error))
+            continue
+        gathered.add(picture, faces, size, stated=False)
+    return gathered
+
+
+def _blocks(file: Path) -> tuple[list[Block], bool]:
+    """Return the pictures of a list with their lines, and whether it is one as RetinaFace's."""
+    try:
+        lines = text_of(file).splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); give a list of faces") from error
+    blocks: list[Block] = []
+    marked = next((line for line in lines if line.strip()), "").startswith("#")
+    for number, line in _filled(lines):
+        if line.startswith("#") if marked else is_picture(line):
+            blocks.append(Block(line.removeprefix("#").strip(), number, []))
+        elif not blocks:
+            raise DataError(f"{file}, line {number}: {shown(line)} is no picture's path; is it a list of faces?")
+        else:
+            blocks[-1].rows.append((number, line.split()))
+    return blocks, marked
+
+
+def _filled(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, line.strip()
+
+
+def _root(file: Path, blocks: Sequence[Block]) -> Path:
+    """Return the folder that the pictures' paths begin in: the first that has the first picture of the list."""
+    folder = file.parent
+    part = file.name.removesuffix(ENDING).rpartition("_")[2]
+    places = [folder, folder / "images"]
+    places += [one / f"WIDER_{part}" / "images" for one in (folder, folder.parent)]
+    names = [block.name for block in blocks[:100]]
+    return next((place for place in places if any(os.path.isfile(place / name) for name in names)), folder)
+
+
+def _faces(block: Block) -> list[Found]:
+    """Return the faces of a picture of WIDER FACE.
+
+    Raises:
+        ValueError: the lines are not what they should be.
+    """
+    if not block.rows or len(block.rows[0][1]) != 1 or not re.fullmatch("[0-9]{1,9}", block.rows[0][1][0]):
+        raise ValueError(f"line {block.at + 1} is not the number of its faces")
+    number, rows = block.rows[0][0], block.rows[1:]
+    count = int(block.rows[0][1][0])
+    if count == 0 and len(rows) == 1 and not any(_numbers(*rows[0], (BOX, FLAGGED))):
+        return []
+    if len(rows) != count:
+        raise ValueError(f"line {number} says {count} faces, and {len(rows)} follow")
+    found = []
+    for row in rows:
+        values = _numbers(*row, (BOX, FLAGGED))
+        found.append(Found(_box(row[0], values), 0, len(values) == FLAGGED and values[INVALID] == 1))
+    return found
+
+
+def _point_face(number: int, words: Sequence[str]) -> Found:
+    """Return a face of RetinaFace's labels.
+
+    Raises:
+        ValueError: the line is not one.
+    """
+    values = _numbers(number, words, (BOX, WITH_POINTS, WITH_POINTS + 1))
+    triples = [values[place : place + 3] for place in range(BOX, BOX + 3 * POINTS, 3)] if len(values) > BOX else []
+    points = tuple((math.nan, math.nan) if x == y == -1 else (x, y) for x, y, _ in triples)
+    known = any(not math.isnan(x) for x, _ in points)
+    return Found(_box(number, values), 0, points=points if known else None)
+
+
+def _numbers(number: int, words: Sequence[str], counts: tuple[int, ...]) -> list[float]:
+    """Return the numbers of a line.
+
+    Raises:
+        ValueError: they are not so many finite numbers.
+    """
+    try:
+        values = list(map(float, words))
+    except ValueError:
+        raise ValueError(f"line {number}: {shown(' '.join(words))} are not numbers") from None
+    if len(values) not in counts:
+        raise ValueError(f"line {number} has {len(values)} numbers; a face has {' or '.join(map(str, counts))}")
+    if not all(abs(value) < FARTHEST for value in values):
+        raise ValueError(f"line {number}: a number is NaN, infinite or beyond any picture")
+    return values
+
+
+def _box(number: int, values: Sequence[float]) -> tuple[float, float, float, float]:
+    left, top, width, height = values[:BOX]
+    if width < 0 or height < 0:
+        raise ValueError(f"line {number}: width {width:g} and height {height:g} must not be negative")
+    return left, top, left + width, top + height

@@ -1,0 +1,175 @@
+"""What users did, in order, as samples: a history of each, and which items of a later part are right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError
+from utils.datasets.base import ListDataset, Rejected
+from utils.datasets.tabular.ratings import Ratings
+from utils.datasets.tabular.splits import PARTS, TRAIN, split
+
+CATALOGUE, HOW, UNASKED = "catalogue", "how", "unasked"
+"""Notes of the data set: the :class:`Catalogue`, the way of the split, and by reason how many users were not asked."""
+
+TYPED = "history"
+"""Name of the user whose history stands on the command line."""
+
+
+class History(NamedTuple):
+    """A sample.
+
+    Attributes:
+        id: the user. items: names of items, the oldest first. fields: what is known of the user, by name.
+        targets: names of the items that are right; empty where that is not known.
+    """
+
+    id: str
+    items: list[str]
+    fields: Mapping[str, str]
+    targets: Sequence[str] = ()
+
+
+class Catalogue(NamedTuple):
+    """The items of a data set.
+
+    Attributes:
+        names: as the files have them. titles: what people call them. fields: what else is known, a text for each item.
+        counts: int64, how often each comes in the training part; the whole data set where nothing is held out.
+    """
+
+    names: list[str]
+    titles: list[str]
+    fields: Mapping[str, Sequence[str]]
+    counts: Array
+
+
+def sequences(ratings: Ratings, kept: Array) -> list[Array]:
+    """Return what each user did in order of time, rows of one time as they stand: places of items, int64.
+
+    Args:
+        ratings: of U users, R rows. kept: bool R, which rows count.
+
+    Returns:
+        One array for each of the U users; empty where none of the rows is kept.
+    """
+    times = np.nan_to_num(ratings.times, nan=0.0)  # without times, as they stand
+    order = np.lexsort((np.arange(len(times)), times, ratings.users))
+    order = order[np.asarray(kept, bool)[order]]
+    edges = np.searchsorted(ratings.users[order], np.arange(len(ratings.user_names) + 1))
+    items = ratings.items[order].astype(np.int64)
+    return [items[start:stop] for start, stop in itertools.pairwise(edges.tolist())]
+
+
+def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDataset:
+    """Return users with something in a part of the split, as samples with their targets.
+
+    A history is what is in the parts before; right is what is in the part and not in the history. Each target is a
+    mapping from names of items to 1.
+
+    Args:
+        ratings: of all parts. how, seed: of :func:`utils.datasets.tabular.splits.split`. part: ``valid`` or ``test``.
+
+    Raises:
+        ConfigError: the split cannot be made. DataError: no user is left.
+    """
+    if part not in PARTS[1:]:
+        raise ConfigError(f"part {part!r} is none of {', '.join(PARTS[1:])}")
+    parts = split(ratings.users, ratings.times, how, seed, where=_where(ratings))
+    number = PARTS.index(part)
+    before, asked = sequences(ratings, parts < number), sequences(ratings, parts == number)
+    samples, unasked = [], {"nothing before it": 0, "nothing new in it": 0}
+    for user, (own, later) in enumerate(zip(before, asked, strict=True)):
+        if not len(later):
+            continue
+        seen = set(own.tolist())
+        new = [item for item in dict.fromkeys(later.tolist()) if item not in seen]
+        if not len(own) or not new:
+            unasked["nothing before it" if not len(own) else "nothing new in it"] += 1
+            continue
+        samples.append(_history(ratings, user, own, new))
+    if not samples:
+        told = ", ".join(f"{count} with {why}" for why, count in unasked.items() if count) or "none has both parts"
+        raise DataError(
+            f"{_where(ratings)}: no user has something new in the {part} part of the split {how} and something before "
+            f"it ({told}); choose another --split"
+        )
+    return _dataset(ratings, samples, parts == TRAIN, {HOW: how, UNASKED: unasked}, ratings.rejected)
+
+
+def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
+    """Return users with everything they did, as samples without targets; one that is not there is rejected.
+
+    Args:
+        ratings: of all users. users: names of some; ``None``: all.
+
+    Raises:
+        DataError: none of them is there.
+    """
+    places = {name: place for place, name in enumerate(ratings.user_names)}
+    wanted = list(dict.fromkeys(users if users is not None else ratings.user_names))
+    strange = [Rejected(Path(f"user {one}"), f"is not in {_where(ratings)}") for one in wanted if one not in places]
+    if len(strange) == len(wanted):
+        known = ", ".join(ratings.user_names[:3])
+        raise DataError(
+            f"--users {' '.join(wanted[:5])}: {_where(ratings)} has none of them; its {len(places)} users have names "
+            f"such as {known}"
+        )
+    own = sequences(ratings, np.ones(len(ratings.users), bool))
+    samples = [
+        _history(ratings, place, own[place]) for place in (places.get(one) for one in wanted) if place is not None
+    ]
+    return _dataset(ratings, samples, np.ones(len(ratings.users), bool), {}, [*ratings.rejected, *strange])
+
+
+def typed(ratings: Ratings, items: Sequence[str]) -> ListDataset:
+    """Return one sample whose history is given, the oldest item first; an item that is not there is rejected.
+
+    Raises:
+        DataError: none of them is there.
+    """
+    known = set(ratings.item_names)
+    own = [one for one in items if one in known]
+    strange = [Rejected(Path(f"item {one}"), f"is not in {_where(ratings)}") for one in items if one not in known]
+    if not own:
+        said = f"--history {' '.join(items[:5])}" if any(items) else "--history: it is empty"
+        raise DataError(
+            f"{said}; give items of {_where(ratings)}, the oldest first, such as {' '.join(ratings.item_names[:3])}"
+        )
+    sample = History(TYPED, own, {})
+    return _dataset(ratings, [sample], np.ones(len(ratings.users), bool), {}, [*ratings.rejected, *strange])
+
+
+def _history(ratings: Ratings, user: int, own: Array, new: Sequence[int] = ()) -> History:
+    names = ratings.item_names
+    fields = {key: values[user] for key, values in ratings.user_fields.items()}
+    return History(ratings.user_names[user], [names[i] for i in own.tolist()], fields, tuple(names[i] for i in new))
+
+
+def _dataset(
+    ratings: Ratings,
+    samples: Sequence[History],
+    counted: Array,
+    notes: Mapping[str, object],
+    rejected: Sequence[Rejected],
+) -> ListDataset:
+    counts = np.bincount(ratings.items[counted], minlength=len(ratings.item_names))
+    catalogue = Catalogue(ratings.item_names, ratings.titles, ratings.item_fields, counts)
+    targets = [dict.fromkeys(sample.targets, 1) for sample in samples] if samples[0].targets else None
+    return ListDataset(
+        samples,
+        targets,
+        names=[f"user {sample.id}" if sample.id != TYPED else TYPED for sample in samples],
+        files=ratings.files,
+        rejected=rejected,
+        notes={CATALOGUE: catalogue, **notes},
+    )
+
+
+def _where(ratings: Ratings) -> str:
+    return str(ratings.files[0]) if ratings.files else "the data set"

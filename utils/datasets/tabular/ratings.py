@@ -1,0 +1,388 @@
+"""Ratings of items by users, with what is known of both: the layouts of MovieLens, and RecBole's form of it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, DataError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.trees import below
+from utils.datasets.base import Rejected
+from utils.datasets.text.tables import rejected_line
+
+SEPARATOR = "|"
+"""What stands between several values of one field, such as the genres of a film."""
+
+GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
+    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
+"""What the 19 flags of ``u.item`` mean, unless ``u.genre`` lies beside it."""
+
+
+class Ratings(NamedTuple):
+    """Who rated what, when, and how high.
+
+    Attributes:
+        users, items: int64 R, places in ``user_names`` and ``item_names``, which are in the order of the first rating.
+        ratings: float32 R. times: float64 R, seconds since 1970, NaN where the file has no times.
+        user_names, item_names: the ids as the files have them.
+        user_fields, item_fields: what else is known, by name, a text per user or item; empty where it is not known.
+            Several values of one field have :data:`SEPARATOR` between them.
+        titles: what people call each item; its id where nothing is known.
+        rejected: lines that cannot be used. files: what was read.
+    """
+
+    users: Array
+    items: Array
+    ratings: Array
+    times: Array
+    user_names: list[str]
+    item_names: list[str]
+    user_fields: dict[str, list[str]]
+    item_fields: dict[str, list[str]]
+    titles: list[str]
+    rejected: Sequence[Rejected] = ()
+    files: Sequence[Path] = ()
+
+
+Entries = Iterator[tuple[int, Sequence[str]]]
+"""Fields of the lines of a file, with the lines' numbers."""
+
+Side = dict[str, dict[str, str]]
+"""By id what else is known, by the field's name."""
+
+
+class _Layout(NamedTuple):
+    """How a data set lies on the disk.
+
+    Attributes:
+        pattern: of the name of the file of ratings. read: ``(file, rejected) -> fields of each rating``: user, item,
+            rating, and the time where there is one.
+        users, items: ``(file of ratings, rejected) -> (what is known, files)``.
+    """
+
+    pattern: str
+    read: Callable[[Path, list[Rejected]], Entries]
+    users: Callable[[Path, list[Rejected]], tuple[Side, list[Path]]]
+    items: Callable[[Path, list[Rejected]], tuple[Side, list[Path]]]
+
+
+def is_ratings(path: Path) -> bool:
+    """Say whether a path leads to ratings in a layout that :func:`read_ratings` knows, by the names of the files."""
+    return path.exists() and bool(_candidates(path))
+
+
+def read_ratings(path: str | Path) -> Ratings:
+    """Read ratings, and what lies beside them about users and items.
+
+    - ``NAME.inter`` with ``NAME.user`` and ``NAME.item`` (RecBole's atomic files: tabs, a head ``user_id:token ...``);
+    - ``u.data`` (or another file of that ending) with ``u.user``, ``u.item`` and ``u.genre`` (MovieLens 100K);
+    - ``ratings.dat`` with ``users.dat`` and ``movies.dat``, fields between ``::`` (MovieLens 1M and 10M);
+    - ``ratings.csv`` with ``movies.csv`` (MovieLens 20M, 25M, latest).
+
+    What lies beside the ratings may be missing. Films have the fields ``title``, ``year`` and ``genres`` in each
+    layout, people ``age``, ``gender``, ``occupation`` and ``zip`` where the files tell. Text is UTF-8, or else Latin-1.
+
+    Args:
+        path: the file of ratings, the folder it is in (at any depth), or a path ``fetch:ml_100k/...`` into a package.
+
+    Raises:
+        DataError: there is none, there are several, or no line of it can be used. FetchError: it cannot be fetched.
+    """
+    if str(path).startswith("fetch:"):
+        from utils.fetch import fetched_path
+
+        path = fetched_path(path)
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"data path {path} does not exist; check the path")
+    file, layout = _found(path)
+    rejected: list[Rejected] = []
+    columns = _columns(file, layout.read(file, rejected), rejected)
+    people, about_people = layout.users(file, rejected)
+    films, about_films = layout.items(file, rejected)
+    user_names, users = _numbered(columns[0])
+    item_names, items = _numbered(columns[1])
+    item_fields = _fields(item_names, films)
+    return Ratings(
+        users,
+        items,
+        np.array(columns[2], np.float32),
+        np.array(columns[3], np.float64),
+        user_names,
+        item_names,
+        _fields(user_names, people),
+        item_fields,
+        _titles(item_names, item_fields),
+        rejected,
+        [file, *about_people, *about_films],
+    )
+
+
+def _found(path: Path) -> tuple[Path, _Layout]:
+    """Return the only file of ratings at a path, and its layout."""
+    found = _candidates(path)
+    patterns = ", ".join(layout.pattern for layout in LAYOUTS)
+    if not found:
+        raise DataError(f"{path}: no file of ratings; give a folder with one of {patterns}, or such a file")
+    if len(found) > 1:
+        names = ", ".join(str(file.relative_to(path)) for file, _ in found[:4])
+        raise DataError(f"{path}: {len(found)} files of ratings ({names}); give one of them")
+    return found[0]
+
+
+def _candidates(path: Path) -> list[tuple[Path, _Layout]]:
+    if path.is_file():
+        return [(path, layout) for layout in LAYOUTS if path.match(layout.pattern)][:1]
+    found = [(file, layout) for layout in LAYOUTS for file in sorted(path.glob(layout.pattern))]
+    if found:
+        return found
+    return [(file, layout) for layout in LAYOUTS for file in sorted(below(path, layout.pattern))]
+
+
+def _columns(
+    file: Path, entries: Entries, rejected: list[Rejected]
+) -> tuple[list[str], list[str], list[float], list[float]]:
+    """Return users, items, ratings and times of the lines that can be used."""
+    users, items, ratings, times = list[str](), list[str](), list[float](), list[float]()
+    for number, fields in entries:
+        try:
+            user, item, rating, time = fields[0], fields[1], float(fields[2]), _time(fields)
+        except (IndexError, ValueError):
+            why = f"{' '.join(fields)[:60]!r} is no rating; write user, item, a number, and a time in seconds"
+            rejected.append(rejected_line(file, number, why))
+            continue
+        if not user or not item or not abs(rating) < _HIGHEST or math.isinf(time):
+            why = "a user, an item or a finite number is missing; write user, item, a number, and a time in seconds"
+            rejected.append(rejected_line(file, number, why))
+            continue
+        users.append(user)
+        items.append(item)
+        ratings.append(rating)
+        times.append(time)
+    if not users:
+        why = f": {rejected[0].path}: {rejected[0].reason}" if rejected else ", it is empty"
+        raise DataError(f"{file}: no line of it is a rating{why}")
+    return users, items, ratings, times
+
+
+_HIGHEST = 1e30
+"""Ratings are smaller, or they are a mistake."""
+
+
+def _time(fields: Sequence[str]) -> float:
+    return float(fields[3]) if len(fields) > 3 and fields[3] else math.nan
+
+
+def _numbered(values: Sequence[str]) -> tuple[list[str], Array]:
+    """Return distinct values in the order in which they come first, and the place of each value."""
+    places: dict[str, int] = {}
+    numbers = np.fromiter((places.setdefault(value, len(places)) for value in values), np.int64, len(values))
+    return list(places), numbers
+
+
+def _fields(names: Sequence[str], side: Side) -> dict[str, list[str]]:
+    """Return what is known as a column per field."""
+    keys = dict.fromkeys(key for entry in side.values() for key in entry)
+    return {key: [side.get(name, {}).get(key, "") for name in names] for key in keys}
+
+
+def _titles(names: Sequence[str], fields: Mapping[str, Sequence[str]]) -> list[str]:
+    titles, years = fields.get("title", [""] * len(names)), fields.get("year", [""] * len(names))
+    told = [f"{title} ({year})" if title and year else title for title, year in zip(titles, years, strict=True)]
+    return [title or name for title, name in zip(told, names, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------- lines and fields
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not empty, with their numbers."""
+    try:
+        data = read_regular(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")
+
+
+def _split(between: str) -> Callable[[Path, list[Rejected]], Entries]:
+    def read(file: Path, rejected: list[Rejected]) -> Entries:
+        return ((number, line.split(between)) for number, line in _lines(file))
+
+    return read
+
+
+def _named_entries(
+    file: Path, lines: Iterable[tuple[int, Sequence[str]]], rejected: list[Rejected]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the lines below the head as fields by the head's names, without the types of RecBole's (``:token``)."""
+    head: list[str] | None = None
+    for number, fields in lines:
+        if head is None:
+            head = [field.partition(":")[0].strip() for field in fields]
+        elif len(fields) != len(head):
+            why = f"{len(fields)} fields, and there are {len(head)} columns; correct the line"
+            rejected.append(rejected_line(file, number, why))
+        else:
+            yield number, dict(zip(head, fields, strict=True))
+
+
+def _by_columns(
+    file: Path, lines: Iterable[tuple[int, Sequence[str]]], rejected: list[Rejected], names: Sequence[Sequence[str]]
+) -> Entries:
+    """Yield user, item, rating and time by the names of their columns."""
+    used: list[str] | None = None
+    for number, entry in _named_entries(file, lines, rejected):
+        if used is None:
+            found = [next((name for name in known if name in entry), None) for known in names]
+            lost = next((known[0] for known, name in zip(names[:3], found[:3], strict=True) if name is None), None)
+            if lost is not None:
+                raise DataError(f"{file}: no column {lost!r} among {', '.join(entry)}; name the columns in line 1")
+            used = [name for name in found if name is not None]
+        yield number, [entry[name] for name in used]
+
+
+_COLUMNS = (("user_id", "userId"), ("item_id", "movieId", "itemId"), ("rating",), ("timestamp", "time"))
+
+
+def _inter(file: Path, rejected: list[Rejected]) -> Entries:
+    return _by_columns(file, _split("\t")(file, rejected), rejected, _COLUMNS)
+
+
+def _csv_lines(file: Path, rejected: list[Rejected]) -> Entries:
+    for number, line in _lines(file):
+        if '"' not in line:
+            yield number, line.split(",")
+            continue
+        try:
+            yield number, next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            why = f"not CSV ({error}); put the text in double quotes, and double those within it"
+            rejected.append(rejected_line(file, number, why))
+
+
+def _csv(file: Path, rejected: list[Rejected]) -> Entries:
+    return _by_columns(file, _csv_lines(file, rejected), rejected, _COLUMNS)
+
+
+# ----------------------------------------------------------------------------------------- what lies beside the ratings
+
+_RENAMED = {"movie_title": "title", "release_year": "year", "class": "genres", "zip_code": "zip"}
+"""RecBole's names of fields, by which MovieLens' own layouts call them."""
+
+_YEAR = re.compile(r"^(.*?)\s*\((\d{4})\)\s*$")
+
+_PEOPLE_100K = ("age", "gender", "occupation", "zip")
+_PEOPLE_1M = ("gender", "age", "occupation", "zip")
+
+
+def _beside(name: str, read: Callable[[Path, list[Rejected]], Side]) -> Callable[..., tuple[Side, list[Path]]]:
+    """Return a reader of a file that may lie beside the ratings; ``*`` in its name stands for their stem."""
+
+    def found(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
+        file = ratings.with_name(name.replace("*", ratings.stem))
+        return (read(file, rejected), [file]) if os.path.lexists(file) else ({}, [])
+
+    return found
+
+
+def _recbole(key: str) -> Callable[[Path, list[Rejected]], Side]:
+    def read(file: Path, rejected: list[Rejected]) -> Side:
+        side: Side = {}
+        for _, entry in _named_entries(file, _split("\t")(file, rejected), rejected):
+            name = entry.pop(key, "")
+            side[name] = {_RENAMED.get(field, field): value for field, value in entry.items()}
+            if "genres" in side[name]:
+                side[name]["genres"] = SEPARATOR.join(side[name]["genres"].split())
+        return side
+
+    return read
+
+
+def _people(between: str, fields: Sequence[str]) -> Callable[[Path, list[Rejected]], Side]:
+    def read(file: Path, rejected: list[Rejected]) -> Side:
+        side: Side = {}
+        for number, line in _lines(file):
+            values = line.split(between)
+            if len(values) == len(fields) + 1:
+                side[values[0]] = dict(zip(fields, values[1:], strict=True))
+            else:
+                why = f"{len(values)} fields, and there must be {len(fields) + 1}; correct the line"
+                rejected.append(rejected_line(file, number, why))
+        return side
+
+    return read
+
+
+def _film(title: str, genres: str) -> dict[str, str]:
+    """Return the fields of a film whose title may end in a year."""
+    known = _YEAR.match(title)
+    name, year = (known[1], known[2]) if known else (title.strip(), "")
+    return {"title": name, "year": year, "genres": genres}
+
+
+def _films_100k(file: Path, rejected: list[Rejected]) -> Side:
+    names, side = _genre_names(file.with_name("u.genre")), Side()
+    for number, line in _lines(file):
+        values = line.split("|")
+        flags = values[5:]
+        if len(flags) != len(names) or not set(flags) <= {"0", "1"}:
+            why = f"behind 5 fields there must be {len(names)} genres, each 0 or 1; correct the line"
+            rejected.append(rejected_line(file, number, why))
+            continue
+        genres = SEPARATOR.join(name for name, flag in zip(names, flags, strict=True) if flag == "1")
+        side[values[0]] = _film(values[1], genres)
+    return side
+
+
+def _genre_names(file: Path) -> Sequence[str]:
+    if not os.path.lexists(file):
+        return GENRES
+    return [line.partition("|")[0] for _, line in _lines(file)]
+
+
+def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, list[Rejected]], Side]:
+    def read(file: Path, rejected: list[Rejected]) -> Side:
+        side: Side = {}
+        for number, values in lines(file, rejected):
+            if len(values) != 3:
+                why = f"{len(values)} fields, and there must be 3: id, title, genres; correct the line"
+                rejected.append(rejected_line(file, number, why))
+            elif values[0] != "movieId":
+                side[values[0]] = _film(values[1], "" if values[2] == "(no genres listed)" else values[2])
+        return side
+
+    return read
+
+
+def _nobody(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
+    return {}, []
+
+
+LAYOUTS = (
+    _Layout("*.inter", _inter, _beside("*.user", _recbole("user_id")), _beside("*.item", _recbole("item_id"))),
+    _Layout("u*.data", _split("\t"), _beside("u.user", _people("|", _PEOPLE_100K)), _beside("u.item", _films_100k)),
+    _Layout(
+        "ratings.dat",
+        _split("::"),
+        _beside("users.dat", _people("::", _PEOPLE_1M)),
+        _beside("movies.dat", _films(_split("::"))),
+    ),
+    _Layout("ratings.csv", _csv, _nobody, _beside("movies.csv", _films(_csv_lines))),
+)
+"""The layouts that are known, by the name of the file of ratings."""

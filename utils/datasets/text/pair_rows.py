@@ -1,0 +1,289 @@
+"""Pairs of texts for scripts in the historical style: rows of JSON lines or tables."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import io
+import json
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from engine import DataError
+from tecoinfer_modelzoo.files import no_file, read_regular
+from tecoinfer_modelzoo.text import one_line, shown_value
+from tecoinfer_modelzoo.trees import below
+
+Pair = tuple[str, str]
+
+SENTENCES = (
+    ("sentence1", "sentence2"),
+    ("sent1", "sent2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("query", "text"),
+    ("question", "answer"),
+    ("anchor", "positive"),
+)
+"""Names that the two columns of a pair go by."""
+
+CODE = (
+    ("func_documentation_string", "func_code_string"),
+    ("docstring", "code"),
+    ("func_documentation_string", "whole_func_string"),
+    ("query", "code"),
+    ("doc", "code"),
+    *SENTENCES,
+)
+"""The same where the second one is code; the first ones are those of CodeSearchNet, on the hub and as published."""
+
+PARQUET = b"PAR1"
+
+MOST_UNPACKED = 1 << 30
+"""Bytes that a packed file may become."""
+
+
+class Row(NamedTuple):
+    """A row and where it stands: ``file:line``."""
+
+    where: str
+    value: Any
+
+
+class Left:
+    """What is left out, said in one warning.
+
+    Args:
+        source: what is read. what: its entries, in the plural.
+    """
+
+    def __init__(self, source: object, what: str) -> None:
+        self.source, self.what, self.count, self.first = source, what, 0, ""
+
+    def out(self, where: str, why: str) -> None:
+        """Count an entry that cannot be used."""
+        self.count += 1
+        self.first = self.first or f"{where}: {why}"
+
+    def said(self) -> None:
+        """Warn where anything was left out."""
+        if self.count:
+            warnings.warn(
+                f"{self.source}: {self.count} {self.what} left out, the first: {self.first}", UserWarning, stacklevel=4
+            )
+
+
+def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: object) -> list[Pair]:
+    """Return the pairs of rows; what cannot be used is left out, and a warning counts it and names the first.
+
+    Args:
+        rows: each an object with two columns of one of ``names``, which hold texts, or lists of texts of one length;
+            or a list of two texts.
+        names: pairs of columns, the first that the first object has counts for all.
+        source: for messages.
+
+    Raises:
+        DataError: no row can be used, or the columns have none of these names.
+    """
+    left, found, columns = Left(source, "rows are"), list[Pair](), None
+    for where, value in rows:
+        if isinstance(value, dict):
+            columns = columns or _columns(value, names, where)
+            first, second = (value.get(name) for name in columns)
+        elif isinstance(value, (list, tuple)) and len(value) == 2:
+            first, second = value
+        else:
+            left.out(where, "it is neither an object nor a list of two texts")
+            continue
+        if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+            several = [
+                (f"{where}, pair {place + 1}", pair) for place, pair in enumerate(zip(first, second, strict=True))
+            ]
+        else:
+            several = [(where, (first, second))]
+        for place, pair in several:
+            why = wrong_text(pair)
+            if why:
+                left.out(place, why)
+            else:
+                found.append(pair)
+    if not found:
+        raise DataError(f"{source}: no pair of texts can be used ({left.first or 'it is empty'}); correct the file")
+    left.said()
+    return found
+
+
+def wrong_text(texts: Iterable[Any]) -> str:
+    """Return why texts cannot be numbered, ``""`` where they can."""
+    for text in texts:
+        if not isinstance(text, str):
+            return f"{shown_value(text)} is no text"
+        if not text.strip():
+            return "a text is empty"
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            return "a text has half of a surrogate pair"
+    return ""
+
+
+def _columns(value: dict[str, Any], names: Sequence[tuple[str, str]], where: str) -> tuple[str, str]:
+    found = next((pair for pair in names if all(name in value for name in pair)), None)
+    if found is None:
+        listed = ", ".join(map(shown_value, list(value)[:12])) or "none"
+        known = "; ".join(" and ".join(pair) for pair in names[:4])
+        raise DataError(f"{where}: the columns are {listed}; name two of them after what they hold, such as {known}")
+    return found
+
+
+def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
+    """Yield the rows of a file.
+
+    Args:
+        path: may be packed by gzip.
+        kind: ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with a line of
+            names; ``text``: a pair per line, with a tab between.
+
+    Raises:
+        DataError: the file cannot be read, is of another kind, or holds nothing.
+    """
+    if not path.is_file():
+        raise DataError(f"data path {path} {no_file(path)}; give a file of pairs")
+    try:
+        content = read_regular(path)
+        if path.suffix == ".gz":
+            content = _unpacked(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({one_line(error)}); get the file again") from error
+    yield from rows_of(content, path, kind)
+
+
+def _unpacked(content: bytes) -> bytes:
+    return _bounded(gzip.open(io.BytesIO(content)))
+
+
+def _bounded(stream: IO[bytes] | gzip.GzipFile) -> bytes:
+    """Return what is left of a stream that unpacks; OSError where that is too much: a few KB may become any number."""
+    with stream:
+        content = stream.read(MOST_UNPACKED + 1)
+    if len(content) > MOST_UNPACKED:
+        raise OSError(f"it unpacks to more than {MOST_UNPACKED} bytes")
+    return content
+
+
+def rows_of(content: bytes, source: object, kind: str) -> Iterator[Row]:
+    """Yield the rows of a file's content (:func:`read_rows`)."""
+    if content[:4] == PARQUET:
+        raise DataError(
+            f"{source}: Parquet is not read here; write JSON lines of it: "
+            "pandas.read_parquet(FILE).to_json(FILE + '.jsonl', orient='records', lines=True, force_ascii=False)"
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
+    readers = {"json": _json, "jsonl": _json, "csv": _table, "tsv": _table, "txt": _tabbed, "text": _tabbed}
+    if kind not in readers:
+        raise DataError(f"{source}: file type {kind!r} is not known; use one of {', '.join(readers)}")
+    yield from readers[kind](text, source)
+
+
+def _json(text: str, source: object) -> Iterator[Row]:
+    if text.lstrip().startswith("["):
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None  # lines, each of them a list
+        if isinstance(whole, list) and not (len(whole) == 2 and all(isinstance(one, str) for one in whole)):
+            yield from (Row(f"{source}: entry {place + 1}", value) for place, value in enumerate(whole))
+            return
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    for number, line in lines:
+        try:
+            yield Row(f"{source}:{number}", json.loads(line))
+        except (ValueError, RecursionError):
+            yield Row(f"{source}:{number}", None)
+
+
+def _table(text: str, source: object) -> Iterator[Row]:
+    head = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if "\t" in head else ",")
+    try:
+        for row in reader:
+            yield Row(f"{source}:{reader.line_num}", row)
+    except csv.Error as error:
+        raise DataError(f"{source}:{reader.line_num}: not a table ({error}); write fields in double quotes") from error
+
+
+def _tabbed(text: str, source: object) -> Iterator[Row]:
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if line.strip():
+            yield Row(f"{source}:{number}", line.split("\t"))
+
+
+def literal(line: str) -> Any:
+    """Return the list that a line writes as JSON or as Python does; ``None`` where it is neither."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(line)
+        except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            continue
+    return None
+
+
+def split_of(folder: Path) -> Iterator[Row]:
+    """Yield the rows of the test split in Python, in a folder of JSON lines, laid out as CodeSearchNet's is.
+
+    Its files are in the folder, or in the archives there (``data/python.zip``). Where the names of some say ``test``
+    the others are passed over, and so with ``python``.
+
+    Raises:
+        DataError: there is no file of JSON lines.
+    """
+    files = sorted(file for file in below(folder) if file.is_file())
+    lines: dict[str, Path | tuple[Path, str]] = {
+        str(file.relative_to(folder)): file for file in files if _is_lines(file.name)
+    }
+    for archive in () if lines else [file for file in files if file.suffix == ".zip"]:
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                lines |= {f"{archive.stem}/{name}": (archive, name) for name in opened.namelist() if _is_lines(name)}
+        except (OSError, zipfile.BadZipFile) as error:
+            raise DataError(f"{archive} cannot be read ({one_line(error)}); get the file again") from error
+    chosen = list(lines)
+    for word in ("test", "python"):
+        chosen = [name for name in chosen if word in name.lower()] or chosen
+    if not chosen:
+        parquet = next((file for file in files if file.suffix == ".parquet"), None)
+        if parquet is not None:
+            yield from rows_of(PARQUET, parquet, "json")
+        raise DataError(f"{folder} holds no .jsonl or .jsonl.gz file, nor an archive of them; give such a file")
+    for name in chosen:
+        place = lines[name]
+        if isinstance(place, Path):
+            yield from read_rows(place)
+        else:
+            yield from _packed(*place)
+
+
+def _is_lines(name: str) -> bool:
+    return name.endswith((".jsonl", ".jsonl.gz"))
+
+
+def _packed(archive: Path, name: str) -> Iterator[Row]:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            content = _bounded(opened.open(name))
+        if name.endswith(".gz"):
+            content = _unpacked(content)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
+        raise DataError(f"{archive}: {name} cannot be read ({one_line(error)}); get the file again") from error
+    yield from rows_of(content, f"{archive}/{name}", "json")

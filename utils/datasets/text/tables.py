@@ -1,0 +1,288 @@
+"""Tables of texts: ``.tsv``, ``.csv``, ``.jsonl`` and ``.json`` files with named columns; a wrong line costs itself."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine import ConfigError, DataError
+from tecoinfer_modelzoo.files import read_regular
+from tecoinfer_modelzoo.text import nearest
+from utils.datasets.base import Rejected
+
+ENCODING = "utf-8"
+
+ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
+
+NOT_TEXT = "not {} text; save the file as UTF-8, or say its encoding with --encoding"
+
+
+class Row(NamedTuple):
+    """What a line holds: values by column (text; in JSON anything), and the number of the line it begins in."""
+
+    values: Mapping[str, Any]
+    number: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a file holds.
+
+    Attributes:
+        file: where it is from.
+        columns: their names, in order; of JSON those of all objects.
+        rows: the lines that can be read.
+        rejected: those that cannot, named ``file:line``.
+    """
+
+    file: Path
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    rejected: tuple[Rejected, ...] = ()
+
+    def column(self, given: str | None, known: Sequence[str], flag: str) -> str | None:
+        """Return the column that a flag names, or else the first of some usual names that there is, in any case.
+
+        Args:
+            given: what the flag says; ``None``: nothing. known: usual names, the likeliest first.
+            flag: for the message.
+
+        Returns:
+            The name as the file writes it; ``None`` where nothing is given and none is there.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        if given is None:
+            low = {name.lower(): name for name in reversed(self.columns)}
+            return next((low[name.lower()] for name in known if name.lower() in low), None)
+        if given not in self.columns:
+            near = nearest(given, self.columns)
+            raise DataError(
+                f"{self.file}: there is no column {given!r} ({flag}); the columns are {self.listed()}"
+                + (f"; did you mean {near!r}?" if near is not None else "; name one of them")
+            )
+        return given
+
+    def listed(self) -> str:
+        """Return the names of the columns for a message, the first of many."""
+        names = ", ".join(map(repr, self.columns[:_LISTED]))
+        return names + (f" and {len(self.columns) - _LISTED} more" if len(self.columns) > _LISTED else "")
+
+    def reject(self, row: Row, why: str) -> Rejected:
+        """Return a row as one that cannot be used."""
+        return rejected_line(self.file, row.number, why)
+
+
+_LISTED = 12
+
+
+def rejected_line(file: Path, number: int, why: str) -> Rejected:
+    """Return a line of a file as one that cannot be used."""
+    return Rejected(Path(f"{file}:{number}"), why)
+
+
+def read_table(
+    file: Path,
+    *,
+    columns: Sequence[str] = (),
+    encoding: str = ENCODING,
+    quoted: bool = False,
+    headless: Callable[[Sequence[str]], Sequence[str]] | None = None,
+) -> Table:
+    """Read a table.
+
+    - ``.tsv``: fields lie between tabs, and quotes mean nothing unless ``quoted``.
+    - ``.csv``: fields lie between commas and may stand in double quotes (RFC 4180), over several lines too.
+    - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is then its place, from 1.
+
+    Lines end with a line feed, and may have a carriage return before it. Empty ones are passed over. A byte order mark
+    says the encoding, whatever is asked for.
+
+    Args:
+        file: by its ending.
+        columns: names of the columns where the file's first line has none; not for JSON.
+        encoding: such as ``utf-8`` or ``latin-1``.
+        quoted: fields of a ``.tsv`` may stand in double quotes, as pandas writes them.
+        headless: given the first line, returns the names of the columns where that is no line of names, else none.
+
+    Raises:
+        DataError: the file cannot be read, is empty, or has another ending, or a column's name stands twice.
+        ConfigError: there is no such encoding.
+    """
+    ending = file.suffix.lower()
+    if ending not in ENDINGS:
+        raise DataError(f"{file} is no table; give a file ending in {' '.join(ENDINGS)}")
+    if ending == ".json":
+        return _objects(file, _json_list(file, encoding))
+    lines = read_lines(file, encoding)
+    if ending == ".jsonl":
+        return _objects(file, ((number, _json(line)) for number, line in lines if line.strip()))
+    rows = _quoted(lines, "," if ending == ".csv" else "\t") if quoted or ending == ".csv" else _tabbed(lines)
+    return _fields(file, rows, tuple(columns), headless, encoding)
+
+
+def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
+    """Yield a file's lines with their numbers, from 1, without their ends.
+
+    A byte that is none of the encoding becomes half a character (a surrogate), which :func:`is_text` tells.
+
+    Raises:
+        DataError: the file cannot be read. ConfigError: there is no such encoding.
+    """
+    try:
+        data = read_regular(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+    try:
+        codecs.lookup(encoding)
+        "".encode(encoding)  # hex and its like are codecs, and none of text
+    except LookupError as error:
+        raise ConfigError(f"--encoding {encoding!r} is not known; use utf-8, latin-1 or another name of it") from error
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), encoding)
+    try:
+        text = data.decode(encoding, "surrogateescape" if "\n".encode(encoding) == b"\n" else "strict")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start}: {NOT_TEXT.format(encoding.upper())}") from error
+    except UnicodeError as error:  # idna and its like are of names, and say no place
+        raise DataError(f"{file}: {NOT_TEXT.format(encoding.upper())}") from error
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        yield number, line.removesuffix("\r")
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte order marks; that of UTF-32 begins with UTF-16's."""
+
+
+def is_text(text: str) -> bool:
+    """Say whether a text is whole: no byte of it was left undecoded, and JSON named no half of a character."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _tabbed(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str] | str]]:
+    for number, line in lines:
+        if line.strip():
+            yield number, line.split("\t")
+
+
+def _quoted(lines: Iterable[tuple[int, str]], between: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield the rows of a CSV file by the lines they begin in, with a sentence in place of one that is none."""
+    reader = csv.reader((line + "\n" for _, line in lines), delimiter=between, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            last = reader.line_num
+            if "field larger" in str(error):
+                most = csv.field_size_limit()
+                yield number, f"a field of more than {most} characters; close its quote, or divide the text"
+                continue
+            lost = f", up to line {last}" if last > number else ""
+            yield number, f"not CSV ({error}{lost}); put the text in double quotes, and double those within it"
+            continue
+        if row and any(field.strip() for field in row):
+            yield number, row
+
+
+def _fields(
+    file: Path,
+    rows: Iterator[tuple[int, list[str] | str]],
+    columns: tuple[str, ...],
+    headless: Callable[[Sequence[str]], Sequence[str]] | None,
+    encoding: str,
+) -> Table:
+    """Return the rows as a table; the first one has the names, unless they are given or it is known to have none."""
+    found, rejected = list[Row](), list[Rejected]()
+    given = bool(columns)
+    for number, row in rows:
+        if isinstance(row, str):
+            rejected.append(rejected_line(file, number, row))
+            continue
+        if not columns:
+            columns = tuple(headless(row)) if headless is not None else ()
+            if not columns:
+                columns = tuple(name.strip() for name in row)
+                if not all(map(is_text, columns)):
+                    raise DataError(f"{file}:{number}: {NOT_TEXT.format(encoding.upper())}")
+                _refuse_doubles(file, number, columns)
+                continue
+        if len(row) != len(columns):
+            why = f"{len(row)} fields, and there are {len(columns)} columns; correct the line"
+            rejected.append(rejected_line(file, number, why))
+        elif not all(map(is_text, row)):
+            rejected.append(rejected_line(file, number, NOT_TEXT.format(encoding.upper())))
+        else:
+            found.append(Row(dict(zip(columns, row, strict=True)), number))
+    if not columns or (given and not found and not rejected):
+        raise DataError(f"{file} is empty; write the columns' names in its first line, and a row in each line below")
+    return Table(file, columns, tuple(found), tuple(rejected))
+
+
+def _refuse_doubles(file: Path, number: int, columns: Sequence[str]) -> None:
+    twice = next((name for name in columns if list(columns).count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{file}:{number}: column {twice!r} stands twice; give each column a name of its own")
+
+
+def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
+    """Return objects as a table; what is none of JSON comes as an error."""
+    found, rejected, columns = list[Row](), list[Rejected](), dict[str, None]()
+    for number, entry in entries:
+        if isinstance(entry, Exception):
+            rejected.append(rejected_line(file, number, f"not JSON ({entry}); write one object per line"))
+        elif not isinstance(entry, dict):
+            rejected.append(rejected_line(file, number, "not an object; write {...} with the columns by name"))
+        elif not all(map(is_text, (value for value in entry.values() if isinstance(value, str)))):
+            rejected.append(rejected_line(file, number, "holds half a character, or is not UTF-8 text; correct it"))
+        else:
+            columns |= dict.fromkeys(entry)
+            found.append(Row(entry, number))
+    if not found and not rejected:
+        raise DataError(f"{file} is empty; write an object per line, with the columns by name")
+    if not found and len(rejected) > 1:
+        raise DataError(f"{rejected[0].path}: {rejected[0].reason}; {len(rejected)} lines, and none can be used")
+    return Table(file, tuple(columns), tuple(found), tuple(rejected))
+
+
+def _json(line: str) -> Any:
+    """Return what a line of JSON says, or the error where it is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _json_list(file: Path, encoding: str) -> list[tuple[int, Any]]:
+    """Return the entries of a JSON file's list, with their places.
+
+    Raises:
+        DataError: it is no list of objects.
+    """
+    text = "\n".join(line for _, line in read_lines(file, encoding))
+    found = _json(text)
+    if isinstance(found, Exception):
+        raise DataError(f"{file}: not JSON ({found}); write a list of objects, or one per line into a .jsonl file")
+    if not isinstance(found, list):
+        raise DataError(f"{file}: not a list; write a list of objects, or one per line into a .jsonl file")
+    return list(enumerate(found, start=1))
+
+
+__all__ = ["ENCODING", "ENDINGS", "NOT_TEXT", "Row", "Table", "is_text", "read_lines", "read_table", "rejected_line"]

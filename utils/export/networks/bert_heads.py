@@ -1,0 +1,137 @@
+"""What stands on an encoder of text: its vectors themselves, one per text, classes, or the ends of a span."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine import ConfigError
+from tecoinfer_modelzoo.text import did_you_mean
+from utils.export.networks.bert_encoder import Encoder, Sizes
+
+POOLINGS = ("mean", "cls", "max")
+"""How the vectors of a text's tokens become one: their mean, the first one, or the largest number in each place."""
+
+LENGTH_FLOOR = 1e-6
+"""Length below which a vector is not made longer; float16 has it, unlike torch's own 1e-12."""
+
+
+class Headed(nn.Module):  # type: ignore[misc]
+    """An encoder and what stands on it.
+
+    Attributes:
+        base: the encoder. outputs: names of what ``forward`` returns.
+    """
+
+    outputs: tuple[str, ...] = ()
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.base = Encoder(sizes)
+
+
+class Hidden(Headed):
+    """The vectors of all tokens."""
+
+    outputs = ("last_hidden_state",)
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return N x L x D."""
+        found: torch.Tensor = self.base(input_ids, attention_mask, token_type_ids)
+        return found
+
+
+class Embedded(Headed):
+    """One vector for each text."""
+
+    outputs = ("sentence_embedding",)
+
+    def __init__(self, sizes: Sizes, pooling: str = "mean", normalize: bool = True) -> None:
+        super().__init__(sizes)
+        self.pooling, self.normalize = checked(pooling), normalize
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return N x D, of length 1 where ``normalize`` says so."""
+        x = pooled(self.base(input_ids, attention_mask, token_type_ids), attention_mask, self.pooling)
+        return functional.normalize(x, dim=1, eps=LENGTH_FLOOR) if self.normalize else x
+
+
+class Classified(Headed):
+    """A logit for each class.
+
+    BERT's head is a matrix and tanh on the first token's vector, then the classes' matrix; RoBERTa's is the same under
+    other names. With a ``pooling``, the classes' matrix stands on the pooled vector instead.
+    """
+
+    outputs = ("logits",)
+
+    def __init__(self, sizes: Sizes, classes: int, pooling: str | None = None) -> None:
+        super().__init__(sizes)
+        self.pooling = None if pooling is None else checked(pooling)
+        self.dropout = nn.Dropout(sizes.dropout)
+        between, last = nn.Linear(sizes.width, sizes.width), nn.Linear(sizes.width, classes)
+        if pooling is not None:
+            self.classifier = last
+        elif sizes.kind == "bert":
+            self.pooler = nn.ModuleDict({"dense": between})
+            self.classifier = last
+        else:
+            self.classifier = nn.ModuleDict({"dense": between, "out_proj": last})
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return N x C logits."""
+        x = self.base(input_ids, attention_mask, token_type_ids)
+        last = self.classifier
+        if self.pooling is not None:
+            one = pooled(x, attention_mask, self.pooling)
+        elif isinstance(last, nn.ModuleDict):
+            one, last = last["dense"](x[:, 0]).tanh(), last["out_proj"]
+        else:
+            one = self.pooler["dense"](x[:, 0]).tanh()
+        found: torch.Tensor = last(self.dropout(one))
+        return found
+
+
+class Spanned(Headed):
+    """Two logits for each token: whether an answer begins and ends there."""
+
+    outputs = ("start_logits", "end_logits")
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.qa_outputs = nn.Linear(sizes.width, 2)
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return two of N x L; those of padding are there too."""
+        start, end = self.qa_outputs(self.base(input_ids, attention_mask, token_type_ids)).unbind(2)
+        return start, end
+
+
+def checked(pooling: str) -> str:
+    """Return a pooling that is known.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if pooling not in POOLINGS:
+        raise ConfigError(f"unknown pooling {pooling!r};{did_you_mean(pooling, POOLINGS)} use {', '.join(POOLINGS)}")
+    return pooling
+
+
+def pooled(x: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
+    """Return one vector per text, N x D of N x L x D, without what N x L masks leave out."""
+    if pooling == "cls":
+        return x[:, 0]
+    known = mask.to(x.dtype)[:, :, None]
+    if pooling == "max":
+        return (x + (1 - known) * -1e4).amax(1)
+    return (x * known).sum(1) / known.sum(1).clamp(min=1)

@@ -1,0 +1,296 @@
+"""GPT-2's decoder, as a network with a key/value cache of planned sizes, from a folder in transformers' layout.
+
+The form is that of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer norm before
+attention and before the feed-forward part, learned positions, and an output that shares the embedding's weights. The
+keys of its state dict are transformers' own, so that weights of either load into the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from engine import ModelError
+from tecoinfer_modelzoo.files import text_of
+
+MASKED = -10000.0
+"""Score of a slot that holds nothing: exp() makes it 0 beside any other, and float16 holds it, unlike -3e38."""
+
+_GELU = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu_fast": "tanh", "gelu": "none"}
+"""Forms of GELU by the name in ``config.json``; the first three differ by less than float32 rounds."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The sizes of a decoder.
+
+    Attributes:
+        vocabulary: tokens. positions: longest text. width: of the hidden state. layers, heads: how many.
+        inner: width of the feed-forward part. activation: name of its function, as ``config.json`` has it.
+        epsilon: of the norms.
+        begin, end: tokens that a text begins and ends with; ``None``: none.
+    """
+
+    vocabulary: int = 50257
+    positions: int = 1024
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    activation: str = "gelu_new"
+    epsilon: float = 1e-5
+    begin: int | None = None
+    end: int | None = None
+
+
+SIZES: Mapping[str, Form] = {
+    "small": Form(begin=50256, end=50256),
+    "medium": Form(width=1024, layers=24, heads=16, inner=4096, begin=50256, end=50256),
+    "large": Form(width=1280, layers=36, heads=20, inner=5120, begin=50256, end=50256),
+    "xl": Form(width=1600, layers=48, heads=25, inner=6400, begin=50256, end=50256),
+}
+"""The four sizes that GPT-2 was published in."""
+
+
+def read_form(path: Path) -> Form:
+    """Read a ``config.json`` of model type ``gpt2``.
+
+    Raises:
+        ModelError: it cannot be read, is of another model, or asks for what this network has not.
+    """
+    try:
+        found = json.loads(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); give a folder as transformers writes it") from error
+    if not isinstance(found, dict) or found.get("model_type") != "gpt2":
+        kind = found.get("model_type") if isinstance(found, dict) else None
+        raise ModelError(f"{path}: model_type is {kind!r}, not 'gpt2'; give a GPT-2 style model's folder")
+    _refuse_other_forms(found, path)
+    width, heads = _count(found, "n_embd", 768, path), _count(found, "n_head", 12, path)
+    if width % heads:
+        raise ModelError(f"{path}: n_embd {width} is no multiple of n_head {heads}; correct the file")
+    return Form(
+        vocabulary=_count(found, "vocab_size", 50257, path),
+        positions=_count(found, "n_positions", 1024, path),
+        width=width,
+        layers=_count(found, "n_layer", 12, path),
+        heads=heads,
+        inner=_count(found, "n_inner", 4 * width, path),
+        activation=str(found.get("activation_function", "gelu_new")),
+        epsilon=float(found.get("layer_norm_epsilon", 1e-5)),
+        begin=_token(found, "bos_token_id", path),
+        end=_token(found, "eos_token_id", path),
+    )
+
+
+def _refuse_other_forms(found: Mapping[str, Any], path: Path) -> None:
+    activation = found.get("activation_function", "gelu_new")
+    if activation not in _GELU:
+        raise ModelError(f"{path}: activation_function {activation!r} is not known; known are {', '.join(_GELU)}")
+    for key, usual in (("scale_attn_weights", True), ("scale_attn_by_inverse_layer_idx", False)):
+        if bool(found.get(key, usual)) is not usual:
+            raise ModelError(f"{path}: {key} {found[key]} is not supported; GPT-2's own models have {usual}")
+    if found.get("add_cross_attention"):
+        raise ModelError(f"{path}: add_cross_attention is not supported here; give a decoder without an encoder")
+
+
+def _count(found: Mapping[str, Any], key: str, usual: int, path: Path) -> int:
+    value = found.get(key)
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelError(f"{path}: {key} {value!r} is no whole number of at least 1; correct the file")
+    return value
+
+
+def _token(found: Mapping[str, Any], key: str, path: Path) -> int | None:
+    value = found.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ModelError(f"{path}: {key} {value!r} is no token's number; correct the file")
+    return value
+
+
+Past: TypeAlias = "tuple[torch.Tensor, torch.Tensor, torch.Tensor]"
+"""A layer's keys and values, and what is added to the scores of their slots."""
+
+
+def _later(count: int) -> torch.Tensor:
+    """Return what is added to the scores of new tokens, T x T: no token sees a later one."""
+    places = torch.arange(count)
+    return (places[:, None] < places).float() * MASKED
+
+
+class Projection(nn.Module):  # type: ignore[misc]
+    """A linear layer whose weight is in x out, as GPT-2's files have it."""
+
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(wide, out)), nn.Parameter(torch.zeros(out))
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x @ weight + bias."""
+        return x @ self.weight + self.bias
+
+
+class Attention(nn.Module):  # type: ignore[misc]
+    """Causal attention of T new tokens to P slots of a cache and to one another."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.heads, self.size = form.heads, form.width // form.heads
+        self.c_attn = Projection(form.width, 3 * form.width)
+        self.c_proj = Projection(form.width, form.width)
+
+    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """Return queries (scaled), keys and values, N x heads x T x size each."""
+        found = self.c_attn(x).reshape(x.shape[0], x.shape[1], 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
+        return [found[0] * self.size**-0.5, found[1], found[2]]
+
+    def forward(
+        self, x: torch.Tensor, later: torch.Tensor, past: Past | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what is attended to, N x T x width, and the keys and values of the new tokens.
+
+        The scores of slots and of new tokens are joined, not the keys: so the cache is read where it lies.
+
+        Args:
+            x: N x T x width. later: added to the scores of new tokens, T x T. past: keys and values, N x heads x P x
+                size, and what is added to their scores, N x 1 x 1 x P; ``None`` where there are none.
+        """
+        q, k, v = self.parts(x)
+        near = q @ k.transpose(2, 3) + later
+        if past is None:
+            mixed = torch.softmax(near, dim=-1) @ v
+        else:
+            slots = past[0].shape[2]
+            share = torch.softmax(torch.cat([q @ past[0].transpose(2, 3) + past[2], near], dim=-1), dim=-1)
+            mixed = share[..., :slots] @ past[1] + share[..., slots:] @ v
+        return self.c_proj(mixed.transpose(1, 2).reshape(x.shape[0], x.shape[1], self.heads * self.size)), k, v
+
+
+class FeedForward(nn.Module):  # type: ignore[misc]
+    """Two layers with GELU between them."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.c_fc, self.c_proj = Projection(form.width, form.inner), Projection(form.inner, form.width)
+        self.approximate = _GELU[form.activation]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return N x T x width."""
+        out: torch.Tensor = self.c_proj(functional.gelu(self.c_fc(x), approximate=self.approximate))
+        return out
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """One layer of the decoder."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = (nn.LayerNorm(form.width, form.epsilon) for _ in range(2))
+        self.attn, self.mlp = Attention(form), FeedForward(form)
+
+    def forward(
+        self, x: torch.Tensor, later: torch.Tensor, past: Past | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the hidden state behind this layer, and the new keys and values."""
+        seen, k, v = self.attn(self.ln_1(x), later, past)
+        x = x + seen
+        return x + self.mlp(self.ln_2(x)), k, v
+
+
+class GptDecoder(nn.Module):  # type: ignore[misc]
+    """A GPT-2 style decoder that reads a cache of a planned size and gives back the keys and values of new tokens only.
+
+    The caller writes them into the cache. A graph that did so would give back the whole cache with each token: P times
+    the bytes out of the card, and a copy on the host besides (``benchmarks/generation.py --cache`` has figures).
+    """
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.form = form
+        parts = {
+            "wte": nn.Embedding(form.vocabulary, form.width),
+            "wpe": nn.Embedding(form.positions, form.width),
+            "h": nn.ModuleList(Block(form) for _ in range(form.layers)),
+            "ln_f": nn.LayerNorm(form.width, form.epsilon),
+        }
+        nn.init.normal_(parts["wte"].weight, std=0.02)
+        nn.init.normal_(parts["wpe"].weight, std=0.01)
+        self.transformer = nn.ModuleDict(parts)
+
+    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return N x T x width of tokens, out of the table as the output needs it: so a file holds it once."""
+        table = self.transformer["wte"].weight.T
+        picked = torch.index_select(table, 1, ids.flatten()).T
+        return picked.reshape(ids.shape[0], ids.shape[1], table.shape[0])
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Return N x T x vocabulary of the last hidden state."""
+        out: torch.Tensor = self.transformer["ln_f"](x) @ self.transformer["wte"].weight.T
+        return out
+
+    def whole(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the logits of whole texts, N x T, without a cache: for training."""
+        count = ids.shape[1]
+        x = self.transformer["wte"](ids) + self.transformer["wpe"].weight[:count]
+        later = _later(count)
+        for block in self.transformer["h"]:
+            x, _, _ = block(x, later, None)
+        return self.logits(x)
+
+    def forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, *past: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the logits of new tokens, and their keys and values by layer.
+
+        Args:
+            ids, positions: N x T int64: tokens and their places in the text; what stands behind a text's end is not
+                looked at by what stands before it.
+            mask: N x P float: 1 for a slot of the cache that holds something, else 0.
+            past: the caches, key and value by turns, N x heads x P x size each.
+        """
+        x = self.embedded(ids) + self.transformer["wpe"](positions)
+        later, slots = _later(ids.shape[1]), ((1 - mask) * MASKED)[:, None, None, :]
+        new: list[torch.Tensor] = []
+        for i, block in enumerate(self.transformer["h"]):
+            x, k, v = block(x, later, (past[2 * i], past[2 * i + 1], slots))
+            new += [k, v]
+        return (self.logits(x), *new)
+
+
+def cache_names(layers: int, prefix: str) -> list[str]:
+    """Return the names of the caches: ``past.0.key``, ``past.0.value``, ..."""
+    return [f"{prefix}.{layer}.{what}" for layer in range(layers) for what in ("key", "value")]
+
+
+def fitted_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights under this network's keys, without the masks that older files hold.
+
+    ``lm_head.weight`` is the embedding again. A file of the model without a head lacks ``transformer.`` in its keys.
+    """
+    found = {key: value.float() for key, value in state.items() if key != "lm_head.weight"}
+    found = {key if key.startswith("transformer.") else f"transformer.{key}": value for key, value in found.items()}
+    return {key: value for key, value in found.items() if not key.endswith((".attn.bias", ".attn.masked_bias"))}
+
+
+def example(form: Form, slots: int = 8, tokens: int = 4, rows: int = 2) -> Sequence[torch.Tensor]:
+    """Return inputs to trace the network with; of each row another number of slots is filled."""
+    made = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, form.vocabulary, (rows, tokens), generator=made)
+    filled = torch.arange(rows) % slots + 1
+    places = (filled[:, None] + torch.arange(tokens)).clamp(max=form.positions - 1)
+    mask = (torch.arange(slots) < filled[:, None]).float()
+    shape = rows, form.heads, slots, form.width // form.heads
+    past = [torch.randn(shape, generator=made) for _ in range(2 * form.layers)]
+    return [ids, places, mask, *past]

@@ -1,0 +1,314 @@
+"""Models of text from a folder as transformers' ``save_pretrained`` writes it, or of random weights, to ONNX.
+
+Of a folder ``config.json``, the weights (``model.safetensors`` or ``pytorch_model.bin``) and ``tokenizer.json`` are
+read. Nothing is downloaded, and transformers is not needed. What inference needs is stored in the files: the
+tokenizer's description, the padding's number, how many tokens a text may have and how large the vocabulary is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine import ConfigError, ModelError
+from utils.export.forms import FORMS, STATIC
+from utils.export.networks.bert_encoder import Sizes, read_config, sizes_of
+from utils.export.networks.bert_heads import Classified, Headed, Hidden
+from utils.export.networks.random_weights import RANDOM
+from utils.export.onnx_files import ExportResult
+from utils.export.torch_export import export_onnx
+from utils.export.weight_files import load_state, read_state
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Files of weights in a folder; the first one that is there is read."""
+
+UNUSED = ("cls.", "lm_head.", "pooler.", "qa_outputs.", "classifier.", "base.embeddings.position_ids")
+"""Beginnings of names of weights that are passed over where the model has none: other heads, a table of 0, 1, 2."""
+
+_PREFIX = re.compile(r"(bert|roberta)\.|(?=(embeddings|encoder|pooler)\.)")
+"""What stands before the encoder's weights: its kind, or nothing where it was saved alone."""
+
+
+@dataclass(frozen=True)
+class TextModel:
+    """A model of text, ready for :func:`export_text_model`.
+
+    Attributes:
+        module: encoder and head. sizes: what ``config.json`` says.
+        tokenizer: the description in ``tokenizer.json``.
+        weights: what errors and the files call the weights.
+        labels: names of the classes, where it has classes.
+        max_length: tokens that a text may have.
+    """
+
+    module: Headed
+    sizes: Sizes
+    tokenizer: Mapping[str, Any]
+    weights: str
+    labels: Sequence[str] | None = None
+    max_length: int = 512
+
+
+def encoder_model(
+    folder: str | Path,
+    make: Callable[[Sizes], Headed] | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+    max_length: int | None = None,
+    labels: Sequence[str] | None = None,
+    read: Callable[[Mapping[str, Any], str], Sizes] = sizes_of,
+) -> TextModel:
+    """Return a model of the weights in a folder.
+
+    Args:
+        folder: with ``config.json``, the weights, and ``tokenizer.json`` unless ``tokenizer`` names one.
+        make: what makes the module for its sizes: of :mod:`~utils.export.networks.bert_heads` ``Hidden`` (``None``),
+            ``Embedded`` (``partial(Embedded, pooling="cls")``) or ``Spanned``.
+        max_length: tokens that a text may have; ``None`` for as many as the model has places.
+        labels: names of the classes.
+        read: what makes sizes of ``config.json`` for ``make``, and of what errors call it.
+
+    Raises:
+        ConfigError: ``max_length`` cannot be.
+        ModelError: a file is missing or damaged, the weights do not fit, or the tokenizer has more tokens.
+    """
+    place = Path(folder)
+    sizes = read(_config(place), str(place / "config.json"))
+    module = (make or Hidden)(sizes)
+    load_named(module, _weights(place))
+    description = read_tokenizer(Path(tokenizer) if tokenizer else place / "tokenizer.json", sizes)
+    return TextModel(module.eval(), sizes, description, place.resolve().name, labels, _length(max_length, sizes))
+
+
+def classifier_model(
+    folder: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    max_length: int | None = None,
+    pooling: str | None = None,
+) -> TextModel:
+    """Return a classifier of the weights in a folder; its classes are those of ``config.json`` (``id2label``).
+
+    Args:
+        folder, tokenizer, max_length: as of :func:`encoder_model`.
+        pooling: one of :data:`.POOLINGS` where the classes' matrix stands on the pooled vector;
+            ``None`` for BERT's and RoBERTa's own heads.
+
+    Raises:
+        ConfigError, ModelError: as of :func:`encoder_model`.
+    """
+    labels = _labels(_config(Path(folder)), Path(folder, "config.json"))
+    make = partial(Classified, classes=len(labels), pooling=pooling)
+    return encoder_model(folder, make, tokenizer=tokenizer, max_length=max_length, labels=labels)
+
+
+def random_model(
+    sizes: Sizes,
+    make: Callable[[Sizes], Headed],
+    tokenizer: str | Path | Mapping[str, Any],
+    *,
+    labels: Sequence[str] | None = None,
+    max_length: int | None = None,
+) -> TextModel:
+    """Return a model of seeded random weights, spread as BERT's are before training: for functional and speed checks.
+
+    Args:
+        sizes, make, labels, max_length: as of :func:`encoder_model`.
+        tokenizer: a ``tokenizer.json``, or its description.
+
+    Raises:
+        ConfigError: ``max_length`` cannot be.
+        ModelError: the tokenizer cannot be read, or has more tokens than the model.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        module = make(sizes)
+        for name, weight in module.named_parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=_SPREAD)
+            elif name.endswith("bias"):
+                weight.zero_()
+    read = fitting(tokenizer, "the tokenizer", sizes) if isinstance(tokenizer, Mapping) else None
+    description = read or read_tokenizer(Path(str(tokenizer)), sizes)
+    return TextModel(module.eval(), sizes, description, RANDOM, labels, _length(max_length, sizes))
+
+
+_SPREAD = 0.02
+"""Standard deviation of BERT's weights before training (Devlin et al., 2019, the published code)."""
+
+
+def export_text_model(
+    model: TextModel,
+    stem: str | Path,
+    *,
+    source: str,
+    length: int = 16,
+    batch: int = 1,
+    forms: Sequence[str] = FORMS,
+    notes: Mapping[str, Any] | None = None,
+    exporter: str | None = None,
+) -> list[ExportResult]:
+    """Write a model's ONNX files: ``input_ids``, ``attention_mask`` and, where it has segments, ``token_type_ids`` in.
+
+    All are N x L int64. The names of the outputs are the head's (:attr:`.outputs`);
+    batch and length are open in the dynamic files.
+
+    Args:
+        stem: path and start of the file names. source: where the model is from, stored in the files.
+        length, batch: of the static file.
+        forms, exporter: as of :func:`~utils.export.torch_export.export_onnx`.
+        notes: what else is stored, by key.
+
+    Raises:
+        ConfigError: length or batch cannot be.
+        ModelError, ExportError: as of :func:`~utils.export.torch_export.export_onnx`.
+    """
+    if not 1 <= length <= model.max_length or batch < 1:
+        raise ConfigError(
+            f"a file for {batch} texts of {length} tokens cannot be: at least 1, and at most {model.max_length} tokens"
+        )
+    stored = {
+        "tokenizer": model.tokenizer,
+        "max_length": model.max_length,
+        "pad_id": model.sizes.pad,
+        "vocabulary_size": model.sizes.vocabulary,
+    }
+    inputs = example_inputs(model, batch, length)
+    # with an open length the source is run at twice the length too, for which there may be no places
+    axes = {0: "batch"} if tuple(forms) == (STATIC,) else {0: "batch", 1: "length"}
+    return export_onnx(
+        model.module,
+        inputs,
+        stem,
+        input_names=list(inputs),
+        output_names=list(model.module.outputs),
+        dynamic=dict.fromkeys(inputs, axes),
+        labels=model.labels,
+        provenance={"source": source, "weights": model.weights},
+        notes=stored | dict(notes or {}),
+        forms=forms,
+        exporter=exporter,
+    )
+
+
+def example_inputs(model: TextModel, batch: int, length: int) -> dict[str, torch.Tensor]:
+    """Return inputs by name to trace and compare with: any tokens, the last text padded if there is room for it."""
+    chance = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.sizes.vocabulary, (batch, length), generator=chance)
+    ids = torch.where(ids == model.sizes.pad, (model.sizes.pad + 1) % model.sizes.vocabulary, ids)
+    mask = torch.ones_like(ids)
+    mask[-1, max(1, length * 3 // 4) :] = 0
+    found = {"input_ids": torch.where(mask > 0, ids, model.sizes.pad), "attention_mask": mask}
+    if model.sizes.types > 1:
+        found["token_type_ids"] = (torch.arange(length) >= length // 2).to(torch.int64) * mask
+    return found
+
+
+def load_named(module: Headed, path: Path, *, head: bool = True) -> None:
+    """Load a file of weights under transformers' names.
+
+    Args:
+        module: what they are for. path: the file.
+        head: ``False`` leaves the head's weights as they are, to be trained.
+
+    Raises:
+        ModelError: the file is missing or damaged, or a weight of the encoder or the head is missing or does not fit.
+    """
+    own = module.state_dict()
+    named = {_own_name(key): value for key, value in read_state(path).items()}
+    state = {key: value for key, value in named.items() if key in own or not key.startswith(UNUSED)}
+    if not head:
+        state |= {key: value for key, value in own.items() if not key.startswith("base.")}
+    missing = [key for key in own if key not in state and not key.startswith("base.")]
+    if missing and any(key.startswith("base.") for key in state):
+        raise ModelError(
+            f"{path}: has the encoder, but not the head's {', '.join(missing)}; give weights that were trained for it"
+        )
+    load_state(module, state, str(path))
+
+
+def _own_name(key: str) -> str:
+    """Return the name of a weight in :class:`Headed` for transformers' name of it."""
+    key = key.removeprefix("module.")
+    key = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key))
+    return _PREFIX.sub("base.", key, count=1).replace("base.pooler.", "pooler.") if _PREFIX.match(key) else key
+
+
+def read_tokenizer(path: Path, sizes: Sizes | None) -> dict[str, Any]:
+    """Return the description in a ``tokenizer.json``; with ``sizes`` only if the model has a row for each token.
+
+    Raises:
+        ModelError: it is missing, holds no tokenizer, or has tokens that the model has no row for.
+    """
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ModelError(f"{file}: no such tokenizer; save the model's tokenizer.json there, or pass --tokenizer FILE")
+    description = read_config(file)
+    return description if sizes is None else fitting(description, str(file), sizes)
+
+
+def fitting(description: Mapping[str, Any], told: str, sizes: Sizes) -> dict[str, Any]:
+    """Return a tokenizer's description if the model has a row for each of its tokens; ``told``: what errors call it.
+
+    Raises:
+        ModelError: it has not, or the description holds no vocabulary.
+    """
+    tokens = tokens_of(description, told)
+    if tokens > sizes.vocabulary:
+        raise ModelError(
+            f"{told}: numbers its tokens up to {tokens - 1}, and the model has {sizes.vocabulary}; give the model's own"
+        )
+    return dict(description)
+
+
+def tokens_of(description: Mapping[str, Any], told: str) -> int:
+    """Return one more than the largest number of a token.
+
+    Raises:
+        ModelError: the description holds no vocabulary.
+    """
+    inner = description.get("model")
+    vocabulary = inner.get("vocab") if isinstance(inner, Mapping) else None
+    if not isinstance(vocabulary, (Mapping, list)) or not vocabulary:
+        raise ModelError(f"{told}: holds no vocabulary; give a tokenizer.json as the library tokenizers writes it")
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, Mapping) else [len(vocabulary) - 1]
+    return 1 + max(numbers + [one.get("id", 0) for one in description.get("added_tokens") or []])
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; give one with config.json, model.safetensors and tokenizer.json")
+    return read_config(folder / "config.json")
+
+
+def _weights(folder: Path) -> Path:
+    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if found is None:
+        raise ModelError(f"{folder}: holds no weights; put {' or '.join(WEIGHTS)} there")
+    return found
+
+
+def _labels(config: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the names of the classes that ``config.json`` states."""
+    named = config.get("id2label")
+    if named is None:
+        count = config.get("num_labels", 2)
+        named = {str(i): f"LABEL_{i}" for i in range(count if type(count) is int else 0)}
+    keys = [str(i) for i in range(len(named))] if isinstance(named, Mapping) else []
+    if not keys or set(named) != set(keys):
+        raise ModelError(f"{path}: id2label does not name the classes 0, 1, ...; write one name per class")
+    return [str(named[key]) for key in keys]
+
+
+def _length(wanted: int | None, sizes: Sizes) -> int:
+    if wanted is None:
+        return sizes.longest
+    if not 1 <= wanted <= sizes.longest:
+        raise ConfigError(f"a text of {wanted} tokens cannot be: at least 1, and the model has {sizes.longest} places")
+    return wanted

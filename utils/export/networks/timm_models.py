@@ -1,0 +1,165 @@
+"""timm's classification networks as sources for an export, where timm is installed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from engine import ConfigError, ModelError, TargetError
+from tecoinfer_modelzoo.text import did_you_mean
+from utils.export.graphs import first_line
+from utils.export.networks.classifiers import Classifier, Size
+from utils.export.networks.random_weights import RANDOM, seeded
+from utils.export.networks.torchvision_models import import_torchvision
+from utils.export.weight_files import is_weights_file, load_weights
+from utils.preprocess.image.modes import INTERPOLATIONS
+from utils.stored import PictureNotes
+
+PUBLISHED = ("DEFAULT", "pretrained")
+"""Values of ``weights`` that stand for the weights timm publishes for a name."""
+
+
+def import_timm() -> ModuleType:
+    """Import timm.
+
+    Raises:
+        TargetError: timm, or torchvision that it needs, is not installed.
+    """
+    import_torchvision()
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise TargetError(f"{error.name} is not installed; run: pip install timm") from error
+    found: ModuleType = timm
+    return found
+
+
+def classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
+    """Return a timm network for pictures of a size; ``None``: of the size of its own data config.
+
+    Args:
+        arch: a name of timm, with a tag of its weights or without: ``inception_v4``, ``resnet18.a1_in1k``.
+        weights: ``DEFAULT`` for the published ones of the name, another tag of it, a file's path, or ``random``.
+        size: height and width.
+
+    Raises:
+        TargetError: timm is not installed.
+        ConfigError: ``arch`` or ``weights`` is unknown, or is no classifier of pictures as the zoo prepares them.
+        ModelError: the download failed, or the file is missing or does not fit.
+    """
+    timm = import_timm()
+    name = _tagged(timm, arch, weights)
+    config = timm.get_pretrained_cfg(name)
+    plain = config.to_dict() if config else {}
+    data = timm.data.resolve_data_config(pretrained_cfg=plain)
+    pictures = pictures_of(data, name)
+    size = size or pictures.crop
+    make = partial(_made, timm, name, _size_options(timm, name, plain, size, pictures.crop))
+    if weights == RANDOM:
+        is_sized = bool(plain.get("fixed_input_size"))
+        module, told = seeded(partial(make, pretrained=False), size if is_sized else None), RANDOM
+    elif is_weights_file(weights):
+        module, told = load_weights(make(pretrained=False), weights), Path(weights).name
+    else:
+        module, told = _downloaded(make, name), name.partition(".")[2] or "DEFAULT"
+    labels, class_ids = _classes(timm, module)
+    return Classifier(
+        module=module.eval(),
+        pictures=pictures,
+        size=size,
+        free=not plain.get("fixed_input_size"),
+        labels=labels,
+        class_ids=class_ids,
+        name=arch,
+        source=f"timm {name}",
+        weights=told,
+    )
+
+
+def _tagged(timm: ModuleType, arch: str, weights: str) -> str:
+    """Return the name of an architecture with the tag of the weights that are asked for."""
+    base, _, tag = arch.partition(".")
+    known = timm.list_models()
+    if base not in known:
+        hint = did_you_mean(base, known)
+        raise ConfigError(f"unknown arch 'timm/{arch}';{hint} timm {timm.__version__} knows {len(known)}")
+    if weights not in (RANDOM, *PUBLISHED) and not is_weights_file(weights):
+        tag = weights
+    tags = [one.partition(".")[2] for one in timm.list_pretrained() if one.partition(".")[0] == base]
+    wants_published = weights != RANDOM and not is_weights_file(weights)
+    if (tag and tag not in tags) or (wants_published and not tags):
+        published = ", ".join(filter(None, tags)) or "none"
+        raise ConfigError(
+            f"unknown weights {tag or weights!r} for timm/{base};{did_you_mean(tag, tags)} published: {published}; "
+            "else random, or the path of a .pth or .safetensors file"
+        )
+    return f"{base}.{tag}" if tag else base
+
+
+def pictures_of(data: Mapping[str, Any], name: str) -> PictureNotes:
+    """Return timm's data config as plain numbers: what ``create_transform`` makes of it in evaluation.
+
+    Raises:
+        ConfigError: it asks for what the zoo's preprocessing does not do.
+    """
+    channels, height, width = data["input_size"]
+    mode, interpolation = data.get("crop_mode") or "center", data["interpolation"]
+    if channels != 3 or interpolation not in INTERPOLATIONS or (mode != "squash" and height != width):
+        raise ConfigError(f"timm/{name} takes {channels} x {height} x {width}, {interpolation}: not supported")
+    if mode not in ("center", "squash"):
+        raise ConfigError(f"timm/{name} prepares pictures with crop_mode {mode}: only center and squash are supported")
+    tall, wide = (math.floor(side / data["crop_pct"]) for side in (height, width))
+    return PictureNotes(
+        resize=tall if mode == "center" else (tall, wide),
+        crop=(height, width),
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+        interpolation=interpolation,
+    )
+
+
+def _size_options(timm: ModuleType, name: str, config: Mapping[str, Any], size: Size, own: Size) -> dict[str, Any]:
+    """Return how to build a network for a size: most take any, some are built for theirs."""
+    return {"img_size": size} if size != own and config.get("fixed_input_size") else {}
+
+
+def _made(timm: ModuleType, name: str, options: Mapping[str, Any], *, pretrained: bool) -> torch.nn.Module:
+    try:
+        made: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **options)
+    except (AssertionError, TypeError, ValueError) as error:
+        if not options:
+            raise
+        height, width = options["img_size"]
+        raise ConfigError(
+            f"timm/{name} cannot be built for --input_size {height} {width} ({first_line(error).rstrip('.')}); "
+            "leave it out for the size of its weights"
+        ) from error
+    if not getattr(made, "num_classes", 0):
+        raise ConfigError(f"timm/{name} has no classifier, its output is features; use another tag of its weights")
+    return made
+
+
+def _downloaded(make: Any, name: str) -> torch.nn.Module:
+    try:
+        found: torch.nn.Module = make(pretrained=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(
+            f"cannot download timm/{name} ({first_line(error)}): no network: download the file elsewhere and pass "
+            "--weights path.safetensors or --weights random"
+        ) from error
+    return found
+
+
+def _classes(timm: ModuleType, module: Any) -> tuple[list[str] | None, list[str] | None]:
+    """Return names and WordNet ids of the classes of a head of ImageNet's; ``None`` for any other head."""
+    subset = timm.data.infer_imagenet_subset(module)
+    if subset is None:
+        return None, None
+    info = timm.data.ImageNetInfo(subset)
+    return info.label_descriptions(), info.label_names()

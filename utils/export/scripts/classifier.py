@@ -1,0 +1,153 @@
+"""What the ``export_onnx.py`` of every classification folder does: flags, network, files.
+
+A folder names its defaults and makes one call::
+
+    cli.run(partial(export_classifier, __doc__, HERE, "vgg16"))
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from engine import ConfigError, ModelError, add_version
+from tecoinfer_modelzoo.text import did_you_mean
+from utils.export.forms import add_exporter, add_forms
+from utils.export.networks.classifiers import Classifier, Size
+from utils.export.networks.random_weights import RANDOM
+from utils.export.onnx_files import ExportResult
+from utils.export.torch_export import export_onnx
+
+TIMM = ("timm/", "timm:")
+"""What the name of a timm network begins with; any other name is torchvision's."""
+
+SMALLEST = 32
+"""Smallest height and width that an export takes, in pixels: most networks halve them five times."""
+
+_FIXED = "leave the axis out of dynamic"
+"""What an error says of a network that takes no other heights and widths."""
+
+
+def export_classifier(
+    description: str | None,
+    folder: Path,
+    arch: str,
+    *,
+    archs: Sequence[str] | None = None,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run an export script: write the forms asked for, and print the largest relative error of each.
+
+    Args:
+        description: the script's docstring.
+        folder: where the files go unless ``--out`` says so.
+        arch: the network where ``--arch`` is left out.
+        archs: those that the folder is for; ``None``: any of torchvision's and timm's.
+        argv: the command line; ``None``: the process's own.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
+        TargetError: torchvision, timm or what else reads the weights is not installed.
+    """
+    args = _arguments(description, folder, arch, argv)
+    _check(args, archs)
+    found = find_classifier(args.arch, args.weights, _size(args.input_size))
+    if found.weights == RANDOM:
+        print("random weights: for functional and speed checks only")
+    if not found.free:
+        height, width = found.size
+        print(f"{args.arch} takes pictures of {height} x {width} only: in the dynamic files the batch alone is open")
+    for result in _written(found, args):
+        print(result)
+    return 0
+
+
+def _arguments(description: str | None, folder: Path, arch: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    add_version(parser)
+    parser.add_argument("--arch", default=arch, help=f"network (default: {arch})")
+    parser.add_argument(
+        "--weights",
+        default="DEFAULT",
+        help="name of published weights, path of a .pth or .safetensors file, or random (default: DEFAULT, the best)",
+    )
+    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
+    parser.add_argument(
+        "--input_size", type=int, nargs="+", metavar="N", help="height (and width) (default: that of the weights)"
+    )
+    parser.add_argument("--batch_size", type=int, default=1, help="batch of the static file")
+    add_forms(parser)
+    add_exporter(parser)
+    return parser.parse_args(argv)
+
+
+def _check(args: argparse.Namespace, archs: Sequence[str] | None) -> None:
+    """Refuse sizes that cannot be, and networks of other folders."""
+    sizes = args.input_size or [SMALLEST]
+    if args.batch_size < 1 or min(sizes) < SMALLEST or len(sizes) > 2:
+        said = " ".join(map(str, sizes))
+        raise ConfigError(
+            f"--batch_size {args.batch_size} must be at least 1, --input_size {said} one or two numbers of at least "
+            f"{SMALLEST}"
+        )
+    if archs is not None and args.arch not in archs:
+        raise ConfigError(
+            f"unknown arch {args.arch!r};{did_you_mean(args.arch, archs)} this folder is for {', '.join(archs)}; "
+            "example/classification/imagenet exports any"
+        )
+
+
+def _size(given: Sequence[int] | None) -> Size | None:
+    return None if not given else (given[0], given[-1])
+
+
+def find_classifier(arch: str, weights: str, size: Size | None = None) -> Classifier:
+    """Return a network of torchvision, or of timm where the name begins with one of :data:`TIMM`.
+
+    Args:
+        arch: its name. weights: a published name, a file's path, or ``random``.
+        size: height and width; ``None`` for those of the weights.
+    """
+    if arch.startswith(TIMM):
+        from utils.export.networks import timm_models
+
+        return timm_models.classifier(arch[len(TIMM[0]) :], weights, size)
+    from utils.export.networks import torchvision_models
+
+    return torchvision_models.classifier(arch, weights, size)
+
+
+def _written(found: Classifier, args: argparse.Namespace) -> list[ExportResult]:
+    """Write the files; a timm network that turns out to take one size only is written with an open batch."""
+    try:
+        return _export(found, args, found.free)
+    except ModelError as error:
+        if not found.free or _FIXED not in str(error):
+            raise
+        height, width = found.size
+        print(f"{args.arch} cannot be exported for any height and width: {height} x {width} only, the batch is open")
+        return _export(found, args, free=False)
+
+
+def _export(found: Classifier, args: argparse.Namespace, free: bool) -> list[ExportResult]:
+    shape = (args.batch_size, 3, *found.size)
+    example = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    axes = {0: "batch"} | ({2: "height", 3: "width"} if free else {})
+    return export_onnx(
+        found.module,
+        example,
+        args.out / found.name,
+        dynamic={"input": axes},
+        labels=found.labels,
+        preprocess=found.preprocess,
+        provenance={"source": found.source, "weights": found.weights},
+        notes={} if found.class_ids is None else {"class_ids": list(found.class_ids)},
+        forms=args.forms,
+        exporter=args.exporter,
+    )

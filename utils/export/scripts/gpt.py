@@ -1,0 +1,187 @@
+"""What the ``export_onnx.py`` of GPT-2 style decoders does: flags, a folder of weights or random ones, files.
+
+A folder makes one call::
+
+    cli.run(partial(export_gpt, __doc__, HERE, "gpt2_small", "random"))
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine import ConfigError, ModelError, add_version
+from tecoinfer_modelzoo.extra import extra
+from tecoinfer_modelzoo.text import reason_of
+from utils.export.forms import add_exporter, add_forms
+from utils.export.networks.gpt_decoder import SIZES, Form, GptDecoder, cache_names, example, fitted_state, read_form
+from utils.export.networks.random_weights import RANDOM
+from utils.export.torch_export import export_onnx
+from utils.export.weight_files import load_state, read_state
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Files of weights that a folder may have, the first one that there is."""
+
+END = "<|endoftext|>"
+
+
+def export_gpt(
+    description: str | None,
+    folder: Path,
+    weights: str,
+    *,
+    begins: bool = False,
+    source: str = "",
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run an export script: write the forms asked for, and print the largest relative error of each.
+
+    Args:
+        description: the script's docstring.
+        folder: where the files go unless ``--out`` says so.
+        weights: default of ``--weights``: a folder in transformers' layout, or ``random``.
+        begins: the model was trained on texts with the token before them that begins one.
+        source: where the weights are from, for the file's metadata.
+        argv: the command line; ``None``: the process's own.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ConfigError: a flag cannot be used. ModelError, ExportError: weights or a form cannot be made.
+    """
+    args = _arguments(description, folder, weights, argv)
+    if args.weights == RANDOM:
+        form = _random_form(args)
+        print("random weights: for functional and speed checks only; their texts mean nothing")
+        torch.manual_seed(0)
+        network, text, stem = GptDecoder(form), byte_tokenizer(form), args.name or f"gpt2_{args.size}"
+    else:
+        given = Path(args.weights)
+        if any(getattr(args, key) is not None for key in _SMALLER):
+            raise ConfigError("--layers, --width, --heads, --vocabulary and --positions are for --weights random")
+        form, network = read_folder(given)
+        text, stem = tokenizer_text(given), args.name or given.resolve().name
+    for result in export_onnx(
+        network,
+        list(example(form)),
+        args.out / stem,
+        input_names=["input_ids", "position_ids", "attention_mask", *cache_names(form.layers, "past")],
+        output_names=["logits", *cache_names(form.layers, "new")],
+        dynamic=_axes(form),
+        provenance={"source": "GPT-2 style decoder", "weights": source or args.weights},
+        notes={
+            "tokenizer": json.loads(text),
+            "vocabulary_size": form.vocabulary,
+            "generation": {"positions": form.positions, "begin": form.begin, "end": form.end, "begins": begins},
+        },
+        forms=args.forms,
+        exporter=args.exporter,
+    ):
+        print(result)
+    return 0
+
+
+def _axes(form: Form) -> dict[str, dict[int, str]]:
+    """Return the open axes: samples, new tokens, and slots of the caches."""
+    axes = {name: {0: "batch", 1: "tokens"} for name in ("input_ids", "position_ids")}
+    axes["attention_mask"] = {0: "batch", 1: "slots"}
+    return axes | {name: {0: "batch", 2: "slots"} for name in cache_names(form.layers, "past")}
+
+
+def read_folder(folder: Path) -> tuple[Form, GptDecoder]:
+    """Return the sizes and the network of a folder in transformers' layout.
+
+    Raises:
+        ModelError: a file is missing, damaged, or of another model.
+        TargetError: the weights are a ``.safetensors`` file, and the package is not installed.
+    """
+    form = read_form(folder / "config.json")
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        raise ModelError(f"{folder}: holds neither {' nor '.join(WEIGHTS)}; give a folder as transformers writes it")
+    network = GptDecoder(form)
+    load_state(network, fitted_state(read_state(file)), str(file))
+    return form, network
+
+
+def tokenizer_text(folder: Path) -> str:
+    """Return the ``tokenizer.json`` of a folder, or what ``vocab.json`` and ``merges.txt`` make of it.
+
+    Raises:
+        ModelError: there is neither, or they cannot be read.
+        ConfigError: the package ``tokenizers`` is not installed.
+    """
+    whole, words, merges = (folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt"))
+    try:
+        if whole.is_file():
+            return whole.read_text(encoding="utf-8")
+        if not (words.is_file() and merges.is_file()):
+            raise ModelError(f"{folder}: holds neither tokenizer.json nor vocab.json and merges.txt; add the tokenizer")
+        with extra("a tokenizer", "text"):
+            from tokenizers import ByteLevelBPETokenizer
+        made = ByteLevelBPETokenizer.from_file(str(words), str(merges))
+        made.add_special_tokens([one for one in (END,) if made.token_to_id(one) is not None])
+        return str(made.to_str())
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises the bare class
+        raise ModelError(f"{folder}: its tokenizer cannot be read ({reason_of(error)}); get the files again") from error
+
+
+def byte_tokenizer(form: Form) -> str:
+    """Return a tokenizer for random weights: a token per byte, and names for the rest of the vocabulary.
+
+    Raises:
+        ConfigError: the vocabulary has no room for 256 bytes and a token that ends a text.
+    """
+    with extra("a tokenizer", "text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    if form.vocabulary < 257:
+        raise ConfigError(f"--vocabulary {form.vocabulary} must be at least 257: every byte, and the end of a text")
+    signs = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = [*signs, *(f"<|{i}|>" for i in range(len(signs), form.vocabulary - 1)), END]
+    made = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([END])
+    return str(made.to_str())
+
+
+_SMALLER = ("layers", "width", "heads", "vocabulary", "positions")
+
+
+def _random_form(args: argparse.Namespace) -> Form:
+    form = SIZES[args.size]
+    given: dict[str, Any] = {key: getattr(args, key) for key in _SMALLER if getattr(args, key) is not None}
+    low = next((key for key, value in given.items() if value < 1), None)
+    if low is not None:
+        raise ConfigError(f"--{low} {given[low]} must be at least 1")
+    form = replace(form, **given)
+    if form.width % form.heads:
+        raise ConfigError(f"--width {form.width} must be a multiple of --heads {form.heads}")
+    end = form.vocabulary - 1
+    return replace(form, inner=4 * form.width, begin=end, end=end)
+
+
+def _arguments(description: str | None, folder: Path, weights: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    add_version(parser)
+    parser.add_argument(
+        "--weights", default=weights, help="folder in transformers' layout (config.json, model.safetensors or "
+        "pytorch_model.bin, tokenizer.json or vocab.json and merges.txt), or random (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--size", choices=tuple(SIZES), default="small", help="of random weights (default: small)")
+    for key in _SMALLER:
+        parser.add_argument(f"--{key}", type=int, metavar="N", help="of random weights, for a quick check")
+    parser.add_argument("--name", help="start of the files' names (default: gpt2_SIZE, or the folder's name)")
+    parser.add_argument("--out", type=Path, default=folder, help="folder of the ONNX files")
+    add_forms(parser)
+    add_exporter(parser)
+    return parser.parse_args(argv)

@@ -1,0 +1,262 @@
+"""Mean average precision of object detection, as COCO and as Pascal VOC define it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, InputError
+from utils.metrics.base import RecordMetric, Records
+from utils.metrics.class_names import found_places, unknown
+from utils.metrics.detection.average_precision import RECORD, Curves, Ranked, Read, at_recalls, whole_area
+from utils.metrics.detection.matching import SIZES, match_coco, match_voc, of_size, outside, shares
+
+MOST = 100
+"""Detections per picture and class that count by COCO's rules, the best ones."""
+
+RULES: Mapping[str, tuple[str, Read]] = {
+    "coco": ("mAP", at_recalls(101)),
+    "voc2007": ("voc2007_mAP", at_recalls(11)),
+    "voc2012": ("voc2012_mAP", whole_area),
+}
+"""Whose rules there are: the metric's name, and how a curve becomes an average precision."""
+
+_THRESHOLDS = {"mAP50": 0, "mAP75": 5}
+"""Figures at one threshold alone, by its place in :data:`~utils.metrics.detection.matching.IOU_THRESHOLDS`."""
+
+
+class MeanAveragePrecision(RecordMetric):
+    """The mean over classes of the average precision.
+
+    ``coco``: mAP@[0.50:0.95], the rules and the twelve figures of ``COCOeval`` (Lin et al. 2014; cocodataset.org,
+    "Detection evaluation"). In a picture and class the best 100 detections are taken from the surest on; each is
+    matched to the free object it overlaps most, where that is at least the threshold. Precision at each of 101 recalls
+    is the best one reached there or at a higher one, 0 where it is not reached; the mean is over classes and ten
+    thresholds. A class without objects does not count. Crowds may be found any number of times and count for nothing.
+
+    ``voc2007``, ``voc2012``: those of the development kits (Everingham et al. 2010) at an overlap of 0.5, with 11
+    recalls, and with the whole area under the curve. Crowds are what VOC calls difficult.
+
+    Equal scores count in the order of the pictures' numbers (``Objects.number``), within a picture in the order of the
+    detections. Both COCO's and VOC's own evaluations do the same, so there is no difference where pictures are numbered
+    as there; without numbers, of equal scores the wrong ones come first, which is the lowest value any order gives.
+
+    Args:
+        labels: the model's class names, in the order of its classes; the targets' categories are found among them by
+            name. ``None``: categories and classes have the same numbers.
+        categories: what the classes are called where ``labels`` is ``None``.
+        rules: one of :data:`RULES`.
+        common: leave out objects of categories that are not among the labels.
+
+    Raises:
+        ConfigError: there are no such rules.
+    """
+
+    name = "mAP"
+    dtype = RECORD
+    """Of the records; one with further fields adds them."""
+
+    def __init__(
+        self,
+        labels: Sequence[str] | None = None,
+        *,
+        categories: Sequence[str] = (),
+        rules: str = "coco",
+        common: bool = False,
+    ) -> None:
+        if rules not in RULES:
+            raise ConfigError(f"rules {rules!r} of detection's metric are not known; use one of {', '.join(RULES)}")
+        self.labels = None if labels is None else tuple(labels)
+        self.categories, self.rules, self.common = tuple(categories), rules, common
+        self.name, self._read = RULES[rules][0], RULES[rules][1]
+        self._places: dict[tuple[str, ...], Array] = {}
+        self._kept: tuple[Array, Ranked] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**super().__getstate__(), "_kept": None}
+        del state["_read"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._read = RULES[self.rules][1]
+
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Match one batch.
+
+        Args:
+            predictions: per picture an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
+                ``classes`` (N whole numbers), such as :class:`~utils.postprocess.image.nms.Detections`.
+            targets: per picture an object as :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
+            contexts: not used.
+
+        Returns:
+            A record of :data:`~utils.metrics.detection.average_precision.RECORD` per object that is to be found and per
+            detection, with the positions of their pictures.
+
+        Raises:
+            InputError: not as many predictions as targets, or predictions that do not belong together.
+            DataError: a category that is not a class of the model.
+        """
+        if len(predictions) != len(targets):
+            raise InputError(f"{len(predictions)} predictions came with {len(targets)} targets; pass one for each")
+        found = [self._picture(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
+        owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(part) for part in found])
+        return Records(np.concatenate([np.empty(0, self.dtype), *found]), owners)
+
+    def value(self, records: Array, weights: Array) -> float:
+        """Return the mean average precision, 0 to 1; NaN where no object has a weight.
+
+        With whole numbers as weights it is that of a data set which holds each picture so many times.
+
+        Raises:
+            DataError: there is no object among the records.
+        """
+        return self.weighing(records)(weights)
+
+    def weighing(self, records: Array) -> Callable[[Array], float]:
+        """Return the function from weights to :meth:`value`; records are sorted and thresholds told apart once."""
+        return self._weighed(self._curves(Ranked(records)))
+
+    def compute(self) -> float:
+        """Return :meth:`value` of all records, each counted once; their order says nothing."""
+        ranked = self._ranked()
+        return self._weighed(self._curves(ranked))(np.ones(len(ranked.records)))
+
+    def secondary(self) -> Mapping[str, float]:
+        """Return COCO's eleven further figures; none by VOC's rules.
+
+        ``mAP50`` and ``mAP75`` are at one overlap; ``mAP_small``, ``mAP_medium`` and ``mAP_large`` are of objects of
+        less than 32 x 32, up to 96 x 96, and more pixels; ``AR1``, ``AR10`` and ``AR100`` are the mean recall with so
+        many detections per picture and class, ``AR_small`` and so on with 100. One of a size that no object has is left
+        out.
+        """
+        if self.rules != "coco":
+            return {}
+        ranked = self._ranked()
+        ones = np.ones(len(ranked.records))
+        whole = ranked.of_size()
+        rows = whole.precisions(ones, self._read)
+        found = {name: _mean(rows[:, place]) for name, place in _THRESHOLDS.items()}
+        sizes = [size for size in list(SIZES)[1:] if len(ranked.of_size(size).classes)]
+        found |= {f"mAP_{size}": _mean(ranked.of_size(size).precisions(ones, self._read)) for size in sizes}
+        found |= {f"AR{most}": _mean(whole.recalls(ones, most)) for most in (1, 10, MOST)}
+        return found | {f"AR_{size}": _mean(ranked.of_size(size).recalls(ones, MOST)) for size in sizes}
+
+    def per_class(self) -> Mapping[str, Mapping[str, float]]:
+        """Return of each class with objects how many there are, and its average precisions."""
+        ranked = self._ranked()
+        curves, ones = ranked.of_size(), np.ones(len(ranked.records))
+        rows, counts = curves.precisions(ones, self._read), curves.totals(ones)
+        names = self.categories if self.labels is None else self.labels
+        found: dict[str, dict[str, float]] = {}
+        for label, count, row in zip(curves.classes.tolist(), counts.tolist(), rows, strict=True):
+            name = names[label] if label < len(names) else str(label)
+            name = f"{name} ({label})" if name in found else name
+            figures = {"AP": _mean(row), "AP50": float(row[0]), "AP75": float(row[5])}
+            found[name] = {"objects": int(count), **(figures if self.rules == "coco" else {"AP": float(row[0])})}
+        return found
+
+    def _ranked(self) -> Ranked:
+        """Return all records, sorted once as long as none is added."""
+        values = self._all()
+        if self._kept is None or self._kept[0] is not values:
+            self._kept = values, Ranked(values)
+        return self._kept[1]
+
+    def _curves(self, ranked: Ranked) -> Curves:
+        if not len(ranked.objects):
+            raise DataError(f"{self.name}: the data set holds no object to be found; check its annotations")
+        return ranked.of_size()
+
+    def _weighed(self, curves: Curves) -> Callable[[Array], float]:
+        def weighed(weights: Array) -> float:
+            rows = curves.precisions(weights, self._read)
+            return _mean(rows if self.rules == "coco" else rows[:, 0])
+
+        return weighed
+
+    def _picture(self, prediction: Any, target: Any) -> Array:
+        """Return the records of one picture: its detections, then its objects."""
+        boxes, scores, classes = _checked(prediction)
+        labels = self._classes(target)
+        known = labels >= 0
+        labels, crowd = labels[known], np.asarray(target.crowd, bool)[known]
+        objects = np.asarray(target.boxes, np.float64)[known]
+        counted = of_size(_areas(target, known)) & ~crowd
+        order = np.lexsort((-scores, classes))
+        ranks = _ranks(classes[order])
+        if self.rules == "coco":
+            order, ranks = order[ranks < MOST], ranks[ranks < MOST]
+        boxes, scores, classes = boxes[order], scores[order], classes[order]
+        rows = np.zeros(len(order) + np.count_nonzero(~crowd), RECORD)
+        rows["picture"], rows["label"] = target.number, np.append(classes, labels[~crowd])
+        rows["score"], rows["rank"] = np.nan, 255
+        found = rows[: len(order)]
+        found["score"], found["rank"], found["ignored"] = scores, np.minimum(ranks, 255), outside(boxes)
+        rows["ignored"][len(order) :] = ~counted.T[~crowd]
+        coco = self.rules == "coco"
+        share = shares(boxes, objects, crowd & coco)
+        for label in np.unique(labels).tolist():
+            start, end = classes.searchsorted((label, label + 1)).tolist()
+            if start < end:
+                real, mine = np.flatnonzero(labels == label), slice(start, end)
+                near, many = share[mine, real], crowd[real]
+                matched = (
+                    match_coco(near, many, counted[:, real], found["ignored"][mine]) if coco else match_voc(near, many)
+                )
+                found["right"][mine], found["ignored"][mine] = matched
+        return rows
+
+    def _classes(self, target: Any) -> Array:
+        """Return the model's classes of a picture's objects; -1 for one that is left out."""
+        names, classes = tuple(target.categories), np.asarray(target.classes, np.int64)
+        if not names:  # only numbered
+            return classes
+        if names not in self._places:
+            self._places[names] = found_places(names, self.labels)
+        places: Array = self._places[names][classes]
+        if not self.common and (places < 0).any():
+            raise unknown([names[label] for label in np.unique(classes[places < 0])], self.labels or ())
+        return places
+
+
+def _areas(target: Any, known: Array) -> Array:
+    """Return the areas of a picture's objects that its data set states; else those of their boxes."""
+    stated = getattr(target, "areas", None)
+    if stated is not None:
+        return np.asarray(stated, np.float64)[known]
+    boxes = np.asarray(target.boxes, np.float64)[known]
+    area: Array = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    return area
+
+
+def _checked(prediction: Any) -> tuple[Array, Array, Array]:
+    boxes, scores = np.asarray(prediction.boxes, np.float64), np.asarray(prediction.scores, np.float64)
+    classes = np.asarray(prediction.classes)
+    if scores.ndim != 1 or boxes.shape != (len(scores), 4) or classes.shape != scores.shape:
+        raise InputError(
+            f"a prediction has boxes of shape {boxes.shape}, scores of {scores.shape} and classes of {classes.shape}; "
+            "mAP needs N x 4, N and N"
+        )
+    if classes.size and classes.dtype.kind not in "iu":
+        raise InputError(f"a prediction's classes have dtype {classes.dtype}; pass classes.astype(np.int64)")
+    if np.isnan(scores).any():
+        raise InputError("a prediction has a score that is NaN; drop such detections")
+    return boxes, scores, classes.astype(np.int64)
+
+
+def _ranks(classes: Array) -> Array:
+    """Return the place of each detection among those of its class, where the classes are sorted."""
+    ranks: Array = np.arange(len(classes)) - np.searchsorted(classes, classes, side="left")
+    return ranks
+
+
+def _mean(values: Array) -> float:
+    """Return the mean of the classes that have a value; NaN where none has."""
+    real = values[~np.isnan(values)]
+    return float(real.mean()) if real.size else float("nan")

@@ -1,0 +1,110 @@
+"""Modules by the names they had before: scripts outside the repository, and results that are kept, still use them.
+
+A module that moved is imported under its old name with a :class:`DeprecationWarning`. Where the old name is a package
+now, the package answers for the names of one of its modules (:func:`names_of_module`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+MOVED = {
+    "utils.datasets.boxes": "utils.datasets.image.boxes",
+    "utils.datasets.clicks": "utils.datasets.tabular.clicks",
+    "utils.datasets.criteo_like": "utils.datasets.synthetic.criteo_like",
+    "utils.datasets.digit_lines": "utils.datasets.synthetic.digit_lines",
+    "utils.datasets.digit_scenes": "utils.datasets.synthetic.digit_scenes",
+    "utils.datasets.fact_stories": "utils.datasets.synthetic.fact_stories",
+    "utils.datasets.histories": "utils.datasets.tabular.histories",
+    "utils.datasets.labelled_graph": "utils.datasets.graphs.labelled_graph",
+    "utils.datasets.molecules": "utils.datasets.graphs.molecules",
+    "utils.datasets.node_graphs": "utils.datasets.graphs.node_graphs",
+    "utils.datasets.rated_snippets": "utils.datasets.text.rated_snippets",
+    "utils.datasets.ratings": "utils.datasets.tabular.ratings",
+    "utils.datasets.splits": "utils.datasets.tabular.splits",
+    "utils.datasets.text_pages": "utils.datasets.synthetic.text_pages",
+    "utils.export.bert_encoder": "utils.export.networks.bert_encoder",
+    "utils.export.bert_heads": "utils.export.networks.bert_heads",
+    "utils.export.classifier_script": "utils.export.scripts.classifier",
+    "utils.export.click_models": "utils.export.networks.click_models",
+    "utils.export.criteo_tables": "utils.export.networks.criteo_tables",
+    "utils.export.detectors": "utils.export.scripts.detector",
+    "utils.export.gpt_decoder": "utils.export.networks.gpt_decoder",
+    "utils.export.gpt_script": "utils.export.scripts.gpt",
+    "utils.export.graph_models": "utils.export.networks.graph_models",
+    "utils.export.graph_script": "utils.export.scripts.graph",
+    "utils.export.jina_encoder": "utils.export.networks.jina_encoder",
+    "utils.export.owl_detectors": "utils.export.networks.owl_detectors",
+    "utils.export.policies": "utils.export.networks.policies",
+    "utils.export.policy_script": "utils.export.scripts.policy",
+    "utils.export.random_weights": "utils.export.networks.random_weights",
+    "utils.export.segmenter_script": "utils.export.scripts.segmenter",
+    "utils.export.sentences_script": "utils.export.scripts.sentences",
+    "utils.export.small_tokenizers": "utils.export.networks.small_tokenizers",
+    "utils.export.text_classifier_script": "utils.export.scripts.text_classifier",
+    "utils.export.text_models": "utils.export.networks.text_models",
+    "utils.export.torchvision_detectors": "utils.export.networks.torchvision_detectors",
+    "utils.export.torchvision_models": "utils.export.networks.torchvision_models",
+    "utils.export.transformers_detectors": "utils.export.networks.transformers_detectors",
+    "utils.extra": "tecoinfer_modelzoo.extra",
+    "utils.metrics.answers": "utils.metrics.text.answers",
+    "utils.metrics.faces": "utils.metrics.detection.faces",
+    "utils.metrics.page_reading": "utils.metrics.text.page_reading",
+    "utils.metrics.perplexity": "utils.metrics.text.perplexity",
+    "utils.metrics.transcripts": "utils.metrics.text.transcripts",
+    "utils.policy_training": "utils.export.networks.policy_training",
+    "utils.progress": "tecoinfer_modelzoo.progress",
+    "utils.tasks.embedding": "utils.tasks.common.embedding",
+    "utils.tasks.item_index": "utils.tasks.item_recommendation.index",
+    "utils.tasks.parallel_transcription": "utils.tasks.nonautoregressive_asr",
+    "utils.tasks.speech_recognition_stream": "utils.tasks.speech_recognition.stream",
+    "utils.tasks.text_recognition_input": "utils.tasks.text_recognition.input",
+    "utils.tasks.voice_activity_steps": "utils.tasks.voice_activity.steps",
+    "utils.training": "utils.export.networks.training",
+}
+"""Old name -> new name of every moved module that documentation, examples or templates have named."""
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        new = MOVED[spec.name]
+        warnings.warn(f"{spec.name} is {new} now; import that", DeprecationWarning, stacklevel=2)
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state  # its own, which the import under the old name replaced
+
+
+def names_of_module(package: str, module: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package (PEP 562) that has the public names of one of its modules.
+
+    Args:
+        package: its ``__name__``, which was a module's before.
+        module: name of the module inside it.
+    """
+
+    def find(name: str) -> Any:
+        if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is not None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+    return find
+
+
+sys.meta_path.append(_Finder())

@@ -1,0 +1,102 @@
+"""Words of flags that give names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError
+from utils.shapes import parse_dims
+from utils.tasks.base import Task
+
+_NAMED = r"(?s)([A-Za-z_]\w*)=(.+)"
+
+
+def dims_of(words: Sequence[str], model: str, files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes for one model: ``seq=128`` is for all that have it, ``det.seq=128`` for the one named so.
+
+    One that no model has is left for the engine to refuse.
+    """
+    found = parse_dims(words)
+    own = {key.partition(".")[2]: sizes for key, sizes in found.items() if key.startswith(f"{model}.")}
+    # a symbol may itself have dots: Paddle's are p2o.DynamicDimension.0
+    common = {key: sizes for key, sizes in found.items() if key.partition(".")[0] not in files or "." not in key}
+    if common and len(files) > 1:
+        foreign = _foreign_symbols(model, files)
+        common = {key: sizes for key, sizes in common.items() if key not in foreign}
+    return common | own
+
+
+def _foreign_symbols(model: str, files: Mapping[str, Path]) -> set[str]:
+    """Return the symbols that other models have and this one has not."""
+    having = {name: _symbols(path) for name, path in files.items()}
+    return set().union(*having.values()) - having[model]
+
+
+def _symbols(path: Path) -> set[str]:
+    """Return the symbols of an ONNX file's inputs; none of what is no such file, which its engine refuses."""
+    if path.suffix != ".onnx" or not path.is_file():
+        return set()
+    from engine.onnx import load_model, signature
+
+    inputs, _, _ = signature(load_model(path))
+    return {symbol for tensor in inputs for symbol in tensor.symbols if symbol is not None}
+
+
+def models_of(given: Any, task: type[Task]) -> Path | dict[str, Path]:
+    """Read ``--ckpt``: the model's path, or the paths of a task's several models by name, in the task's order.
+
+    Raises:
+        ConfigError: nothing is given, or not the models that the task takes.
+    """
+    found = named_paths(given, "--ckpt")
+    needed = [name for name in task.models if name not in task.optional_models]
+    wanted = " ".join(f"{name}=FILE" for name in needed) or "FILE"
+    wanted += "".join(f" [{name}=FILE]" for name in task.optional_models)
+    if found is None:
+        raise ConfigError(f"no model given; pass --ckpt {wanted}")
+    if isinstance(found, Path) and task.optional_models and len(needed) == 1:
+        found = {needed[0]: found}
+    have = " ".join(found) if isinstance(found, dict) else str(found)
+    if not task.models:
+        if isinstance(found, dict):
+            raise ConfigError(f"--ckpt {have}: task {task.name} takes one model; pass --ckpt {wanted}")
+        return found
+    if not isinstance(found, dict) or not set(needed) <= set(found) <= set(task.models):
+        raise ConfigError(f"--ckpt {have}: task {task.name} takes the models {', '.join(task.models)}; pass {wanted}")
+    return {name: found[name] for name in task.models if name in found}
+
+
+def named_paths(given: Any, flag: str) -> Path | dict[str, Path] | None:
+    """Read ``PATH``, or ``NAME=PATH NAME=PATH``; a default comes as it is.
+
+    Raises:
+        ConfigError: one of several words has no name, or a name stands there twice; it says so of ``flag``.
+    """
+    if given is None or isinstance(given, Path):
+        return given
+    if isinstance(given, Mapping):
+        return {name: Path(path) for name, path in given.items()}
+    words = [given] if isinstance(given, str) else list(given)
+    if len(words) == 1 and (re.fullmatch(_NAMED, words[0]) is None or Path(words[0]).exists()):
+        return Path(words[0])
+    return _by_name(words, flag)
+
+
+def _by_name(words: Sequence[str], flag: str) -> dict[str, Path]:
+    """Read ``NAME=PATH NAME=PATH``."""
+    pairs = [_pair(word, flag) for word in words]
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{flag}: {twice!r} is given twice; give each name once")
+    return dict(pairs)
+
+
+def _pair(word: str, flag: str) -> tuple[str, Path]:
+    pair = re.fullmatch(_NAMED, word)
+    if pair is None:
+        raise ConfigError(f"{flag} {word!r}: of several paths each needs a name; write NAME=PATH")
+    return pair[1], Path(pair[2])

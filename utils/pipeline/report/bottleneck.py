@@ -1,0 +1,96 @@
+"""What bounds a run, in one line, from the same spans as every other figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from utils.pipeline.report.advice import Course, OwnAdvice, helps_most
+
+_FRONT = ("disk", "decode", "preprocess")
+"""The stages before the engine."""
+
+_CORES_FULL = 0.85
+"""Share of the cores' time from which on more threads cannot help."""
+
+_ONE_CORE = 0.6, 1.3
+"""Cores kept busy where the threads take turns in the interpreter, which runs one at a time: about one."""
+
+_IDLE = 0.5
+"""Share of the wall time below which a stage is hardly at work."""
+
+_BLOCK = 2048
+"""Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
+
+
+def bottleneck(
+    busy: Mapping[str, float],
+    waits: Mapping[str, float],
+    wall: float,
+    core_share: float,
+    simulated: bool,
+    *,
+    cores: int,
+    samples: int,
+    disk_bytes: int | None = None,
+    own: OwnAdvice | None = None,
+) -> str:
+    """Return one line: the stage that bounds the run, how busy each was, and what would help most, if anything.
+
+    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for,
+    unless that was hardly at work. A span of the disk also holds the time its thread waited for a core or for the
+    interpreter, so the disk is named only where cores are to spare and something was really fetched from it.
+
+    Args:
+        busy: seconds at work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
+            threads.
+        waits: wall seconds the loop waited for ``preprocess`` and ``engine``, or spent on ``postprocess``.
+        wall: wall seconds of the run.
+        core_share: CPU seconds over wall seconds times cores.
+        simulated: the engine is a simulated device, which the host computes.
+        cores: the cores that ``core_share`` is of.
+        samples: samples that were run in that time.
+        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` where unknown.
+        own: the task's own words by stage, in the place of the common ones, and the flags in use.
+    """
+    full = core_share >= _CORES_FULL
+    no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
+    candidates = dict(busy)
+    if no_disk:
+        candidates.pop("disk", None)
+    waited = max(waits, key=lambda stage: waits[stage])
+    # What is waited for and hardly at work waits for a core itself: then the stage that holds the cores bounds the run.
+    if not full and _working(busy, waited) >= _IDLE * wall:
+        candidates = {stage: seconds for stage, seconds in candidates.items() if stage in _behind(waited)}
+    bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
+    turns = _take_turns(_working(busy, "preprocess"), core_share * cores, wall)
+    shares = ", ".join(f"{stage} {seconds / wall:.0%}" for stage, seconds in busy.items())
+    own = own or OwnAdvice()
+    run = Course(wall, samples, cores, full, turns, simulated, own.in_use)
+    helps = helps_most(bound, run, own.words)
+    line = f"bound by {bound} (busy, of the wall time: {shares}; cores {core_share:.0%})"
+    return f"{line}; helps most: {helps}" if helps else line
+
+
+def _behind(waited: str) -> tuple[str, ...]:
+    """Return the stages that the loop waits for under one name: before the engine all of them together."""
+    return _FRONT if waited == "preprocess" else (waited,)
+
+
+def _working(busy: Mapping[str, float], waited: str) -> float:
+    """Return the seconds at work of what the loop waits for under one name."""
+    return sum(busy.get(stage, 0.0) for stage in _behind(waited))
+
+
+def _take_turns(front: float, used: float, wall: float) -> bool:
+    """Say whether the threads of the front wait for each other: some at work on one core's worth of computing."""
+    return _ONE_CORE[0] <= used <= _ONE_CORE[1] and front > 1.3 * used * wall
+
+
+def fetched_bytes() -> int | None:
+    """Return the bytes this process had fetched from storage so far; ``None`` where the system does not say."""
+    try:
+        text = Path("/proc/self/io").read_text(encoding="ascii")
+    except OSError:  # not Linux, or not allowed
+        return None
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("read_bytes:")), None)

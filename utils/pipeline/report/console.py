@@ -1,0 +1,235 @@
+"""What every run writes: lines for people, JSON for programs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from engine import ConfigError, Engine, provider
+from tecoinfer_modelzoo.text import printable, shortened
+from utils.pipeline.run.nan import input_line, output_line
+from utils.pipeline.run.prepare import Failure
+from utils.tasks.base import Task
+from utils.tasks.model import Model
+
+if TYPE_CHECKING:
+    from utils.pipeline.flags.options import Options
+    from utils.pipeline.report.report import Report
+
+SHOWN_CLASSES = 100
+"""Classes whose figures are printed; beyond that their number is given."""
+
+SHOWN_FAILURES = 20
+"""Bad samples listed one by one; beyond that their number is given."""
+
+
+def warn(text: str) -> None:
+    """Write a line to stderr."""
+    print(text, file=sys.stderr)
+
+
+def in_a_line(text: str) -> str:
+    """Return a text with line breaks and other control characters written out, and the middle of a long one left out.
+
+    A file's name may hold any, and names of samples out of files may have any length.
+    """
+    return shortened(printable(text, keep=""))
+
+
+def tell_engines(task: Task, engines: Mapping[str, Engine]) -> None:
+    """Say what computes, and of which models the weights are random."""
+    by = provider(task.options.target)
+    served = "" if by == "built-in" else f" (served by {by}, not the zoo's own)"
+    for name, engine in engines.items():
+        which = f", model {name}" if task.models else ""
+        print(f"target {task.options.target}{which}{served}: {engine.describe()}")
+        model = Model.of(engine)
+        if model.stored.provenance.get("weights") == "random":
+            what = "for functional and speed checks only, its answers mean nothing"
+            print(f"{model.ckpt.name} has random weights: {what}")
+
+
+def int8_figures(engines: Mapping[str, Engine]) -> dict[str, dict[str, Any]]:
+    """Return how near to float32 each int8 engine was found to be, by model, for JSON and :func:`int8_lines`."""
+    return {name: asdict(engine.agreement) for name, engine in engines.items() if engine.agreement is not None}
+
+
+def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what :func:`int8_figures` found."""
+    if not figures:
+        return []
+    from engine import Agreement
+
+    return [
+        f"int8{f', model {name}' if len(figures) > 1 else ''}: {Agreement(**figure).text}"
+        for name, figure in figures.items()
+    ]
+
+
+def finish(report: Report, parsed: Options) -> int:
+    """List what went wrong, print the two closing lines, write the JSON, and return the exit code.
+
+    Nothing that was found is lost to a file that cannot be written, nor to a reader of the output who goes away.
+
+    Raises:
+        ConfigError: the JSON cannot be written.
+    """
+    try:
+        _tell(report)
+        sys.stdout.flush()
+    finally:
+        write_result(report, parsed)
+    return 0 if report.sound else 1
+
+
+def _tell(report: Report) -> None:
+    list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
+    if report.unknown_metric:
+        warn(report.unknown_metric)
+    for hint in report.hints:
+        warn(f"hint: {hint}")
+    if report.cut_short:
+        print(report.cut_short)
+    ran = report.resumed_steps < report.steps  # nothing bounds a run that took all from the journal
+    for line in _device_lines(report.device) if ran else ():
+        print(line)
+    list_failures(report.failures)
+    for line in (
+        *report.remarks,
+        *_course_lines(report, ran),
+        *int8_lines(report.int8),
+        *_class_lines(report),
+        *_figure_lines(report),
+        *report.closing_lines(),
+    ):
+        print(line)
+
+
+def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:
+    """Tell of the samples with NaN in their input, or in their output.
+
+    Args:
+        inputs, outputs: their names. total: samples that were run. engine: what computed.
+    """
+    if inputs:
+        warn(input_line(inputs, total))
+    if outputs:
+        warn(output_line(outputs, total, inputs, engine))
+
+
+def _course_lines(report: Report, ran: bool) -> Iterator[str]:
+    """Yield what is to be said of the way there: the journal's steps, and what bounded the others."""
+    if report.resumed_steps:
+        yield f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
+    if report.busy and ran:
+        yield report.bottleneck()
+
+
+def _figure_lines(report: Report) -> Iterator[str]:
+    """Yield the figures beside the metric: its own further ones, and the task's."""
+    for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
+        yield from figure_lines(what, figures)
+
+
+def figure_lines(what: str, figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield figures as a line; none where there are none."""
+    if figures:
+        yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
+
+
+def _class_lines(report: Report) -> Iterator[str]:
+    """Yield the figures of single classes as a table, the classes in their own order."""
+    if not report.per_class:
+        return
+    shown = list(report.per_class.items())[:SHOWN_CLASSES]
+    heads = list(shown[0][1])
+    rows = [[name, *(_cell(figures[head]) for head in heads)] for name, figures in shown]
+    widths = [max(len(row[place]) for row in [["class", *heads], *rows]) for place in range(1 + len(heads))]
+    for first, *others in [["class", *heads], *rows]:
+        yield "  ".join(
+            [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        )
+    if len(report.per_class) > len(shown):
+        yield f"and {len(report.per_class) - len(shown)} more classes, which --json has"
+
+
+def _cell(value: float) -> str:
+    """Return a figure of a table: counts as they are, shares with four decimals."""
+    if isinstance(value, int):
+        return str(value)
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " and ".join(map(_number, value))
+    if not isinstance(value, float):
+        return str(value)
+    return "n/a" if math.isnan(value) else f"{value:.6g}"
+
+
+def about(parsed: Options) -> dict[str, Any]:
+    """Return what every JSON result says of a run: target, who serves it, model and data."""
+    model = {name: str(path) for name, path in parsed.models.items()} if isinstance(parsed.ckpt, dict) else parsed.ckpt
+    return {
+        "target": parsed.target,
+        "provider": provider(parsed.target),
+        "model": model if isinstance(model, dict) else str(model),
+        "task": parsed.task,
+    }
+
+
+def write_result(report: Report, parsed: Options, **extra: Any) -> None:
+    """Write the JSON and its records, where they are asked for; the keyword arguments are added to it.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    if parsed.json is None:
+        return
+    from utils.pipeline.report.report import commit
+    from utils.pipeline.resume.records import HASH
+
+    where, kept = about(parsed) | {"data": parsed.data_text}, report.records
+    named: dict[str, Any] = {"records": None}
+    if kept is not None:
+        named = {"records": kept.path.name, HASH: kept.sha256}
+    try:
+        commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
+    except ConfigError:
+        if kept is not None:  # the figures without them are better than none
+            kept.discard()
+            named = {"records": None} if kept.lost else named
+            with suppress(ConfigError):
+                commit(report.to_dict(**where, **named, **extra), parsed.json, None)
+        raise
+
+
+def _device_lines(device: Mapping[str, Any]) -> list[str]:
+    """Say what a simulated card took; of several models one line each."""
+    if not device:
+        return []
+    models = device.get("models")
+    if models is not None:
+        return [f"model {name}, {_device_line(report, 'call')}" for name, report in models.items()]
+    return [_device_line(device, device.get("per", "batch"))]
+
+
+def _device_line(device: Mapping[str, Any], per: str) -> str:
+    return (
+        f"simulated: {device['simulated_latency'] * 1e3:.2f} ms per {per}, {device['simulated_sps']:.1f} samples/s, "
+        f"{device['memory_per_spa'] / 2**20:.1f} MB on each of {device['healthy']} of {device['spas']} SPA"
+    )
+
+
+def list_failures(failures: Sequence[Failure]) -> None:
+    """Tell of the samples that could not be run, the first of them one by one."""
+    for failure in failures[:SHOWN_FAILURES]:
+        warn(in_a_line(failure.text))
+    if failures:
+        more = f" ({len(failures) - SHOWN_FAILURES} not listed)" if len(failures) > SHOWN_FAILURES else ""
+        warn(f"{len(failures)} samples could not be run{more}")

@@ -1,0 +1,80 @@
+"""What no part of the zoo expected: an exception of foreign code, or a defect, as one line that says where it came."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from tecoinfer_modelzoo.distribution import HOME
+from tecoinfer_modelzoo.text import printable, shortened
+
+TRACEBACK = "TECO_TRACEBACK"
+"""Environment variable that has the traceback printed too, where it is set and not 0."""
+
+_OWN = ("engine", "model_config", "tecoexec", "toolkit", "transplant", "utils")
+"""Packages whose parsers may end the process: --help, --version, and arguments that cannot be used."""
+
+
+def line_of(error: BaseException) -> str:
+    """Return one line of an exception that has no line of its own: what, where, and how to see more.
+
+    Args:
+        error: anything but an error that the zoo raises on purpose; ``SystemExit`` of foreign code too.
+    """
+    what = type(error).__name__
+    if isinstance(error, SystemExit):
+        said = f"the process was to be ended by SystemExit({error.code!r}) in the middle of the work"
+    else:
+        said = f"{what}: {error}" if str(error) else what
+    where = _place(error.__traceback__)
+    return shortened(
+        printable(f"error: {said} ({where}); correct the code there, or report it: {TRACEBACK}=1 shows the calls", "")
+    )
+
+
+def show_calls(error: BaseException) -> None:
+    """Print the traceback to stderr where :data:`TRACEBACK` asks for it."""
+    if os.environ.get(TRACEBACK, "0") not in ("", "0"):
+        sys.stderr.write("".join(traceback.format_exception(error)))
+
+
+def asked_for(leaving: SystemExit) -> bool:
+    """Say whether a parser of the zoo or of the script ends the process: --help, or arguments that it cannot use.
+
+    A parser that code of a task calls in the middle of the work is neither.
+    """
+    frames = list(_frames(leaving.__traceback__))
+    parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)
+    if not parsing or not all(map(_is_parser, frames[parsing:])):
+        return False
+    before = [(frame.f_globals.get("__name__"), Path(frame.f_code.co_filename).resolve()) for frame in frames[:parsing]]
+    of_script = all(name in ("__main__", "utils.pipeline.cli") for name, _ in before)
+    return of_script or any((HOME / name) in before[-1][1].parents for name in _OWN)
+
+
+def _is_parser(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), (argparse.ArgumentParser, argparse.Action))
+
+
+def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _place(trace: TracebackType | None) -> str:
+    """Return file and line of the last call outside Python's own and installed libraries."""
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    places = []
+    while trace is not None:
+        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    own = [place for place in places if not place[0].startswith(("<", *filter(None, libraries)))]
+    file, number = (own or places or [("?", 0)])[-1]
+    return f"{file}:{number}"

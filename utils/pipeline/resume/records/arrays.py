@@ -1,0 +1,222 @@
+"""Records files that hold arrays: any number of records per sample, of any plain dtype, with their units.
+
+A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, with another one of where each ends.
+
+=================  =====================================================================================================
+``metric_name``    what the records are of, as bytes
+``index``          per sample its place in the data set
+``name``           per sample its name; ``name_ends``
+``ran``            per sample whether it could be run
+``values``         per record what the metric kept, ordered by samples
+``sample``         per record the position of its sample in ``index``
+``unit``           names of the units, sorted; ``unit_ends``. Neither these nor the two below where there are no units
+``sample_unit``    per sample the position of its unit in ``unit``; not there where only records have units
+``record_unit``    per record the same; not there where the metric leaves it to the samples
+=================  =====================================================================================================
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, ClassVar, cast
+
+import numpy as np
+
+from engine import Array, DataError, InputError
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.base import Batch
+from utils.metrics.base import Records
+from utils.pipeline.resume.records.file import RecordsFile
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can name: the same records give the same bytes at any time
+
+
+@dataclass(slots=True, eq=False)
+class RecordArrays:
+    """The columns of a records file.
+
+    Attributes:
+        metric_name: what the records are of.
+        index: per sample its place in the data set, int64. name, ran: per sample.
+        values: what the metric kept, records first. sample: per record the position of its sample, int64.
+        sample_units, record_units: names of units per sample and per record; ``None`` where these have none.
+    """
+
+    metric_name: str
+    index: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    names: list[str] = field(default_factory=list)
+    ran: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
+    values: Array = field(default_factory=lambda: np.zeros(0))
+    sample: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    sample_units: list[str] | None = None
+    record_units: list[str] | None = None
+
+
+class ArrayRecordWriter(RecordsFile):
+    """Writes the ``.npz`` file of a metric whose records are not one number per sample; all at once, at the end."""
+
+    _mode: ClassVar[dict[str, Any]] = {"mode": "wb"}
+
+    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+        super().__init__(path, metric_name, rank=rank, size=size)
+        self._columns = RecordArrays(metric_name)
+        self._values: list[Array] = []
+        self._samples: list[Array] = []
+        self._ran: list[Array] = []
+
+    def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:
+        """Take in one step; the record is any that a metric may return."""
+        count, start = len(batch.names), len(self._columns.names)
+        good = () if record is None else range(count) if good is None else good
+        ran = np.zeros(count, np.bool_)
+        ran[np.asarray(good, np.intp)] = True
+        own = None
+        if record is not None:
+            record = record if isinstance(record, Records) else Records(record)
+            positions = _positions(record, len(good))
+            own = None if record.units is None else list(record.units)
+            self._check(record)
+            self._values.append(record.values)
+            self._samples.append(start + np.asarray(good, np.int64)[positions])
+        before = sum(map(len, self._samples)) - (0 if record is None else len(record.values))
+        columns = self._columns
+        columns.sample_units = _extended(columns.sample_units, batch.units, start, count)
+        if record is not None and len(record.values):
+            columns.record_units = _extended(columns.record_units, own, before, len(record.values))
+        columns.names += batch.names
+        self._ran.append(ran)
+
+    def _check(self, record: Records) -> None:
+        first = next((values for values in self._values if len(values)), record.values)
+        if len(record.values) and (first.dtype, first.shape[1:]) != (record.values.dtype, record.values.shape[1:]):
+            raise InputError(
+                f"records of dtype {record.values.dtype} and shape {record.values.shape[1:]} each came after some of "
+                f"dtype {first.dtype} and shape {first.shape[1:]}; keep one kind for all batches"
+            )
+
+    def _finish(self) -> None:
+        columns = self._columns
+        columns.index = self._index + self._stride * np.arange(len(columns.names), dtype=np.int64)
+        columns.ran = np.concatenate([columns.ran, *self._ran])
+        filled = [values for values in self._values if len(values)] or self._values[:1]
+        if filled:
+            columns.values = np.concatenate(filled)
+        columns.sample = np.concatenate([columns.sample, *self._samples])
+        write_arrays(columns, cast("IO[bytes]", self._file))
+
+
+def _positions(record: Records, good: int) -> Array:
+    """Return for each record the position of its sample among the good ones."""
+    count = len(record.values) if np.ndim(record.values) else -1
+    samples = np.arange(count) if record.samples is None else np.asarray(record.samples)
+    inside = len(samples) == good if record.samples is None else not samples.size or _within(samples, good)
+    fits = inside and len(samples) == count and not record.values.dtype.hasobject
+    if not fits or (record.units is not None and len(record.units) != count):
+        raise InputError(
+            f"a record of dtype {record.values.dtype} and shape {record.values.shape} does not fit {good} samples; "
+            "pass what the metric's update() returned"
+        )
+    return samples
+
+
+def _within(samples: Array, good: int) -> bool:
+    return bool(samples.dtype.kind in "iu" and samples.min() >= 0 and samples.max() < good)
+
+
+def _extended(names: list[str] | None, more: list[str] | None, before: int, count: int) -> list[str] | None:
+    """Return the names of units with those of a batch behind them."""
+    if (names is None) is not (more is None) and before and count:
+        raise InputError("a batch names units and another does not; let them be named for all or none")
+    return names if more is None else (names or []) + list(more)
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
+    """Write the columns with the samples by their index and the records by their samples; the rest by names."""
+    order = np.argsort(columns.index, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    samples = place[columns.sample]
+    by_sample = np.argsort(samples, kind="stable")
+    arrays: dict[str, Array] = {
+        "metric_name": _bytes(columns.metric_name),
+        "index": columns.index[order],
+        "ran": columns.ran[order],
+        "values": columns.values[by_sample],
+        "sample": samples[by_sample],
+        **_texts("name", [columns.names[i] for i in order.tolist()]),
+    }
+    named = (("sample_unit", columns.sample_units, order), ("record_unit", columns.record_units, by_sample))
+    table = sorted({name for _, names, _ in named for name in names or ()})
+    codes = {name: code for code, name in enumerate(table)}
+    for key, names, rows in named:
+        if names is not None:
+            arrays |= _texts("unit", table)
+            arrays[key] = np.array([codes[name] for name in names], np.int64)[rows]
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for key, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{key}.npy", _EPOCH), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def read_arrays(path: Path) -> RecordArrays:
+    """Read a records file.
+
+    Raises:
+        DataError: it cannot be read, or is no records file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return _columns(archive)
+    except OSError as error:
+        raise DataError(f"records file {path} cannot be read: {error.strerror or error}; check the path") from error
+    except (ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is no records file: {one_line(error)}; write the file again") from error
+
+
+def _columns(archive: Any) -> RecordArrays:
+    units = _from_texts(archive, "unit") if "unit" in archive else []
+
+    def named(key: str) -> list[str] | None:
+        return [units[code] for code in archive[key].tolist()] if key in archive else None
+
+    found = RecordArrays(
+        archive["metric_name"].tobytes().decode("utf-8", "surrogatepass"),
+        archive["index"],
+        _from_texts(archive, "name"),
+        archive["ran"],
+        archive["values"],
+        archive["sample"],
+        named("sample_unit"),
+        named("record_unit"),
+    )
+    count, records = len(found.index), len(found.values)
+    lengths = [len(found.names), len(found.ran), count if found.sample_units is None else len(found.sample_units)]
+    of_records = [len(found.sample), records if found.record_units is None else len(found.record_units)]
+    if set(lengths) != {count} or set(of_records) != {records}:
+        raise ValueError("its columns have different lengths")
+    if records and not (found.sample.min() >= 0 and found.sample.max() < count):
+        raise ValueError("a record is of a sample that is not there")
+    return found
+
+
+def _bytes(text: str) -> Array:
+    return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def _texts(key: str, texts: Sequence[str]) -> dict[str, Array]:
+    coded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return {
+        key: np.frombuffer(b"".join(coded), np.uint8),
+        f"{key}_ends": np.cumsum([len(text) for text in coded], dtype=np.int64),
+    }
+
+
+def _from_texts(archive: Any, key: str) -> list[str]:
+    blob, ends = archive[key].tobytes(), archive[f"{key}_ends"].tolist()
+    return [blob[a:b].decode("utf-8", "surrogatepass") for a, b in zip([0, *ends], ends, strict=False)]

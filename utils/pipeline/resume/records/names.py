@@ -1,0 +1,120 @@
+"""How records files are called, and which of them belongs to a JSON result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from engine import ConfigError, DataError
+from tecoinfer_modelzoo.files import hash_files, read_regular
+from utils.metrics.base import Metric
+
+SUFFIXES = (".csv", ".npz")
+"""Endings of the two kinds of records files."""
+
+HASH = "records_sha256"
+"""Key of a JSON result: SHA-256 of the records it was written with, in hexadecimal; their name is in ``records``."""
+
+_MIDDLE = ".samples"
+_MOST_JSON = 64 << 20
+"""Bytes of a JSON result that are read."""
+
+
+def records_path(result: Path, metric: Metric | None = None) -> Path:
+    """Return the file that goes with a JSON result: ``result.samples.csv`` for ``result.json``.
+
+    Of a name that does not end in ``.json`` all is kept: ``lr0.1.samples.csv`` for ``lr0.1``. Metrics whose records are
+    not one number per sample have ``result.samples.npz``.
+    """
+    return records_paths(result)[metric is not None and not metric.per_sample]
+
+
+def records_paths(result: Path) -> tuple[Path, Path]:
+    """Return the files that may go with a JSON result, one of each kind."""
+    name = result.name if result.name == ".json" else result.name.removesuffix(".json")
+    csv, npz = (result.with_name(f"{name}{_MIDDLE}{suffix}") for suffix in SUFFIXES)
+    return csv, npz
+
+
+def find_records(result: Path) -> Path | None:
+    """Return the records file of a JSON result; ``None`` where there is none.
+
+    A result that does not say which (an older one, or a script's own) has the one that lies beside it.
+
+    Raises:
+        DataError: the file is not the one that the result was written with, or cannot be read.
+    """
+    said = _said(result)
+    named = said.get("records")
+    path = result.with_name(named) if isinstance(named, str) and named == Path(named).name and named else None
+    if HASH not in said:
+        if path is not None and path.is_file():
+            return path
+        has_none = said.get("kind") == "prediction" or ("records" in said and named is None)
+        return None if has_none else next(filter(Path.is_file, records_paths(result)), None)
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = hash_files(path)
+    except OSError as error:
+        raise DataError(f"records file {path} cannot be read: {error.strerror}; check the path") from error
+    if found != said[HASH]:
+        raise DataError(f"{path} is not the records file that {result} was written with; run it again")
+    return path
+
+
+def beside(result: Path) -> dict[str, Path | None]:
+    """Return the files that a run with this JSON result writes beside it, by how they are named in an error."""
+    found: dict[str, Path | None] = {}
+    for path in records_paths(result):
+        found[f"the records of --json, {path.suffix}"] = path
+        found[f"the unfinished records of --json, {path.suffix}"] = path.with_name(f".{path.name}.part")
+    return found | {"the unfinished --json": result.with_name(f".{result.name}.new")}
+
+
+def refuse_others(result: Path, saved: Path | None) -> None:
+    """Refuse to write over the records of another result, which would name this run's then.
+
+    Args:
+        result: the run's ``--json``. saved: its ``--save_predictions``.
+
+    Raises:
+        ConfigError: it names both results.
+    """
+    for flag, path in (("--json", result), ("--save_predictions", saved)):
+        for one in () if path is None else (path, *(records_paths(path) if path is result else ())):
+            other = owner(one)
+            if other is not None and other.name != result.name:
+                raise ConfigError(f"{flag} {path}: {one.name} would replace the records of {other}; name another file")
+
+
+def owner(records: Path) -> Path | None:
+    """Return the JSON result that names a file as its records; ``None`` where none beside it does."""
+    kind = next((suffix for suffix in SUFFIXES if records.name.endswith(f"{_MIDDLE}{suffix}")), None)
+    name = "" if kind is None else records.name.removesuffix(f"{_MIDDLE}{kind}")
+    results = [records.with_name(f"{name}{end}") for end in ("", ".json")] if name else []
+    return next((one for one in results if one.is_file() and _said(one).get("records") == records.name), None)
+
+
+def _said(result: Path) -> dict[str, Any]:
+    """Return what a JSON result says; nothing where it cannot be read."""
+    try:
+        found = json.loads(read_regular(result, _MOST_JSON))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def unwritable(path: Path, error: OSError) -> ConfigError:
+    """Return one line of what the system has against a records file."""
+    return ConfigError(
+        f"records file {path} cannot be written: {error.strerror}; see to space and permissions of the folder of --json"
+    )
+
+
+def remove_other_kind(path: Path) -> None:
+    """Remove the records of an earlier run by another metric: one result has one records file."""
+    for suffix in SUFFIXES:
+        if suffix != path.suffix:
+            path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,0 +1,165 @@
+"""Records files with one number per sample, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine import Array, DataError, InputError
+from utils.datasets.base import Batch
+from utils.metrics.base import Records
+from utils.pipeline.resume.records.file import RecordsFile
+from utils.pipeline.resume.records.names import unwritable
+
+COLUMNS = ("index", "name", "label")
+"""The first columns; ``unit`` follows where samples belong to units, and the last one has the name of the metric."""
+
+_WHOLE = re.compile(r"-?[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRecord:
+    """One row: the sample's place in the data set, and the metric's value for it (``None``: it could not be run).
+
+    ``label`` is a whole number or a text, ``None`` where the target is neither; ``unit`` is ``None`` where every sample
+    is a unit of its own.
+    """
+
+    index: int
+    name: str
+    label: int | str | None
+    value: float | None
+    unit: str | None = None
+
+
+class RecordWriter(RecordsFile):
+    """Writes the CSV file of a metric with one number per sample."""
+
+    _mode: ClassVar[dict[str, Any]] = {
+        "mode": "w",
+        "encoding": "utf-8",
+        "errors": "surrogateescape",
+        "newline": "",
+    }
+
+    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+        super().__init__(path, metric_name, rank=rank, size=size)
+        self._rows = csv.writer(self._file, lineterminator="\n")
+        # Before Python 3.13 a lone carriage return is not quoted by itself, and would end the row for a reader.
+        self._quoted = csv.writer(self._file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        self._has_units: bool | None = None
+
+    def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:
+        """Write the rows of one step; the record is one number per sample that made it."""
+        values: list[float | int | str] = [""] * len(batch.names)
+        for position, value in zip(*_aligned(batch, record, good), strict=True):
+            values[position] = value
+        try:
+            self._start(batch.units is not None)
+            units = [()] * len(values) if batch.units is None else [(unit,) for unit in batch.units]
+            for name, label, unit, cell in zip(batch.names, _labels(batch), units, values, strict=True):
+                rows = self._quoted if "\r" in f"{name}{label}{unit[0] if unit else ''}" else self._rows
+                rows.writerow((self._index, name, label, *unit, cell))
+                self._index += self._stride
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _start(self, has_units: bool) -> None:
+        """Write the first row, once it is known whether there are units."""
+        if self._has_units is None:
+            self._rows.writerow((*COLUMNS, *(("unit",) if has_units else ()), self.metric_name))
+            self._has_units = has_units
+        elif self._has_units != has_units:
+            raise InputError("a batch names units and another does not; let the data set name them for all or none")
+
+    def _finish(self) -> None:
+        if self._has_units is None:
+            self._start(False)
+
+
+def _aligned(
+    batch: Batch, record: Array | Records | None, good: Sequence[int] | None
+) -> tuple[Sequence[int], list[float] | list[int]]:
+    """Return the positions of the good samples and their values."""
+    if record is None:
+        return (), []
+    if isinstance(record, Records):
+        if record.samples is not None or record.units is not None:
+            raise InputError(
+                "records with samples or units of their own are not one number per sample; clear per_sample"
+            )
+        record = record.values
+    positions = range(len(batch.names)) if good is None else good
+    if record.shape != (len(positions),) or record.dtype.kind not in "biuf":
+        raise InputError(
+            f"a record of dtype {record.dtype} and shape {record.shape} does not fit {len(positions)} samples; "
+            "the records file takes one number per sample"
+        )
+    values = record.tolist()
+    return positions, list(map(int, values)) if record.dtype.kind == "b" else values
+
+
+def _labels(batch: Batch) -> list[int | str]:
+    """Return what the label column says: whole numbers, or the text of other scalars; nothing for all else."""
+    targets: Any = batch.targets
+    if targets is None:
+        return [""] * len(batch.names)
+    if isinstance(targets, np.ndarray) and targets.ndim == 1 and targets.dtype.kind in "iu":
+        return list(map(int, targets))
+    return [_label(target) for target in targets]
+
+
+def _label(target: Any) -> int | str:
+    if isinstance(target, np.generic) or (isinstance(target, np.ndarray) and target.ndim == 0):
+        target = target.item()
+    if isinstance(target, int):
+        return int(target)
+    return str(target) if isinstance(target, (str, float)) else ""
+
+
+class SampleRecords:
+    """The rows of a CSV records file, read one by one, as often as they are iterated.
+
+    Attributes:
+        metric_name: what was measured.
+        has_units: whether rows name units.
+
+    Raises:
+        DataError: the file cannot be read or is no records file; while iterating, also a row that is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        header = next(self._rows(), [])
+        self.has_units = len(header) == len(COLUMNS) + 2 and header[-2] == "unit"
+        if len(header) != len(COLUMNS) + 1 + self.has_units or tuple(header[: len(COLUMNS)]) != COLUMNS:
+            raise DataError(f"{path} is no records file: its first row is not {','.join(COLUMNS)} and a metric's name")
+        self.metric_name = header[-1]
+
+    def __iter__(self) -> Iterator[SampleRecord]:
+        rows = self._rows()
+        next(rows)
+        for number, row in enumerate(rows, start=2):
+            try:
+                index, name, label, *unit, value = row
+                if len(unit) != self.has_units:
+                    raise ValueError(row)
+                known = int(label) if _WHOLE.fullmatch(label) else label or None
+                yield SampleRecord(int(index), name, known, float(value) if value else None, *unit)
+            except ValueError as error:
+                raise DataError(f"{self.path} row {number}: {row} is not a sample; write the file again") from error
+
+    def _rows(self) -> Iterator[list[str]]:
+        try:
+            with self.path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+                yield from csv.reader(file)
+        except OSError as error:
+            raise DataError(f"records file {self.path} cannot be read: {error.strerror}; check the path") from error
+        except csv.Error as error:
+            raise DataError(f"{self.path} is no records file: {error}; write the file again") from error

@@ -1,0 +1,234 @@
+"""The files that an evaluation writes as it goes: its journal and its records, opened together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine import ConfigError, DataError, Engine, provider
+from tecoinfer_modelzoo import expanded
+from utils.datasets.base import Dataset
+from utils.datasets.sharding import rank_and_size, shard
+from utils.metrics.base import Metric
+from utils.pipeline.session import load_data
+from utils.tasks.base import Task
+
+if TYPE_CHECKING:
+    from utils.identity import Part
+    from utils.pipeline.flags.options import Options
+    from utils.pipeline.resume.journal import Journal
+    from utils.pipeline.resume.records import Kept, RecordsFile
+    from utils.pipeline.resume.run_inputs import RunInputs
+
+
+@contextmanager
+def noting(unwritten: list[str]) -> Iterator[None]:
+    """Note a file that cannot be written at the end of a run, whose results are still to be told."""
+    try:
+        yield
+    except ConfigError as error:
+        if rank_and_size()[1] > 1:
+            raise
+        unwritten.append(str(error))
+
+
+@contextmanager
+def open_run_files(
+    task: Task,
+    engines: Mapping[str, Engine],
+    dataset: Dataset,
+    metric: Metric,
+    unwritten: list[str],
+    kept: list[Kept] | None = None,
+    inputs: RunInputs | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield what ``evaluate_pipeline`` takes to keep its steps (``--resume``) and its records (``--json``), open.
+
+    Args:
+        inputs: what the run reads, as it was before the engines were opened; default: as it is now.
+        unwritten: gets a line for each file that cannot be completed after a run that ended well.
+        kept: gets the records of a run that ended well, which take their place with the JSON; those of a part, and
+            without this list, take theirs at once.
+
+    Raises:
+        ConfigError: the journal is of another run, in use, or cannot be written.
+        DataError: the data set, or a file that the run reads, changed while a journalled run was under way.
+    """
+    opt: Any = task.options
+    rank, size = rank_and_size()
+    keep: dict[str, Any] = {}
+    journaled: _Journaled | None = None
+    own = ExitStack()
+    try:
+        if opt.resume is not None:
+            from utils.pipeline.resume.run_inputs import RunInputs
+
+            inputs = inputs or own.enter_context(RunInputs(task))
+            journaled = _Journaled(task, engines, inputs, dataset, metric)
+            keep["journal"] = journaled.open(opt.resume)
+        if opt.json is not None:
+            from utils.pipeline.resume.records import record_writer, records_path
+            from utils.pipeline.resume.records.merging import part_path
+
+            path = records_path(opt.json, metric)
+            path = path if _alone(opt) else part_path(path, rank, size)
+            keep["records"] = record_writer(path, metric, rank=rank, size=size)
+        yield keep
+        if journaled is not None:
+            journaled.check()
+    except BaseException:
+        if "records" in keep:
+            keep["records"].discard()
+        if "journal" in keep:
+            with suppress(ConfigError):  # what ended the run says more
+                keep["journal"].close()
+        raise
+    finally:
+        own.close()
+    if "records" in keep:
+        with noting(unwritten):
+            _complete(keep["records"], kept, waits=_alone(opt))
+    if "journal" in keep:
+        with noting(unwritten):
+            keep["journal"].close()
+
+
+def _complete(records: RecordsFile, kept: list[Kept] | None, *, waits: bool) -> None:
+    """Complete the records; they take their place where nobody is to do that later."""
+    found = records.complete()
+    if kept is None or not waits:
+        found.place()
+    if kept is not None:
+        kept.append(found)
+
+
+def _alone(opt: Options) -> bool:
+    """Say whether this process has all of the data set, and writes the result."""
+    return opt.launcher == "none" and rank_and_size()[1] == 1
+
+
+class _Journaled:
+    """What makes a journal that of a run: the contents of all that is read, before the run and as it goes."""
+
+    def __init__(
+        self,
+        task: Task,
+        engines: Mapping[str, Engine],
+        inputs: RunInputs,
+        dataset: Dataset,
+        metric: Metric,
+    ) -> None:
+        opt: Any = task.options
+        self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset
+        self._parts: dict[str, Part] = {}
+        self._before = _times(opt, dataset)
+        self._identity = _identity(opt, engines, inputs, dataset, metric)
+        written = [path for path in (opt.json, opt.resume, opt.save_predictions) if path is not None]
+        self._inputs.leave_out(written, [*map(Path, self._before), *opt.paths.values()])
+
+    def open(self, folder: Path) -> Journal:
+        """Return the journal of this run in a folder.
+
+        Raises:
+            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed as it was read.
+        """
+        from utils.identity import part_of
+        from utils.pipeline.resume.journal import Journal
+
+        self._refuse_changed()
+        journal = Journal.open(folder, self._identity, facts=self._facts)
+        self._parts |= {name: part_of(Path(name)) for name in journal.facts if name.startswith(os.sep)}
+        try:
+            journal.check_facts({name: part.content for name, part in self._parts.items()})
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _facts(self) -> dict[str, str]:
+        """Return what is known by now of files that no flag names, and of what computes, where that was chosen late."""
+        from utils.identity import computed_by
+
+        self._parts |= self._inputs.read_since()
+        files = {name: part.content for name, part in self._parts.items()}
+        late = {name: engine for name, engine in self._engines.items() if engine.agreement is not None}
+        return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}
+
+    def check(self) -> None:
+        """Raise where what the run read is not what it was.
+
+        Raises:
+            DataError: it names the file, or the data set.
+        """
+        if _fingerprint_now(self._task, self._dataset, self._before) != self._identity["data"]:
+            raise self._mixed(f"data set {self._opt.data_text}")
+        self._refuse_changed()
+
+    def _refuse_changed(self) -> None:
+        changed = self._inputs.changed(self._parts)
+        if changed is not None:
+            raise self._mixed(str(changed))
+
+    def _mixed(self, what: str) -> DataError:
+        return DataError(
+            f"{what} changed under the run, so its journal in {self._opt.resume} mixes two states; "
+            "delete that folder and run again"
+        )
+
+
+def _times(opt: Any, dataset: Dataset) -> dict[str, int]:
+    """Return when the data paths, and what the data set watches, were last changed, in nanoseconds.
+
+    A file that comes or goes changes its folder's time; one that is rewritten does not, its own time says that.
+    """
+    names = {str(expanded(path)) for path in opt.paths.values()} | dataset.watched()
+    return {name: os.stat(name).st_mtime_ns for name in names if os.path.exists(name)}
+
+
+def _fingerprint_now(task: Task, dataset: Dataset, before: Mapping[str, int]) -> str:
+    """Return what the data set's fingerprint is by now; it is only loaded again where something was added or listed."""
+    if _times(task.options, dataset) == before:
+        return dataset.fingerprint()
+    try:
+        return shard(load_data(type(task)(task.options)), *rank_and_size()).fingerprint()
+    except DataError:
+        return "cannot be loaded any more"
+
+
+def _identity(
+    opt: Options, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
+) -> dict[str, Any]:
+    """Return all that must be the same for a run to go on from another's journal."""
+    from utils.identity import computed_by
+
+    rank, size = rank_and_size()
+    return {
+        "task": opt.task,
+        "files": inputs.contents,
+        "data": dataset.fingerprint(),
+        "samples": len(dataset),
+        "batch_size": opt.batch_size,
+        "input_shapes": opt.input_shapes,
+        "input_name": list(opt.input_name),
+        "dim": opt.dim,
+        "target": opt.target,
+        "provider": provider(opt.target),
+        "engine": _only({name: computed_by(engine) for name, engine in engines.items()}),
+        "dtype": _only({name: engine.dtype for name, engine in engines.items()}),
+        **{key: _plain(getattr(opt, key)) for key in opt.flags if not inputs.by_content(key)},
+        "metric": metric.name,
+        "rank": rank,
+        "size": size,
+    }
+
+
+def _only(found: Mapping[str, Any]) -> Any:
+    """Return the only value, or all by name."""
+    return next(iter(found.values())) if len(found) == 1 else dict(found)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

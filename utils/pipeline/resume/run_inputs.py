@@ -1,0 +1,89 @@
+"""What an evaluation reads besides its data: what its flags and its code name, and what its code opens as it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine import Engine, engine_class, find_pass, provider
+from utils.code_files import ZOO, ZOO_PACKAGES, file_of, is_installed
+from utils.identity import Inputs, Part, inputs_of, names_files, part_of
+from utils.pipeline.resume.files_read import FilesRead
+from utils.tasks.base import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RunInputs:
+    """The inputs of a run, taken when it is made; a context manager, as it listens to what is opened from then on.
+
+    Args:
+        task: of the run.
+    """
+
+    def __init__(self, task: Task) -> None:
+        opt = task.options
+        self._named = {flag.key: getattr(opt, flag.key) for flag in task.flags if not flag.writes}
+        written = [Path(str(getattr(opt, flag.key))) for flag in task.flags if flag.writes]
+        functions = task.sources()
+        foreign = None if provider(opt.target) == "built-in" else engine_class(opt.target)
+        pass_path = find_pass(opt.pass_path)
+        functions += [] if foreign is None else [foreign]
+        data = opt.paths.values()
+        self._inputs = inputs_of(opt.models, self._named, functions, pass_path=pass_path, data=data)
+        if foreign is not None:
+            self._inputs.parts |= _module_of(opt.target, foreign)
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        below = [Path(), *(path.parent for path in opt.models.values()), *([Path(script).parent] if script else [])]
+        known = [*(part.path for part in self._inputs.parts.values()), *(ZOO / name for name in ZOO_PACKAGES)]
+        alone = script is not None and not is_installed(Path(os.path.realpath(script)))
+        self._read = FilesRead(below, [*known, *written], script=alone)
+        self._below = {os.path.realpath(one) for one in below}
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """What a journal keeps of those that were known at once."""
+        return self._inputs.contents
+
+    def by_content(self, key: str) -> bool:
+        """Say whether a flag's value names files, so that their contents count and the text does not."""
+        return key in self._named and names_files(self._named[key])
+
+    def leave_out(self, written: Iterable[Path], data: Iterable[Path]) -> None:
+        """Look for no files there: what the run writes, and its data, which has a fingerprint.
+
+        A list, or a table, often names what lies beside it; not where that is the folder of the script or the model.
+        """
+        places = [*written]
+        for path in data:
+            above = path.expanduser().parent
+            beside = path.is_file() and os.path.realpath(above) not in self._below
+            places += [path, above] if beside else [path]
+        self._read.leave_out(places)
+
+    def read_since(self) -> dict[str, Part]:
+        """Return further files that were opened since this was asked before, by their paths."""
+        return self._read.new()
+
+    def changed(self, more: Mapping[str, Part]) -> Path | None:
+        """Return a file of the run, or one of ``more``, that is not what it was."""
+        return self._inputs.changed() or Inputs(more, {}).changed()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._read.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _module_of(target: str, engine: type[Engine]) -> dict[str, Part]:
+    file = file_of(engine)
+    return {} if file is None else {f"engine {target}": part_of(file)}

@@ -1,0 +1,300 @@
+"""Which samples of a batch hold NaN: in what a model is fed, in what it gives back, and in what is made of that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import Array, Engine
+from utils.tasks.prepared import Shards
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from engine import TensorSpec
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+SHOWN = 3
+"""Samples that the line about NaN names."""
+
+
+def nan_names(
+    arrays: list[Array] | Shards | None, names: list[str], axes: Sequence[int | None] | None = None
+) -> list[str]:
+    """Return the names of samples whose input holds NaN; ``axes``: where each input has its samples, else first.
+
+    What a task has laid out by SPA has no rows to name: the first and the last sample of the batch do.
+    """
+    if isinstance(arrays, Shards):
+        return _nan_in_shards(arrays, names)
+    bad = np.zeros(len(names), bool)
+    for i, array in enumerate(arrays or ()):
+        rows = _float_rows(array, axes[i] if axes is not None and i < len(axes) else 0, len(names))
+        if rows is not None:
+            bad |= np.isnan(rows).any(axis=1)
+    return named(bad, names)
+
+
+def named(flags: Flags, names: Sequence[str]) -> list[str]:
+    """Return the names of the samples that are flagged."""
+    return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]
+
+
+def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
+    if not any(np.isnan(array).any() for shard in shards for array in shard if array.dtype.kind == "f"):
+        return []
+    return [names[0] if len(names) == 1 else f"a sample from {names[0]} to {names[-1]}"]
+
+
+def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
+    """Return one row of floats per sample; ``None`` of an array that has no such rows."""
+    if axis is None or not _is_float(array) or array.ndim <= axis or array.shape[axis] != count:
+        return None
+    rows = array if axis == 0 else np.moveaxis(array, axis, 0)
+    return rows.reshape(count, -1)
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind in "fc" or "float" in array.dtype.name  # bfloat16 has a kind of its own
+
+
+# ------------------------------------------------------------------------------------------------------------- outputs
+
+
+@dataclass(slots=True)
+class Flaws:
+    """What of a batch is not finite, one flag per sample.
+
+    Attributes:
+        nan: its outputs hold NaN. infinite: they hold infinities, which may be meant: a mask, a score of no chance.
+    """
+
+    nan: Flags
+    infinite: Flags
+
+    @classmethod
+    def none(cls, count: int) -> Flaws:
+        """Return no flaws of so many samples."""
+        return cls(np.zeros(count, bool), np.zeros(count, bool))
+
+    def add(self, outputs: Any, axes: Sequence[int | None] | None = None) -> None:
+        """Flag what an engine's call, or a task's ``infer``, gave back.
+
+        What has no row per sample (no batch axis, another number of rows, what a SPA made of packed samples) belongs to
+        all samples of the batch.
+
+        Args:
+            outputs: arrays, and lists, tuples and mappings of them; anything else is not looked into.
+            axes: for each output where it has its samples (``None``: nowhere); left out: first.
+        """
+        found = [outputs] if isinstance(outputs, np.ndarray) else outputs
+        if axes is not None:
+            fits = isinstance(found, (list, tuple)) and len(found) == len(axes)
+            for i, output in enumerate(found):
+                for array in _arrays(output):
+                    self._mark(array, axes[i] if fits and array is output else None)
+        elif _one_per_sample(found, len(self.nan)):
+            for i, output in enumerate(found):
+                for array in _arrays(output):
+                    self._flag(array, i)
+        else:
+            for array in _arrays(found):
+                self._mark(array, 0)
+
+    def _mark(self, array: Array, axis: int | None) -> None:
+        if not _is_float(array) or np.isfinite(array).all():
+            return
+        rows = _float_rows(array, axis, len(self.nan))
+        if rows is None:
+            self._flag(array, slice(None))
+            return
+        self.nan |= np.isnan(rows).any(axis=1)
+        self.infinite |= np.isinf(rows).any(axis=1)
+
+    def _flag(self, array: Array, where: slice | int) -> None:
+        if _is_float(array):
+            self.nan[where] |= np.isnan(array).any()
+            self.infinite[where] |= np.isinf(array).any()
+
+    def lost(self, predictions: Any) -> Flags:
+        """Return the samples whose answer is lost: NaN in the outputs, or a prediction that infinities made NaN.
+
+        Args:
+            predictions: one entry per sample, as a task's ``decode`` gives them.
+        """
+        if not self.infinite.any():
+            return self.nan
+        made = [infinite and _holds_nan(predictions[i]) for i, infinite in enumerate(self.infinite)]
+        lost: Flags = self.nan | np.array(made, bool)
+        return lost
+
+
+def _one_per_sample(outputs: Any, count: int) -> bool:
+    """Say whether outputs are a list with an entry per sample, none of which has a row per sample itself."""
+    if not isinstance(outputs, (list, tuple)) or len(outputs) != count:
+        return False
+    return not any(array.ndim and len(array) == count for array in _arrays(outputs))
+
+
+def _tells(outputs: Any, count: int) -> bool:
+    """Say whether each sample's entry of the outputs is floats, or a tuple that begins with some."""
+    if isinstance(outputs, np.ndarray):
+        return _is_float(outputs) and outputs.ndim > 0 and len(outputs) == count
+    if not _one_per_sample(outputs, count):
+        return False
+    firsts = [one[0] if isinstance(one, tuple) and one else one for one in outputs]
+    return all(isinstance(one, (np.ndarray, np.generic, float)) and _is_float(np.asarray(one)) for one in firsts)
+
+
+def _arrays(value: Any) -> Iterator[Array]:
+    """Yield the arrays, and the numbers as arrays, in nested lists, tuples and mappings."""
+    if isinstance(value, (np.ndarray, np.generic, float)):
+        yield np.asarray(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _arrays(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays(item)
+
+
+def _holds_nan(value: Any) -> bool:
+    return any(_is_float(array) and bool(np.isnan(array).any()) for array in _arrays(value))
+
+
+# --------------------------------------------------------------------------------------------------- a task's own calls
+
+
+class _Calls(threading.local):
+    """What the calls of this thread's batch gave back.
+
+    Attributes:
+        rows: flaws by row; ``None``: this thread has no batch. matching: every call so far had a row per sample.
+        queued: calls that were queued, with the outputs' tensors.
+    """
+
+    rows: Flaws | None = None
+    matching: bool = True
+    queued: list[tuple[Future[Any], Sequence[TensorSpec]]]
+
+
+class Watch:
+    """Looks for NaN in the calls of a task that makes them itself: a search for the largest score, say, hides it.
+
+    A sample whose entry of the outputs holds NaN is flagged in any case. Where each entry is floats, or a tuple that
+    begins with some, it shows NaN itself: rows of calls may be parts of samples, or only fill a call up. Otherwise,
+    where each call has a row per sample, those are flagged whose rows held NaN; where NaN came up in calls of other
+    rows and no entry shows it, all samples are.
+
+    Attributes:
+        engines: to be called in place of the task's own.
+    """
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._calls = _Calls()
+        self._at_set_up = False
+        self.engines = {name: _Watched(engine, self._note, self._queue) for name, engine in engines.items()}
+
+    def begin(self, count: int) -> None:
+        """Begin a batch of so many samples in this thread."""
+        calls = self._calls
+        calls.rows, calls.matching, calls.queued = Flaws.none(count), True, []
+
+    def end(self, flaws: Flaws, outputs: Any) -> None:
+        """End the batch, and add to its outputs' flaws what its calls held, where the outputs do not show it."""
+        calls = self._calls
+        rows = calls.rows or Flaws.none(len(flaws.nan))
+        for future, tensors in calls.queued:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._note(future.result(), tensors)
+        calls.rows = None
+        if _tells(outputs, len(flaws.nan)):
+            return
+        flaws.infinite |= rows.infinite
+        if self._at_set_up:
+            flaws.nan[:] = True
+        elif calls.matching or not flaws.nan.any():
+            flaws.nan |= rows.nan
+
+    def _note(self, results: Any, outputs: Sequence[TensorSpec]) -> None:
+        calls, axes = self._calls, [tensor.batch_axis for tensor in outputs]
+        if calls.rows is None:
+            found = Flaws.none(1)
+            found.add(results, axes)
+            self._at_set_up = self._at_set_up or bool(found.nan[0])
+            return
+        calls.rows.add(results, axes)
+        count = len(calls.rows.nan)
+        arrays = [results] if isinstance(results, np.ndarray) else results
+        for array, axis in zip(arrays, axes, strict=False):
+            calls.matching &= axis is not None and isinstance(array, np.ndarray) and array.shape[axis] == count
+
+    def _queue(self, future: Future[Any], outputs: Sequence[TensorSpec]) -> None:
+        if self._calls.rows is not None:
+            self._calls.queued.append((future, outputs))
+
+
+class _Watched:
+    """An engine whose results are noted."""
+
+    def __init__(self, engine: Engine, note: Callable[..., None], queue: Callable[..., None]) -> None:
+        self._engine, self._note, self._queue = engine, note, queue
+
+    def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
+        """Run the model."""
+        results = self._engine(inputs)
+        self._note(results, self._engine.outputs)
+        return results
+
+    def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Run what each SPA gets."""
+        results = self._engine.call_shards(shards)
+        self._note(results, self._engine.outputs)
+        return results
+
+    def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
+        """Queue a call."""
+        future = self._engine.run_async(inputs)
+        self._queue(future, self._engine.outputs)
+        return future
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer everything else as the engine does."""
+        return getattr(self._engine, name)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def nan_line(where: str, names: Sequence[str], total: int, what: str) -> str:
+    """Return the line about samples with NaN: how many, which ones, and what to do.
+
+    Args:
+        where: such as ``input``. names: of the samples. total: of how many. what: what that means, and what to do.
+    """
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)} of {total} samples have NaN in {where} ({', '.join(names[:SHOWN])}{more}): {what}"
+
+
+def input_line(names: Sequence[str], total: int) -> str:
+    """Return the line about NaN in inputs."""
+    return nan_line("their input", names, total, "look at the data and the preprocessing")
+
+
+def output_line(names: Sequence[str], total: int, inputs: Sequence[str], engine: str) -> str:
+    """Return the line about NaN in outputs.
+
+    Args:
+        names: of the samples. total: of how many. inputs: of those with NaN in their input. engine: what computed.
+    """
+    what = "they have no answer, and most metrics count them as wrong; "
+    if set(names) <= set(inputs):
+        return nan_line("the model's output", names, total, f"{what}it comes from NaN in their input")
+    narrow = any(dtype in engine for dtype in ("float16", "int8"))  # bfloat16 too
+    fix = "`teco overflow` names the node" + (", and --dtype float32 may avoid it" if narrow else "")
+    return nan_line("the model's output", names, total, what + fix)

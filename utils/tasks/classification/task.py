@@ -1,0 +1,144 @@
+"""Task ``classification``: an image in, classes out; top-k accuracy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine import Array, ConfigError
+from utils.datasets.base import Dataset
+from utils.datasets.loading import load_dataset
+from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
+from utils.outputs import refuse_topk
+from utils.postprocess.pytorch.classification import answers, only_output, scores
+from utils.preprocess.image.forms import picture_form
+from utils.preprocess.image.modes import DECODES
+from utils.preprocess.pytorch.classification import preprocess
+from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
+from utils.tasks.common.image_input import ImageTask
+from utils.tasks.common.outputs import KIND_FLAG, class_rows
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.prepared import Prepared
+from utils.tasks.templates.shapes import TEMPLATE
+
+LISTED = 5
+"""Classes that a folder's summary lists."""
+
+
+class Classification(ImageTask):
+    """An image in, classes out: a model of one input, and one output of N x C scores or N labels."""
+
+    name = "classification"
+    domain = "classification"
+    template = TEMPLATE
+    channels = None
+    data_help = "picture, folder, label file (val.txt) or .npz"
+    flags = (
+        Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
+        Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
+        Flag("--skip_postprocess", "use the raw outputs", False, str2bool, nargs="?"),
+        KIND_FLAG,
+        Flag(
+            "--decode",
+            "exact, or a faster way that changes pixels a little",
+            "exact",
+            choices=DECODES,
+            scripts=("valid",),
+            exact="exact",
+        ),
+    )
+    advice: ClassVar[Mapping[str, str]] = {
+        "disk": "keep the pictures on a faster disk, or in memory",
+        "decode": "--decode reduced, or more cores",
+        "preprocess": "--decode fused, or more cores",
+    }
+
+    def check(self) -> None:
+        """Refuse sizes and counts that cannot be."""
+        if self.options.topk < 1:
+            raise ConfigError(f"--topk {self.options.topk} must be at least 1")
+        super().check()
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Load an image, a folder, class folders, a label file or an ``.npz``."""
+        if set(paths) != {"data"}:
+            raise ConfigError("classification takes one data path: --data_path PATH")
+        return load_dataset(paths["data"])
+
+    def prepare(self, samples: Sequence[Any], *, out: Array | None = None) -> Prepared:
+        """Decode, resize, crop and normalise as the export stored it; one array as the model takes it."""
+        model, decode = self.model, self.options.decode
+        how = model.stored.picture.scaled((self.sides[0], self.sides[-1]))
+        form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
+        if form is None or form.plain:
+            return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=decode)])
+        how |= form.scale(how["mean"], how["std"], model.ckpt)
+        return Prepared([form.given(preprocess(form.opened(samples), "float32", **how, decode=decode))])
+
+    def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
+        """Return probabilities, N x C, for the metric; for people one list of answers per sample.
+
+        Of logits the softmax is taken; what is a probability already, or a label, stays (:mod:`utils.outputs`).
+
+        Raises:
+            ConfigError: the metric would be 1 whatever the scores, as ``--topk`` takes all classes; or the model gives
+                labels, and ``--topk`` asks for more.
+        """
+        model, opt = self.model, self.options
+        if opt.script == "valid" and opt.skip_postprocess:
+            found = np.asarray(outputs)
+            if found.ndim == 2:  # anything else the metric refuses
+                refuse_trivial(opt.topk, found.shape[1], model.ckpt)
+            return found
+        rows = class_rows(only_output(outputs), model, opt)
+        if rows.are_labels:
+            refuse_topk(opt.topk, model.ckpt)
+        if opt.script != "valid":
+            best = answers(rows.values, opt.topk, model.stored.labels, are_logits=rows.are_logits)
+            return [[{**one, "score": None} for one in each] for each in best] if rows.are_labels else best
+        refuse_trivial(opt.topk, rows.values.shape[1], model.ckpt)
+        return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
+
+    def metric(self, dataset: Dataset) -> TopK:
+        """Return top-k accuracy; class folders are matched by name where their order need not be the model's."""
+        found, stored = TopK(self.options.topk), self.model.stored
+        names = dataset.notes.get("classes")
+        if names is not None:
+            found.folders = ClassFolders(names, stored.labels, stored.json("class_ids"))
+        return found
+
+    def diagnostics(self) -> Diagnostics:
+        """Return what looks for labels that are off by one."""
+        from utils.tasks.classification.diagnostics import ShiftedClasses
+
+        return ShiftedClasses()
+
+    def show(self, sample: Any, prediction: Any) -> Rendering:
+        """Return labels and scores, and the image with them in a band below it."""
+        lines = [
+            answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
+            for answer in prediction
+        ]
+        save = partial(_save, sample, lines) if isinstance(sample, Path) else None
+        return Rendering("  ".join(lines), prediction, save)
+
+    def summary(self, predictions: Sequence[Any]) -> str:
+        """Return how often each class came first, the most frequent ones."""
+        found = Counter(answers[0]["label"] for answers in predictions).most_common()
+        listed = ", ".join(f"{label} x {count}" for label, count in found[:LISTED])
+        return listed + (f", and {len(found) - LISTED} more classes" if len(found) > LISTED else "")
+
+
+def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
+    from utils.draw import save_drawn
+
+    return save_drawn(sample, lines, folder)
+
+
+CLASSIFICATION = LegacyTask.view(Classification)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""

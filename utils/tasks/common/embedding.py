@@ -1,0 +1,252 @@
+"""From texts to vectors by one model: how its outputs become one vector per text, and in which calls."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError, ModelError
+from tecoinfer_modelzoo.progress import progress
+from utils.outputs import GRAPH, refuse_labels
+from utils.preprocess.text.lengths import planned
+from utils.preprocess.text.tokens import IDS, Encoded, Given, Tokens, input_kind
+from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.tasks.collating import collate
+from utils.tasks.common.text_input import fed, longest
+from utils.tasks.model import Model
+
+NOTE = "embedding"
+"""Key of what an export may store, a JSON object: ``pooling``, ``normalize``, ``compare`` and the prefixes."""
+
+MEAN, CLS, LAST = POOLINGS = ("mean", "cls", "last")
+"""Of a model that gives a vector per token: the mean of those that are no padding, the first one, or the last one."""
+
+COSINE, DOT = COMPARES = ("cosine", "dot")
+"""``cosine``: of the angle. ``dot``: the inner product."""
+
+PREFIXES = ("prefix", "query_prefix", "passage_prefix")
+"""What is put before a sentence, a query, and a passage."""
+
+BGE_QUERY = "Represent this sentence for searching relevant passages: "
+"""What the English bge models want before a query."""
+
+ENOUGH = 4096
+"""Texts that are numbered at a time, of a corpus."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """How vectors are made and compared: what a flag says, else what the export stored, else the usual.
+
+    Attributes:
+        pooling: one of :data:`POOLINGS`. normalize: whether vectors are brought to length 1. compare: of
+            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put in front.
+    """
+
+    pooling: str = MEAN
+    normalize: bool = True
+    compare: str = COSINE
+    prefix: str = ""
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+    @classmethod
+    def of(cls, model: Model, options: Options) -> Notes:
+        """Read them.
+
+        Raises:
+            ModelError: what is stored is none of that.
+        """
+        stored = model.stored.json(NOTE, {})
+        if not isinstance(stored, dict):
+            raise _wrong(model, f"{stored!r} is not a JSON object")
+        usual, found = cls(), dict[str, Any]()
+        for key, known in (("pooling", POOLINGS), ("compare", COMPARES)):
+            found[key] = stored.get(key, getattr(usual, key))
+            if found[key] not in known:
+                raise _wrong(model, f"{key} {found[key]!r} must be one of {', '.join(known)}")
+        found["normalize"] = stored.get("normalize", True)
+        if not isinstance(found["normalize"], bool):
+            raise _wrong(model, f"normalize {found['normalize']!r} must be true or false")
+        for key in PREFIXES:
+            found[key] = stored.get(key, "")
+            if not isinstance(found[key], str):
+                raise _wrong(model, f"{key} {found[key]!r} must be text")
+        said = {key: value for key in found if (value := getattr(options, key, None)) is not None}
+        return cls(**found | said)
+
+
+def _wrong(model: Model, what: str) -> ModelError:
+    return ModelError(f"{model.ckpt}: metadata {NOTE!r}: {what}; export the model again")
+
+
+def in_use(key: str, name: str, model: Model, options: Options) -> Any:
+    """Return a note's value as flags and export say it; ``name``: of the model where a task has several."""
+    return getattr(Notes.of(model.named.get(name, model), options), key)
+
+
+def embedding_settings(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> tuple[ExportSetting, ...]:
+    """Return what training decided of an embedding, for ``teco fix``; ``prefixes``: values to try by their flags."""
+    of_all: dict[str, tuple[Any, ...]] = {"pooling": POOLINGS, "normalize": (True, False), "compare": COMPARES}
+    return tuple(
+        ExportSetting(f"--{key}", values, "prepare", partial(in_use, key, name))
+        for key, values in (of_all | dict(prefixes)).items()
+    )
+
+
+def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options, notes: Notes) -> Array:
+    """Return one vector per row, N x D float32.
+
+    The output is the one called ``sentence_embedding``, ``embeddings`` or ``output``, or the first; where ``--pooling``
+    is given, the first one with a vector per token.
+
+    Args:
+        outputs: of a call. lengths: tokens of each row, without padding, which is at the end.
+        model, options, notes: of the model.
+
+    Raises:
+        ModelError: no output is N x D or N x T x D. InputError: ``--pooling``, and there is no vector per token.
+    """
+    arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    names = [spec.name for spec in model.outputs]
+    known = ("sentence_embedding", "embeddings", "embedding", "output")
+    place = next((names.index(name) for name in known if name in names), 0)
+    if getattr(options, "pooling", None) is not None:
+        per_token = [place for place, array in enumerate(arrays) if array.ndim == 3]
+        if not per_token:
+            raise InputError(
+                f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
+            )
+        place = per_token[0]
+    place = place if place < len(arrays) else 0
+    found, form = arrays[place], model.form(None, place)
+    if form.source == GRAPH:
+        refuse_labels(form, model.ckpt, "an embedding is needed", "")
+    if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
+        raise ModelError(
+            f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} texts; an embedding is "
+            "N x D or N x T x D floats"
+        )
+    found = found.astype(np.float32)
+    if found.ndim == 3:
+        found = pooled(found, lengths, notes.pooling)
+    return scaled(found) if notes.normalize or notes.compare == COSINE else found
+
+
+def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
+    """Return N x D of vectors per token, N x T x D, of which row i has ``lengths[i]`` at its beginning."""
+    counts = np.asarray(lengths)
+    if way == CLS:
+        return np.ascontiguousarray(states[:, 0])
+    if way == LAST:
+        return np.ascontiguousarray(states[np.arange(len(states)), counts - 1])
+    kept = np.arange(states.shape[1]) < counts[:, None]
+    total: Array = np.where(kept[:, :, None], states, np.float32(0)).sum(axis=1)
+    mean: Array = total / np.maximum(counts, 1)[:, None].astype(np.float32)
+    return mean
+
+
+def scaled(rows: Array) -> Array:
+    """Return vectors of length 1; one of length 0 has no direction, and is NaN."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        length = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        found: Array = (rows / length).astype(np.float32)
+    return found
+
+
+class Rows(ABC):
+    """Runs a model over tokens, a planned length at a time; what it makes of outputs is a subclass's.
+
+    Every call has the same number of rows, the last ones repeated where there are fewer, and holds texts of one planned
+    length only. So what comes of a text does not hang on the texts beside it: not in another order, another process or
+    a resumed run.
+
+    Args:
+        engine: of the model. options: the flags.
+    """
+
+    def __init__(self, engine: Any, options: Options) -> None:
+        self.engine, self.model, self.options = engine, Model.of(engine), options
+        self.tokens = Tokens.of(self.model, options)
+        self.longest = longest(self.model, options, self.tokens)
+        self._count = self.model.batch or options.batch_size
+        spec = next((one for one in self.model.inputs if input_kind(one.name) == IDS and len(one.shape) == 2), None)
+        fixed, symbol = (None, "") if spec is None else (spec.shape[1], (spec.symbols or ("", ""))[1])
+        self._lengths = (fixed,) if fixed else tuple(self.model.dims.get(symbol or "", ()))
+
+    @abstractmethod
+    def read(self, outputs: Any, lengths: Sequence[int]) -> Array:
+        """Return a row for each text of a call, of its outputs and how many tokens each text has."""
+
+    def encode(self, texts: Sequence[Given]) -> list[Encoded]:
+        """Return the tokens of texts, cut to what the model takes."""
+        return self.tokens.encode(texts, self.longest)
+
+    def of(self, encoded: Sequence[Encoded], told: str | None = None) -> Array:
+        """Return a row for each text; ``told``: what a bar on a terminal calls them (``None``: no bar)."""
+        if not encoded:
+            return np.empty((0, 0), np.float32)
+        groups: dict[int, list[int]] = {}
+        for place, one in enumerate(encoded):
+            groups.setdefault(planned(len(one.ids), self._lengths), []).append(place)
+        step = self._count
+        parts = [places[start : start + step] for places in groups.values() for start in range(0, len(places), step)]
+        found: list[Array] = list(self._each(partial(self._called, encoded), parts, told))
+        rows = np.empty((len(encoded), *found[0].shape[1:]), found[0].dtype)
+        for places, part in zip(parts, found, strict=True):
+            rows[places] = part
+        return rows
+
+    def _each(
+        self, call: Callable[[list[int]], Array], parts: Sequence[list[int]], told: str | None
+    ) -> Iterable[Array]:
+        """Return what comes of each call; as many at a time as the engine computes side by side, for a corpus."""
+        if told is None:
+            return map(call, parts)
+        streams = getattr(self.engine, "streams", 1)
+        if streams < 2 or len(parts) < 2:
+            return map(call, progress(parts, "call", told))
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(streams, thread_name_prefix="corpus") as pool:
+            return list(progress(pool.map(call, parts), "call", told, len(parts)))
+
+    def _called(self, encoded: Sequence[Encoded], part: list[int]) -> Array:
+        texts = [encoded[place] for place in part]
+        filled = [*texts, *texts[-1:] * (self._count - len(texts))]
+        outputs = self.engine(collate([fed(filled, self.model)], self.model))
+        return self.read(outputs, [len(one.ids) for one in filled])[: len(texts)]
+
+
+class Embedder(Rows):
+    """Makes vectors of texts, N x D float32."""
+
+    def __init__(self, engine: Any, options: Options) -> None:
+        super().__init__(engine, options)
+        self.notes = Notes.of(self.model, options)
+
+    def read(self, outputs: Any, lengths: Sequence[int]) -> Array:
+        """Return a vector for each text."""
+        return vectors(outputs, lengths, self.model, self.options, self.notes)
+
+
+def check_embedding(options: Options) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    if options.compare == COSINE and options.normalize is False:
+        raise ConfigError("--compare cosine takes vectors of length 1; use --compare dot with --normalize false")
+
+
+EMBEDDING_FLAGS = (
+    Flag("--pooling", "of a model with a vector per token (default: as stored, or mean)", None, choices=POOLINGS),
+    Flag("--normalize", "bring vectors to length 1 (default: as stored, or true)", None, str2bool, nargs="?"),
+    Flag("--compare", "how vectors are compared (default: as stored, or cosine)", None, choices=COMPARES),
+)

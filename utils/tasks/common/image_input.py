@@ -1,0 +1,67 @@
+"""What tasks of images have in common: the size of the model's input, and a warning where images go in unusually."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import ClassVar
+
+from engine import ConfigError, Engine
+from utils.datasets.base import Dataset
+from utils.datasets.sharding import rank_and_size
+from utils.preprocess.image.forms import picture_form
+from utils.tasks.base import Flag, Task
+
+SIZE_FLAG = Flag(
+    "--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"
+)
+
+
+class ImageTask(Task):
+    """A task whose model takes images as its first input, with the flag ``--input_size``.
+
+    Attributes:
+        channels: of the input; ``None``: the model's.
+    """
+
+    image_inputs = True
+    channels: ClassVar[int | None] = 3
+
+    @property
+    def sides(self) -> list[int]:
+        """What ``--input_size``, or a script, gives, in pixels; empty where it does not."""
+        given = self.options.input_size
+        return [] if given is None else [given] if isinstance(given, int) else list(given)
+
+    @property
+    def given_size(self) -> tuple[int, int] | None:
+        """Height and width of the input in pixels, where they are given."""
+        given = self.sides
+        return (given[0], given[-1]) if given else None
+
+    def check(self) -> None:
+        """Refuse a size of more than two numbers, or of one below 1."""
+        given = self.sides
+        if self.given_size is not None and (len(given) > 2 or min(given) < 1):
+            raise ConfigError(
+                f"--input_size {self.options.input_size} must be one or two positive numbers: height and width"
+            )
+
+    def input_size(self) -> tuple[tuple[int | None, ...], ...] | None:
+        """Return the shape of the first input, where its size is given."""
+        given = self.given_size
+        return None if given is None else ((None, self.channels, *given),)
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
+        """Warn of how images are brought into each model's first input, where that is not the usual way.
+
+        An input that cannot take images is refused where they are prepared: a task with a ``prepare`` of its own may
+        feed it something else.
+        """
+        for engine in engines.values():
+            try:
+                line = picture_form(engine.inputs[0], engine.spec.ckpt).line
+            except ConfigError:
+                continue
+            if line and rank_and_size()[0] == 0:
+                warnings.warn(f"{engine.spec.ckpt.name}: input {engine.inputs[0].name!r}: {line}", stacklevel=2)

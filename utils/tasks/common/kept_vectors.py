@@ -1,0 +1,99 @@
+"""Vectors of a corpus in a folder, so that a run that goes on does not make them again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, Engine
+from tecoinfer_modelzoo.files import read_regular
+from utils.identity import Inputs, computed_by, inputs_of
+from utils.tasks.base import Options
+
+Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
+"""From the first and one behind the last text to their vectors, N x D, and what was counted of them."""
+
+
+def kept_vectors(
+    folder: Path | None, engine: Engine, what: Sequence[Any], count: int, step: int, make: Making, options: Options
+) -> tuple[Array, dict[str, int]]:
+    """Return the vectors of ``count`` texts, N x D float32, and what was counted while they were made.
+
+    They are made ``step`` at a time; those that are kept are read, and so are their counts.
+
+    Args:
+        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; what is in its files,
+            and its target and dtype, are part of what decides whether a part is the same. what: the rest of that.
+        count: texts. step: of a part. make: from the first and one behind the last text to a part and its counts.
+        options: whose flags may name files, a tokenizer for one; these count by what is in them.
+
+    Raises:
+        ConfigError: a part cannot be written. DataError: a file changed while a part was made of it.
+    """
+    inputs = None if folder is None else _inputs(engine, make, options)
+    key = "" if inputs is None else _key(engine, inputs, what)
+    parts, counts = [], Counter[str]()
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        file = None if folder is None else folder / f"{key}-{start}-{stop}.npy"
+        found = _read(file, stop - start)
+        if found is None:
+            part, counted = make(start, stop)
+            found = np.ascontiguousarray(part, np.float32), counted
+            if file is not None and inputs is not None:
+                if (changed := inputs.changed()) is not None:
+                    raise DataError(f"{changed} changed while vectors were made with it; run again")
+                _write(file, *found)
+        parts.append(found[0])
+        counts.update(found[1])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts), dict(counts)
+
+
+def _inputs(engine: Engine, make: Making, options: Options) -> Inputs:
+    flags = {key: getattr(options, key) for key in options.flags}
+    return inputs_of({"model": engine.spec.ckpt}, flags, [make], pass_path=engine.spec.pass_path)
+
+
+def _key(engine: Engine, inputs: Inputs, what: Sequence[Any]) -> str:
+    """Return 24 hex digits that change with whatever the vectors hang on."""
+    facts = (computed_by(engine), sorted(engine.spec.dims.items()), inputs.digest, *what)
+    return sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
+    """Return a part and its counts; ``None`` where none is kept, or what is there is damaged."""
+    if file is None or not file.is_file():
+        return None
+    try:
+        found: Array = np.load(file, allow_pickle=False)
+        counts = json.loads(read_regular(file.with_suffix(".json")))
+    except (OSError, ValueError, EOFError, RecursionError):
+        return None
+    if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+        return None
+    return (found, counts) if found.ndim == 2 and len(found) == rows and found.dtype == np.float32 else None
+
+
+def _write(file: Path, part: Array, counts: dict[str, int]) -> None:
+    """Write a part, and before it its counts; another process sees each whole or not at all."""
+    beside = file.with_suffix(".json")
+    own = [one.with_name(f".{one.name}.{os.getpid()}") for one in (beside, file)]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        own[0].write_text(json.dumps(counts), encoding="utf-8")
+        with own[1].open("wb") as out:
+            np.save(out, part, allow_pickle=False)
+        own[0].replace(beside)
+        own[1].replace(file)
+    except OSError as error:
+        for one in own:
+            one.unlink(missing_ok=True)
+        why = error.strerror or error
+        raise ConfigError(f"--resume: {file} cannot be written ({why}); choose another folder") from error

@@ -1,0 +1,138 @@
+"""What retrieval and reranking share: queries in, passages of a corpus out, in the order of a model's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, ModelError
+from tecoinfer_modelzoo.text import one_line
+from utils.datasets.base import Dataset
+from utils.datasets.text.retrieval import UNJUDGED, Query, files_of, load_retrieval
+from utils.metrics.base import Metric
+from utils.outputs import refuse_labels
+from utils.tasks.base import Flag, Rendering
+from utils.tasks.collating import joined
+from utils.tasks.common.embedding import Rows
+from utils.tasks.common.ranked import Found, RankingTask, shown
+from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
+from utils.tasks.prepared import Prepared
+
+
+class Answers(list[tuple[float, Found]]):
+    """For each query its best score, NaN where it is lost, and what was found.
+
+    Attributes:
+        said: about the whole run. raw: what the model gave, a row for each query.
+    """
+
+    said: Sequence[str] = ()
+    raw: Sequence[Array] = ()
+
+
+class Judge(Rows):
+    """Scores pairs of query and passage by a model that reads both together.
+
+    The model gives one logit, or two of which the second is ``relevant``.
+    """
+
+    def scores(self, query: str, texts: Sequence[str]) -> Array:
+        """Return the score of each passage, float32."""
+        return self.of(self.encode([(query, text) for text in texts]))
+
+    def again(self, query: str, places: Sequence[int], texts: Sequence[str]) -> tuple[list[int], Array]:
+        """Order the first passages anew; the others stay behind them in their order, each with 1 less than the last.
+
+        Returns:
+            Places in the corpus and their scores, the best first.
+        """
+        count = min(self.options.rerank, len(places))
+        judged = self.scores(query, [texts[place] for place in places[:count]])
+        order = np.argsort(-judged, kind="stable")
+        least = np.float32(judged.min()) if len(judged) else np.float32(0)
+        behind = least - np.arange(1, len(places) - count + 1, dtype=np.float32)
+        first = [places[i] for i in order.tolist()]
+        return [*first, *places[count:]], np.concatenate([judged[order], behind])
+
+    def read(self, outputs: Any, lengths: Sequence[int]) -> Array:
+        """Return the logit of each pair, or the difference of two."""
+        found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
+        refuse_labels(self.model.form(None), self.model.ckpt, "a ranking needs a score for each pair", "")
+        if found.dtype.kind != "f" or found.ndim > 2 or len(found) != len(lengths) or found.size > 2 * len(lengths):
+            raise ModelError(
+                f"{self.model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} pairs; a "
+                "reranker gives a logit for each, or two"
+            )
+        found = found.astype(np.float32).reshape(len(lengths), -1)
+        logits: Array = found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
+        return logits
+
+
+class PassageRanking(RankingTask, TextTask):
+    """A task that ranks passages; :attr:`infer` returns :class:`Answers`."""
+
+    flags: ClassVar[tuple[Flag, ...]] = (
+        *LENGTH_FLAGS,
+        Flag("--text", "queries, instead of a file's", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
+        Flag("--split", "part of the data set: the name of its file with judgments", "test"),
+        Flag("--topk", "passages that are shown", 3, int, scripts=("single", "multi")),
+        Flag("--depth", "passages that are ranked for a query", 100, int),
+        Flag("--cut", "rank that nDCG, recall and the reciprocal rank look at", 10, int, scripts=("valid",)),
+        Flag("--metric", "the metric of record; the others are shown beside it", "ndcg",
+             choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
+    )  # fmt: skip
+
+    def check(self) -> None:
+        """Check lengths and ranks."""
+        super().check()
+        options = self.options
+        for key in ("topk", "depth", "cut"):
+            if getattr(options, key) < 1:
+                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
+        if options.script == "valid" and options.depth < options.cut:
+            raise ConfigError(
+                f"--depth {options.depth} finds fewer passages than --cut {options.cut} looks at; raise it"
+            )
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return the queries; the corpus is a note of theirs (:func:`~utils.datasets.text.retrieval.load_retrieval`).
+
+        ``--text`` takes the place of the file with queries.
+        """
+        options = self.options
+        typed, judged = getattr(options, "text", None) or (), options.script == "valid"
+        if any(not text.strip() for text in typed):
+            raise ConfigError("--text: an empty query asks nothing; write one, in quotes")
+        found = load_retrieval(files_of(paths, options.split), judged=judged, typed=typed)
+        if judged and found.targets is None:
+            raise DataError(
+                f"{options.data_text} has no judgments; put them in qrels/{options.split}.tsv, or qrels=FILE"
+            )
+        return found if typed else self.selected(found)
+
+    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
+        """Put the counts of parts together; the texts travel as contexts."""
+        return joined(parts)
+
+    def decode(self, outputs: Sequence[tuple[float, Found]], contexts: Any) -> list[Found]:
+        """Return what was found for each query, the best first."""
+        return [found for _, found in outputs]
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of rankings."""
+        from utils.metrics.ranking import Ranking
+
+        return Ranking(self.options.metric, self.options.cut)
+
+    def show(self, sample: Query, prediction: Found) -> Rendering:
+        """Return the best passages with their scores."""
+        return shown(one_line(sample.text), prediction, self.options.topk)
+
+
+def unjudged(dataset: Dataset) -> list[str]:
+    """Return a line about the queries that have no judgment, where there are any."""
+    count = dataset.notes.get(UNJUDGED)
+    return [f"{count} queries have no judgment in this split and were not asked"] if count else []

@@ -1,0 +1,215 @@
+"""What a detector's training and export decided, flag by flag: how pictures go in and what its numbers mean.
+
+The value in use is what the flag says, or else what the export stored (metadata ``detection``, a JSON object by flag),
+or else the usual one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, ModelError
+from utils.outputs import DEFAULT, LOGITS
+from utils.postprocess.image.box_forms import BOX_FORMATS, BOX_UNITS, COCO91, NMS, SCORE_FORMS, BoxForm
+from utils.postprocess.image.layouts import NOTE
+from utils.preprocess.image.letterbox import FILL, FILTERS, RESIZES, ROUNDINGS, Laying
+from utils.preprocess.image.modes import MEAN, STD
+from utils.tasks.base import ExportSetting, Flag, Options, str2bool
+from utils.tasks.detection.heads import least_score, most, note, overlap
+from utils.tasks.model import Model
+
+FIT = "fit"
+"""The way that an export stored as ``fit`` (:mod:`utils.preprocess.image.fits`), where it did and no flag differs."""
+
+CAFFE = (123.68 / 255, 116.779 / 255, 103.939 / 255)
+
+Numbers = tuple[float, ...]
+
+PIXEL_VALUES: dict[str, tuple[Numbers, Numbers]] = {
+    "0..1": ((0.0,) * 3, (1.0,) * 3),
+    "0..255": ((0.0,) * 3, (1 / 255,) * 3),
+    "-1..1": ((0.5,) * 3, (0.5,) * 3),
+    "imagenet": (MEAN, STD),
+    "caffe": (CAFFE, (1 / 255,) * 3),
+}
+"""What samples in 0..1 become: mean and standard deviation of red, green and blue."""
+
+STORED = "stored"
+"""Of the pixels' values: the mean and standard deviation that the export stored, per channel of the input."""
+
+
+def class_offset(text: str) -> int | str:
+    """Read a whole number, or ``coco91``."""
+    return text if text == COCO91 else int(text)
+
+
+def _level(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255
+
+
+def _offset(value: Any) -> bool:
+    return value == COCO91 or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1000)
+
+
+def _one_of(names: tuple[Any, ...], value: Any) -> bool:
+    return type(value) in {type(name) for name in names} and value in names
+
+
+class Kind(NamedTuple):
+    """What is known of a flag: the usual value, which others can be, that in words, and the names among them."""
+
+    usual: Any
+    takes: Any
+    words: str
+    names: tuple[str, ...] | None = None
+
+
+def _named(*names: Any) -> Kind:
+    words = "one of " + ", ".join(str(name).lower() for name in names)
+    return Kind(names[0], partial(_one_of, names), words, names if isinstance(names[0], str) else None)
+
+
+KINDS: Mapping[str, Kind] = {
+    "resize": _named(*RESIZES),
+    "fill": Kind(FILL, _level, "a whole number from 0 to 255"),
+    "enlarge": _named(True, False),
+    "rounding": _named(*ROUNDINGS),
+    "interpolation": _named(*FILTERS),
+    "channel_order": _named("RGB", "BGR"),
+    "pixel_values": _named(STORED, *PIXEL_VALUES),
+    "box_format": _named(*BOX_FORMATS),
+    "box_units": _named(*BOX_UNITS),
+    "class_offset": Kind(0, _offset, "a whole number, or coco91"),
+    "score_form": _named(*SCORE_FORMS),
+    "nms": _named(*NMS),
+}
+
+
+def chosen(model: Model, options: Options) -> dict[str, Any]:
+    """Return the values in use by flag.
+
+    Raises:
+        ModelError: the export stored something else.
+    """
+    stored = note(model)
+    found = {}
+    for key, kind in KINDS.items():
+        value = getattr(options, key, None)
+        if value is None and key in stored:
+            value = stored[key]
+            if not kind.takes(value):
+                raise ModelError(
+                    f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {kind.words}; export the model again"
+                )
+        if value is None and key == "score_form":
+            value = _scores_of(model)
+        found[key] = kind.usual if value is None else value
+    if FIT in stored and getattr(options, "resize", None) is None:
+        found["resize"] = FIT
+    if model.inputs and model.inputs[0].dtype.kind in "iu" and getattr(options, "pixel_values", None) is None:
+        found["pixel_values"] = "0..255"  # what whole numbers can hold of pictures
+    return found
+
+
+def _scores_of(model: Model) -> str | None:
+    """Return the form of the scores where an output of that name is a layer's sums as they are; ``None``: not known."""
+    names = [spec.name for spec in model.outputs]
+    if "scores" not in names:
+        return None
+    form = model.forms.of(names.index("scores"))
+    return "logit" if form.kind == LOGITS and form.source != DEFAULT else None
+
+
+def now(key: str, model: Model, options: Options) -> Any:
+    """Return the value in use of one flag."""
+    return chosen(model, options)[key]
+
+
+def check(options: Options) -> None:
+    """Refuse values of flags that cannot be.
+
+    Raises:
+        ConfigError: such a value.
+    """
+    for key, kind in KINDS.items():
+        value = getattr(options, key, None)
+        if value is not None and not kind.takes(value):
+            raise ConfigError(f"--{key} {value} must be {kind.words}")
+
+
+def laying(found: Mapping[str, Any]) -> Laying:
+    """Return how pictures are laid into the input."""
+    return Laying(*(found[key] for key in Laying._fields))
+
+
+def box_form(found: Mapping[str, Any]) -> BoxForm:
+    """Return in which form boxes, scores and classes are."""
+    return BoxForm(*(found[key] for key in BoxForm._fields))
+
+
+def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
+    """Return 3 x height x width RGB levels, 0 to 255, as the model takes them, float32.
+
+    A stored mean is that of the input's own channels; the named ones go with their colours.
+    """
+    name = found["pixel_values"]
+    notes = model.stored.picture
+    mean, std = (notes.mean, notes.std) if name == STORED else PIXEL_VALUES[name]
+    if found["channel_order"] == "BGR":
+        planes = planes[::-1]
+        mean, std = (mean, std) if name == STORED else (mean[::-1], std[::-1])
+    middle, spread = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (mean, std))
+    array: Array = (planes / np.float32(255) - middle) / spread
+    return array
+
+
+def _flag(key: str, text: str, type_: Any = None) -> Flag:
+    kind = KINDS[key]
+    usual = str(kind.usual).lower() if isinstance(kind.usual, bool) else kind.usual
+    nargs = "?" if type_ is str2bool else None
+    return Flag(f"--{key}", f"{text} (default: what is stored, or {usual})", None, type_, kind.names, nargs)
+
+
+FLAGS = (
+    _flag("nms", "boxes go for surer ones of their class, of all classes, or not"),
+    _flag("resize", "centred at its proportions, so in the left upper corner, or stretched"),
+    _flag("fill", "level of the input that the picture does not cover", int),
+    _flag("enlarge", "scale pictures smaller than the input up", str2bool),
+    _flag("rounding", "of the picture's scaled sides to whole pixels"),
+    _flag("interpolation", "filter to resize with; opencv is bilinear without antialiasing"),
+    _flag("channel_order", "order of the input's channels"),
+    _flag("pixel_values", "range of the input, or whose mean and standard deviation"),
+    _flag("box_format", "corners, corner and size, centre and size, or corners with y first"),
+    _flag("box_units", "boxes in pixels of the input, or in shares of it"),
+    _flag("class_offset", "the model's class that is the first label: 1 after a background; or coco91", class_offset),
+    _flag("score_form", "what the scores are; twice: a sigmoid too many"),
+)
+"""The flags whose right values are the model's, not the user's."""
+
+
+def _choice(flag: str, stage: str, *values: Any, fine: bool = False) -> ExportSetting:
+    return ExportSetting(f"--{flag}", values, stage, partial(now, flag), fine)
+
+
+CHOICES: tuple[ExportSetting, ...] = (
+    _choice("box_format", "decode", *BOX_FORMATS),
+    _choice("box_units", "decode", *BOX_UNITS),
+    _choice("class_offset", "decode", 0, 1, -1, COCO91),
+    _choice("score_form", "decode", *SCORE_FORMS),
+    _choice("nms", "decode", *NMS, fine=True),
+    _choice("resize", "prepare", *RESIZES),
+    _choice("channel_order", "prepare", "RGB", "BGR"),
+    _choice("pixel_values", "prepare", *PIXEL_VALUES),
+    _choice("enlarge", "prepare", True, False, fine=True),
+    ExportSetting("--iou_threshold", (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7), "decode", overlap, fine=True),
+    _choice("fill", "prepare", 114, 0, 128, 255, fine=True),
+    _choice("interpolation", "prepare", "bilinear", "opencv", "bicubic", "nearest", fine=True),
+    _choice("rounding", "prepare", *ROUNDINGS, fine=True),
+    ExportSetting("--score_threshold", (0.001, 0.01, 0.05, 0.1, 0.25, 0.3, 0.5), "decode", least_score, fine=True),
+    ExportSetting("--max_detections", (100, 300, 1000), "decode", most, fine=True),
+)
+"""What people get wrong after an export, the cheap and the likely first."""

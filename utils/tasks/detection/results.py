@@ -1,0 +1,177 @@
+"""Detections in COCO's results format, one entry per object: read as answers per picture, and written."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import DataError
+from tecoinfer_modelzoo.files import read_regular
+from utils.datasets.base import Batch, Dataset
+from utils.datasets.image.coco import is_id
+from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, IMAGE_IDS
+from utils.metrics.class_names import found_places, places
+from utils.postprocess.image.nms import Detections
+from utils.tasks.common.prediction_files import write_predictions
+
+
+def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Detections | None]:
+    """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``.
+
+    The format is cocodataset.org's, "Results format". A picture is known by its id in the data set's JSON, or by its
+    file name, with or without the ending. A category is known by its id in that JSON; a data set without one numbers
+    its categories, or the model its classes, from 0.
+
+    Args:
+        file: the results. dataset: the pictures. labels: the model's class names, where it stores them.
+
+    Returns:
+        What was found in each picture, the surest first; ``None`` for pictures the file does not name.
+
+    Raises:
+        DataError: not such a file, or an entry of a picture or category that is not known.
+    """
+    entries = _read(file)
+    listed = _listing(dataset)
+    pictures = _pictures(dataset, listed)
+    classes = _classes(listed, dataset, labels)
+    rows: dict[int, list[tuple[list[float], float, int]]] = {}
+    for number, entry in enumerate(entries):
+        where = f"{file}: entry {number}"
+        if not isinstance(entry, dict):
+            raise DataError(f"{where} is no object; write image_id, category_id, bbox and score")
+        place = pictures.get(str(entry.get("image_id")))
+        if place is None and str(entry.get("image_id")) in listed.get("pictures", {}):
+            continue  # beyond --samples, or a file that is not there
+        if place is None:
+            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is no picture of the data set; use its ids")
+        box, score = entry.get("bbox"), entry.get("score")
+        if not _are_numbers(box, 4) or not _are_numbers([score], 1):
+            raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
+        found = _class_of(entry.get("category_id"), classes, where)
+        assert box is not None and score is not None  # noqa: S101, PT018 - they are numbers
+        rows.setdefault(place, []).append(([box[0], box[1], box[0] + box[2], box[1] + box[3]], float(score), found))
+    return [_answer(rows[place]) if place in rows else None for place in range(len(dataset))]
+
+
+def _read(file: Path) -> list[Any]:
+    try:
+        content = json.loads(read_regular(file))
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check --golden") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} is not JSON ({error}); write COCO's results format, a list of objects") from error
+    if isinstance(content, dict) and isinstance(content.get("annotations"), list):
+        content = content["annotations"]
+    if not isinstance(content, list) or not content:
+        raise DataError(f"{file} holds no list of detections; write COCO's results format")
+    return content
+
+
+def _listing(dataset: Dataset) -> dict[str, Any]:
+    """Return the ids of the data set's JSON, where it comes from one: of pictures by file name, of categories."""
+    files = map(Path, sorted(dataset.watched()))
+    file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
+    if file is None:
+        return {}
+    content = json.loads(read_regular(file))
+    images, kinds = (  # what is no entry has been rejected when the data set was loaded
+        [one for one in content.get(key, ()) if isinstance(one, dict) and is_id(one.get("id"))]
+        for key in ("images", "categories")
+    )
+    pictures = {str(one["id"]): one["file_name"] for one in images if isinstance(one.get("file_name"), str)}
+    categories = {one["id"]: one["name"] for one in kinds}
+    return {"pictures": pictures, "categories": categories, "root": file.parent}
+
+
+def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
+    """Return the place of each picture by every word that means it alone."""
+    paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
+    found: dict[str, int] = {}
+    for words in ([str(path) for path in paths], [path.name for path in paths], [path.stem for path in paths]):
+        twice = {word for word, times in Counter(words).items() if times > 1}
+        found = {word: place for place, word in enumerate(words) if word not in twice} | found
+    if listed:
+        at = {str(path): place for place, path in enumerate(paths)}
+        files = {key: str(listed["root"] / name) for key, name in listed["pictures"].items()}
+        found |= {key: at[file] for key, file in files.items() if file in at}
+    return found
+
+
+def _classes(listed: Mapping[str, Any], dataset: Dataset, labels: Sequence[str] | None) -> dict[Any, int] | None:
+    """Return the model's class of each category id; ``None`` where ids are the classes themselves."""
+    if listed:
+        ids = sorted(listed["categories"], key=lambda key: (isinstance(key, str), key))  # as the loader sorts them
+        names = [listed["categories"][one] for one in ids]
+        return dict(zip(ids, places(names, labels).tolist(), strict=True))
+    targets = dataset.batch(range(1)).targets if len(dataset) else None
+    if targets is None or labels is None:
+        return None
+    return dict(enumerate(places(list(targets[0].categories), labels).tolist()))
+
+
+def _class_of(given: Any, classes: Mapping[Any, int] | None, where: str) -> int:
+    if classes is None and isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    if classes is None or not isinstance(given, (int, str)) or given not in classes:
+        raise DataError(f"{where}: category_id {given!r} is no category of the data set; use its ids")
+    return classes[given]
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e9 for v in values)
+    )
+
+
+def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
+    rows = sorted(rows, key=lambda row: -row[1])
+    boxes, scores, classes = zip(*rows, strict=True)
+    return Detections(np.array(boxes, np.float64), np.array(scores, np.float64), np.array(classes, np.int64))
+
+
+class BoxResults:
+    """Writes detections as COCO's evaluation reads them (:meth:`pycocotools.coco.COCO.loadRes`).
+
+    A picture is known by its id in the data set's JSON, else by its file's stem, or its path where stems repeat; a
+    category by its id there, else by its place among the data set's names, or the model's class. What was found of a
+    class that the data set lacks has no id, and is left out.
+
+    Args:
+        path: the JSON file to write. dataset: the pictures. labels: the model's class names, where it stores them.
+    """
+
+    def __init__(self, path: Path, dataset: Dataset, labels: Sequence[str] | None) -> None:
+        self.path, self._lines = path, list[str]()
+        self._images = dataset.notes.get(IMAGE_IDS)
+        names = list(dataset.notes.get(CATEGORIES, ()))
+        self._categories: dict[int, Any] | None = None
+        if names:
+            found = found_places(names, labels).tolist()
+            ids = dataset.notes.get(CATEGORY_IDS, range(len(names)))
+            self._categories = {place: key for place, key in reversed(list(zip(found, ids, strict=True))) if place >= 0}
+        stems = [Path(name).stem for name in dataset.batch(range(len(dataset))).names]
+        self._unique = len(set(stems)) == len(stems)
+
+    def see(self, batch: Batch, predictions: Sequence[Detections]) -> None:
+        """Take in the detections of a batch."""
+        known = self._categories
+        for name, target, found in zip(batch.names, batch.targets or (), predictions, strict=True):
+            image = self._images[target.number] if self._images else Path(name).stem if self._unique else name
+            for box, score, label in zip(*(column.tolist() for column in found), strict=True):
+                if known is None or label in known:
+                    left, top, right, bottom = box
+                    entry = {"image_id": image, "category_id": label if known is None else known[label]}
+                    entry |= {"bbox": [left, top, right - left, bottom - top], "score": score}
+                    self._lines.append(json.dumps(entry))
+
+    def close(self) -> None:
+        """Write the file, an entry per line."""
+        write_predictions(self.path, "[\n" + ",\n".join(self._lines) + "\n]\n")

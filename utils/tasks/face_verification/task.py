@@ -1,0 +1,367 @@
+"""Face verification: do two pictures show one person? One model finds the faces, another describes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, Engine
+from tecoinfer_modelzoo.once import Recent
+from utils.datasets.base import Dataset
+from utils.datasets.folders import flat_folder, is_picture
+from utils.datasets.image.face_pairs import FOLDS, RULES, FacePairs, Pair, every_two, folder_of_people, has_people
+from utils.datasets.image.lfw import LISTS, load_pairs
+from utils.metrics.base import Metric
+from utils.preprocess.image.images import open_image
+from utils.tasks.base import Flag, Options, Rendering, Sizes, Task
+from utils.tasks.collating import joined
+from utils.tasks.face_verification.embedding import (
+    CHOICES,
+    COMPARES,
+    DESCRIPTOR,
+    DETECTOR,
+    DETECTOR_SIZE,
+    EUCLID,
+    FALLBACKS,
+    Describer,
+    Looked,
+    Notes,
+    Seen,
+    given_size,
+)
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.prepared import NoAnswer, Prepared
+from utils.tasks.templates.portraits import TEMPLATE
+
+KEPT = 1 << 27
+"""Bytes of decoded pictures that are kept, as a picture comes in many pairs."""
+
+FARS = (0.01, 0.001)
+"""Rates of false acceptance that TAR is told at."""
+
+ANNOUNCED = 3
+"""Pictures that a hint names."""
+
+
+class Both:
+    """What was seen on the two pictures of a pair; no tuple, as only the score of a pair is looked through for NaN."""
+
+    def __init__(self, first: Seen, second: Seen) -> None:
+        self.first, self.second = first, second
+
+
+class Comparison(NamedTuple):
+    """The answer to a pair.
+
+    Attributes:
+        score: how alike both faces are, higher is more: less their distance, or their cosine.
+        same: whether that is one person; ``None`` where no threshold is known.
+        first, second: what was seen on each picture.
+    """
+
+    score: float
+    same: bool | None
+    first: Seen
+    second: Seen
+
+
+class FaceVerification(Task):
+    """Pictures of faces in pairs, how alike they are out."""
+
+    name, domain, template = "face_verification", "face", TEMPLATE
+    models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
+    data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or pictures"
+    flags = (
+        Flag(
+            "--input_size",
+            f"height (and width) of the detector's input in pixels (default: its own, else {DETECTOR_SIZE})",
+            None,
+            int,
+            nargs="+",
+        ),
+        Flag("--score_threshold", "least score of a face", 0.5, float),
+        Flag("--face", "which of several faces is compared", CHOICES[0], choices=CHOICES),
+        Flag(
+            "--no_face", "a picture without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS
+        ),
+        Flag("--compare", "how descriptions are compared (default: what the export stored)", None, choices=COMPARES),
+        Flag("--threshold", "largest distance, or least similarity, of one person (default: as stored)", None, float),
+        Flag("--pairs", "how a folder of people becomes pairs", RULES[0], choices=RULES),
+        Flag("--folds", "parts of disjoint people, of a folder of people", FOLDS, int),
+        Flag("--seed", "of the pairs and folds of a folder of people", 0, int),
+        Flag(
+            "--metric",
+            "the metric of record; the other one is shown beside it",
+            "accuracy",
+            choices=("accuracy", "auc"),
+        ),
+        Flag("--far", "rates of false acceptance at which the true acceptance is told", list(FARS), float, nargs="+"),
+    )
+    state: Describer
+
+    def check(self) -> None:
+        """Refuse sizes, thresholds, folds, seeds and rates that cannot be.
+
+        Raises:
+            ConfigError: names the flag.
+        """
+        options, given = self.options, given_size(self.options)
+        if given is not None and (min(given) < 1 or len(np.atleast_1d(options.input_size)) > 2):
+            raise ConfigError(
+                f"--input_size {options.input_size} must be one or two positive numbers: height and width"
+            )
+        if not 0 < options.score_threshold < 1:
+            raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
+        if options.folds < 2:
+            raise ConfigError(f"--folds {options.folds} must be at least 2: one is judged by what the others say")
+        if options.seed < 0:
+            raise ConfigError(f"--seed {options.seed} must be at least 0")
+        if options.threshold is not None and not np.isfinite(options.threshold):
+            raise ConfigError(f"--threshold {options.threshold} must be a finite number")
+        wrong = next((far for far in options.far if not 0 < far < 1), None)
+        if wrong is not None:
+            raise ConfigError(f"--far {wrong} must be above 0 and below 1, such as 0.01")
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return pairs.
+
+        ``first=A second=B`` are two pictures; ``pairs=LIST images=FOLDER``, or a list alone, LFW's list; a folder is
+        read by the list in it, by a folder for each person, or, where nobody has to know who they are, as pictures each
+        of which is compared with each.
+
+        Raises:
+            DataError: nothing of that is there.
+            ConfigError: the paths' names do not go together.
+        """
+        found = _pairs(paths, self.options)
+        if self.options.script == "valid":
+            return found.interleaved()
+        one = self.options.script == "single"
+        return found.select(range(min(len(found), self.options.batch_size))) if one else found
+
+    def input_size(self) -> Mapping[str, Sizes]:
+        """Return the detector's input, or, where there is no detector, the descriptor's, if ``--input_size`` says it.
+
+        A detector whose input may have any height and width gets :data:`.DETECTOR_SIZE`.
+        """
+        given, files = given_size(self.options), self.options.models
+        if DETECTOR not in files:
+            return {} if given is None else {DESCRIPTOR: ((None, None, *given),)}
+        if given is None and _is_open(files[DETECTOR]):
+            given = (DETECTOR_SIZE, DETECTOR_SIZE)
+        return {} if given is None else {DETECTOR: ((None, None, *given),)}
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Describer:
+        """Return what describes pictures, each once."""
+        return Describer(engines, self.options)
+
+    def prepare(self, samples: Sequence[Pair]) -> Prepared:
+        """Decode both pictures of each pair.
+
+        Returns:
+            As the only array their heights and widths, N x 4 int32; as contexts two :class:`Looked` for each pair.
+
+        Raises:
+            DataError: a picture cannot be read.
+        """
+        contexts = [
+            (Looked(pair.first, _pixels(pair.first)), Looked(pair.second, _pixels(pair.second))) for pair in samples
+        ]
+        sizes = [(*one.pixels.shape[:2], *other.pixels.shape[:2]) for one, other in contexts]
+        return Prepared([np.array(sizes, np.int32).reshape(-1, 4)], contexts)
+
+    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
+        """Put the sizes of parts together; the pictures travel as contexts."""
+        return joined(parts)
+
+    def infer(
+        self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Looked, Looked]]
+    ) -> list[tuple[float, Both]]:
+        """Describe the pictures of a batch that were not described before, and compare those of each pair.
+
+        Returns:
+            For each pair its score, 0 where one of its pictures has no description, and what was seen.
+        """
+        describer = self.state
+        seen = iter(describer.of([picture for pair in contexts for picture in pair]))
+        found = []
+        for first, second in zip(seen, seen, strict=True):
+            one, other = first.description, second.description
+            score = 0.0 if one is None or other is None else describer.notes.score(one, other)
+            found.append((score, Both(first, second)))
+        return found
+
+    def decode(
+        self, outputs: Sequence[tuple[float, Both]], contexts: Sequence[tuple[Looked, Looked]]
+    ) -> list[Comparison | NoAnswer]:
+        """Return the answer to each pair, or why there is none: no face on a picture."""
+        notes = Notes.of(self.model, self.options)
+        answers: list[Comparison | NoAnswer] = []
+        for (score, both), pictures in zip(outputs, contexts, strict=True):
+            reasons = [
+                f"{picture.path.name}: {seen.reason}"
+                for picture, seen in zip(pictures, (both.first, both.second), strict=True)
+                if seen.description is None
+            ]
+            answers.append(
+                NoAnswer(f"{'; '.join(dict.fromkeys(reasons))}; correct the picture, or use --no_face center")
+                if reasons
+                else Comparison(score, notes.same(score), both.first, both.second)
+            )
+        return answers
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of verification."""
+        from utils.metrics.verification import Verification
+
+        return Verification(self.options.metric, [float(far) for far in self.options.far])
+
+    def show(self, sample: Pair, prediction: Comparison) -> Rendering:
+        """Return the answer in words and as data; saving draws both pictures with faces, points and the answer."""
+        notes = Notes.of(self.model, self.options)
+        word, bound = ("distance", "at most") if notes.compare == EUCLID else ("similarity", "at least")
+        value = -prediction.score if notes.compare == EUCLID else prediction.score
+        said = {True: "same person: ", False: "different people: ", None: ""}[prediction.same]
+        limit = "no --threshold is known" if notes.threshold is None else f"{bound} {notes.threshold:g}"
+        words = f"{said}{word} {value:.3f} ({limit})"
+        for path, seen in ((sample.first, prediction.first), (sample.second, prediction.second)):
+            if seen.faces > 1:
+                words += f"; {seen.faces} faces in {path.name}, the {self.options.face} is compared"
+            elif not seen.faces:
+                words += f"; no face found in {path.name}, its middle is compared"
+        answer = {
+            "score": round(prediction.score, 6),
+            word: round(value, 6),
+            "threshold": notes.threshold,
+            "same": prediction.same,
+            "first": _seen(sample.first, prediction.first),
+            "second": _seen(sample.second, prediction.second),
+        }
+        return Rendering(words, answer, partial(_save, sample, prediction, words))
+
+    def diagnostics(self) -> Several:
+        """Return what looks for pictures with several faces."""
+        return Several(self.options.face)
+
+
+def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
+    if {"first", "second"} & set(paths):
+        two = [paths["first"].absolute(), paths["second"].absolute()]
+        return every_two(two, Path(os.path.commonpath([path.parent for path in two])))
+    if "pairs" in paths:
+        return load_pairs(paths["pairs"], paths.get("images"))
+    path = paths["data"]
+    if not path.exists():
+        raise DataError(f"data path {path} does not exist; check the path")
+    if path.is_file() and is_picture(path.name):
+        raise DataError(f"{path}: one picture makes no pair; pass --data_path first={path} second=FILE")
+    if path.is_file():
+        return load_pairs(path)
+    listed = next((path / name for name in LISTS if (path / name).is_file()), None)
+    if listed is not None:
+        return load_pairs(listed)
+    if has_people(path):
+        return folder_of_people(path, options.pairs, options.seed, options.folds)
+    found = flat_folder(path)
+    pictures = [sample.path for sample in found.samples]
+    return every_two(pictures, path, found.rejected)
+
+
+class _File(NamedTuple):
+    """A picture as it was when it was decoded."""
+
+    path: Path
+    size: int
+    time: int
+
+
+def _decoded(file: _File) -> Array:
+    return np.asarray(open_image(file.path))
+
+
+_decoded_last: Recent[_File, Array] = Recent(_decoded, lambda pixels: int(pixels.nbytes), KEPT)
+
+
+def _pixels(path: Path) -> Array:
+    """Return a picture, H x W x 3 uint8, from those decoded last where it has not changed since."""
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    return _decoded_last.of(_File(path, state.st_size, state.st_mtime_ns))
+
+
+def _is_open(file: Path) -> bool:
+    """Say whether the height or the width of a model's first input is open; no file is left to the engine to refuse."""
+    if file.suffix != ".onnx" or not file.is_file():
+        return False
+    from engine.onnx import load_model, signature
+
+    inputs, _, _ = signature(load_model(file))
+    return bool(inputs) and None in inputs[0].shape[2:]
+
+
+def _seen(path: Path, seen: Seen) -> dict[str, Any]:
+    """Return what was seen on a picture as plain data."""
+    data: dict[str, Any] = {"picture": str(path), "faces": seen.faces}
+    if seen.box is not None and seen.points is not None:
+        data["box"] = [round(edge, 2) for edge in seen.box]
+        data["landmarks"] = np.round(seen.points.astype(np.float64), 2).tolist()
+        data["score"] = round(float(seen.score or 0.0), 4)
+    return data
+
+
+def _save(pair: Pair, prediction: Comparison, words: str, folder: Path) -> Path:
+    """Draw both pictures side by side; the file has the names of both."""
+    from utils.draw import save_drawn
+    from utils.postprocess.image.drawn_pair import draw_pair
+
+    seen = ((pair.first, prediction.first), (pair.second, prediction.second))
+    drawn = draw_pair([(open_image(path), one.box, one.points, one.score) for path, one in seen])
+    names = [f"{path.parent.name}_{path.stem}" for path in pair]
+    # a file is told from others of its name by this path, in which both folders are
+    own = Path(f"{pair.first.resolve().parent}{pair.second.resolve().parent}", f"{names[0]}-{names[1]}.png")
+    return save_drawn(own, [words], folder, drawn)
+
+
+class Several:
+    """Tells of pictures with several faces, and of those whose middle was taken for one."""
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+        self._many: dict[Path, None] = {}
+        self._none: dict[Path, None] = {}
+
+    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
+        """Take in a batch."""
+        for (_, both), pictures in zip(outputs, contexts, strict=True):
+            for picture, seen in zip(pictures, (both.first, both.second), strict=True):
+                if seen.faces > 1:
+                    self._many[picture.path] = None
+                elif not seen.faces and seen.description is not None:
+                    self._none[picture.path] = None
+
+    def hints(self) -> Sequence[str]:
+        """Return a line for each."""
+        lines = []
+        if self._many:
+            others = " or ".join(rule for rule in CHOICES if rule != self._rule)
+            lines.append(f"{_named(self._many)} several faces; the {self._rule} is compared (--face {others})")
+        if self._none:
+            lines.append(f"{_named(self._none)} no face that was found; its middle is compared (--no_face center)")
+        return lines
+
+
+def _named(paths: Mapping[Path, None]) -> str:
+    shown = ", ".join(f"{path.parent.name}/{path.name}" for path in sorted(paths)[:ANNOUNCED])
+    more = f" and {len(paths) - ANNOUNCED} more" if len(paths) > ANNOUNCED else ""
+    return f"{len(paths)} picture{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
+
+
+FACE_VERIFICATION = LegacyTask.view(FaceVerification)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""

@@ -1,0 +1,132 @@
+"""What the training of a graph network fixed, as the model's metadata keep it, and how its inputs are laid out.
+
+The metadata's ``graph`` is a JSON object; all of it may be left out:
+
+- ``messages``: ``symmetric``, ``mean`` or ``sum`` (:mod:`utils.preprocess.graphs.messages`); ``loops``: whether each
+  node hears itself too; ``directed``: whether edges count as they are listed, not both ways; ``edge_values``: whether
+  the first number of an edge is what it counts.
+- ``kind``: ``regression``, ``binary`` (a logit per target) or ``classes`` (a logit per class); ``targets``: their
+  names; ``unit``: of what a regression gives.
+- ``atoms``: what the numbers of an atom are (:class:`utils.datasets.graphs.molecules.AtomFeatures`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from engine import ModelError, TensorSpec
+from utils.datasets.graphs.molecules import AtomFeatures
+from utils.preprocess.graphs.messages import KINDS as MESSAGES
+from utils.preprocess.graphs.sparse import Limits
+from utils.tasks.model import Model
+
+NOTE = "graph"
+
+KINDS = ("regression", "binary", "classes")
+
+DENSE = ("x", "adjacency", "mask")
+PACKED = ("x", "edges", "weights", "member", "share", "sizes")
+"""Names of the inputs of both forms."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphNotes:
+    """What an export stored.
+
+    Attributes:
+        messages, loops, directed, edge_values: how edges become messages.
+        kind: one of :data:`KINDS`; ``None``: not said. targets: names of the outputs. unit: of a regression.
+        atoms: of models of molecules; ``None``: their numbers are not known.
+    """
+
+    messages: str = "symmetric"
+    loops: bool = True
+    directed: bool = False
+    edge_values: bool = False
+    kind: str | None = None
+    targets: tuple[str, ...] = ()
+    unit: str = ""
+    atoms: AtomFeatures | None = None
+
+    @classmethod
+    def of(cls, model: Model) -> GraphNotes:
+        """Read the metadata.
+
+        Raises:
+            ModelError: they hold something else.
+        """
+        text = model.metadata.get(NOTE)
+        return cls() if text is None else _read(text, model.ckpt)
+
+
+@lru_cache(maxsize=8)
+def _read(text: str, ckpt: Path) -> GraphNotes:
+    from utils.stored import Stored
+
+    found = Stored({NOTE: text}, ckpt).json(NOTE)
+    if not isinstance(found, dict):
+        raise ModelError(f"{ckpt}: metadata {NOTE!r} is no JSON object; export the model again")
+    known: dict[str, Any] = {
+        "messages": lambda value: value in MESSAGES,
+        "loops": lambda value: isinstance(value, bool),
+        "directed": lambda value: isinstance(value, bool),
+        "edge_values": lambda value: isinstance(value, bool),
+        "kind": lambda value: value in KINDS,
+        "targets": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+        "unit": lambda value: isinstance(value, str),
+        "atoms": lambda value: isinstance(value, dict),
+    }
+    for key, value in found.items():
+        if key not in known or not known[key](value):
+            raise ModelError(f"{ckpt}: metadata {NOTE!r}: {key} {value!r} is not known; export the model again")
+    values = dict(found)
+    if "targets" in values:
+        values["targets"] = tuple(values["targets"])
+    if "atoms" in values:
+        values["atoms"] = AtomFeatures.of(values["atoms"], ckpt)
+    return GraphNotes(**values)
+
+
+def places_of(model: Model) -> dict[str, int]:
+    """Return where each input is, by its name: all of :data:`DENSE`, or all of :data:`PACKED`.
+
+    Raises:
+        ModelError: the inputs have other names.
+    """
+    names = [spec.name for spec in model.inputs]
+    if sorted(names) not in (sorted(DENSE), sorted(PACKED)):
+        raise ModelError(
+            f"{model.ckpt}: its inputs are {', '.join(names)}; a graph network takes {', '.join(DENSE)} (dense) or "
+            f"{', '.join(PACKED)} (packed): export it so, or replace prepare in the task"
+        )
+    return {name: place for place, name in enumerate(names)}
+
+
+def is_packed(model: Model) -> bool:
+    """Say whether a model takes many graphs as one, by its inputs.
+
+    Raises:
+        ModelError: the inputs have other names.
+    """
+    return "edges" in places_of(model)
+
+
+def dense_sizes(model: Model) -> tuple[int, ...]:
+    """Return the numbers of nodes that the adjacency matrix may be padded to, rising; empty: any."""
+    return _sizes(model.inputs[places_of(model)["adjacency"]], 1, model)
+
+
+def packed_limits(model: Model) -> Limits:
+    """Return the sizes that a packed batch may be filled up to."""
+    places = places_of(model)
+    wanted = (("x", 0), ("edges", 1), ("sizes", 0))
+    return Limits(*(_sizes(model.inputs[places[name]], axis, model) for name, axis in wanted))
+
+
+def _sizes(spec: TensorSpec, axis: int, model: Model) -> tuple[int, ...]:
+    fixed = spec.shape[axis] if len(spec.shape) > axis else None
+    symbol = spec.symbols[axis] if spec.symbols else None
+    return (fixed,) if fixed is not None else model.dims.get(symbol or "", ())

@@ -1,0 +1,334 @@
+"""Recommendation of items: which items come next for a user, of all or of some, by what the user did before?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from engine import Array, ConfigError, DataError, Engine, ModelError
+from utils.datasets.base import Dataset
+from utils.datasets.tabular.histories import CATALOGUE, TYPED, UNASKED, Catalogue, History
+from utils.metrics.base import Metric
+from utils.outputs import refuse_labels
+from utils.preprocess.features import Features
+from utils.tasks.base import Flag, Options, Rendering, str2bool
+from utils.tasks.collating import joined
+from utils.tasks.common.ranked import Found, RankingTask
+from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.model import Model
+from utils.tasks.prepared import Prepared
+from utils.tasks.templates.rounds import TEMPLATE
+
+HISTORY, NOTE = "history", "recommendation"
+"""Name of the input with a history, and key of what an export may store: an object with ``split`` (and its ``seed``),
+what training held out."""
+
+PLACES = 50
+"""Items of a history that are looked at, where neither the model nor a flag says it."""
+
+BEFORE = 8
+"""Items of a history that are drawn beside what is recommended."""
+
+NAMED = 80
+"""Letters of a user's name in that of a file."""
+
+
+class Asked(NamedTuple):
+    """What is kept of a user.
+
+    Attributes:
+        id: the user. seen, targets: names of items. strange: items of the history that the model does not know.
+        missed: items among the right ones that it does not know, so that it cannot find them.
+    """
+
+    id: str
+    seen: Sequence[str]
+    targets: Sequence[str]
+    strange: int
+    missed: int
+
+
+class Recommended(Found):
+    """What is recommended: names of items, scores, titles of the first ones, and of the history's last ones.
+
+    Attributes:
+        popular: the same candidates in the order of how often they come in the training part.
+    """
+
+    def __init__(self, found: Found, popular: Found, before: Sequence[str]) -> None:
+        super().__init__(found.ids, found.scores, found.texts)
+        self.popular, self.before = popular, before
+
+
+class Answers(list[tuple[float, Recommended]]):
+    """For each user the best score, NaN where the ranking cannot be trusted, and what is recommended.
+
+    Attributes:
+        raw: what the model gave, a row for each user. said: about the whole run.
+    """
+
+    raw: Sequence[Array] = ()
+    said: Sequence[str] = ()
+
+
+class State(NamedTuple):
+    """The items that may be recommended, the titles of all, and what there is to say."""
+
+    items: Index
+    titles: Mapping[str, str]
+    said: Sequence[str]
+
+
+class ItemRecommendation(RankingTask):
+    """A user's history in, items the user has not seen yet out, the likeliest next ones first."""
+
+    name, domain, template = "item_recommendation", "recommendation", TEMPLATE
+    models, optional_models = (QUERY, ITEM), (ITEM,)
+    data_help = "ratings: a folder or file of MovieLens or RecBole, or fetch:ml_100k/..."
+    flags = (
+        Flag("--users", "names of users (default: single the first, multi all)", None, nargs="+", metavar="USER",
+             scripts=("single", "multi")),
+        Flag("--history", "items that somebody liked, the oldest first, instead of a user of the data set", None,
+             nargs="+", metavar="ITEM", scripts=("single", "multi")),
+        Flag("--topk", "items that are shown", 5, int, scripts=("single", "multi")),
+        Flag("--split", "how what is right was held out", "leave_one_out",
+             choices=("leave_one_out", "temporal", "random"), scripts=("valid",)),
+        Flag("--part", "which part of the split is asked for", "test", choices=("valid", "test"), scripts=("valid",)),
+        Flag("--seed", "of the split random, and of sampled negatives", 0, int, scripts=("valid",)),
+        Flag("--negatives", "rank what is right among so many items drawn by chance (0: among all items)", 0, int,
+             scripts=("valid",)),
+        Flag("--keep_seen", "items of the history may be recommended again", False, str2bool, nargs="?"),
+        Flag("--depth", "items that are ranked for a user", 100, int),
+        Flag("--places", "items of a history that are looked at (default: as the model has it, or 50)", None, int),
+        Flag("--cut", "rank that nDCG, recall and the reciprocal rank look at", 10, int, scripts=("valid",)),
+        Flag("--metric", "the metric of record; the others are shown beside it", "ndcg",
+             choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
+    )  # fmt: skip
+    writes = "what was recommended as a TREC run"
+    state: State
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            ConfigError: names the flag.
+        """
+        options = self.options
+        for key in ("topk", "depth", "cut", "places"):
+            if getattr(options, key) is not None and getattr(options, key) < 1:
+                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
+        for key in ("negatives", "seed"):
+            if getattr(options, key) < 0:
+                raise ConfigError(f"--{key} {getattr(options, key)} must be 0 or more")
+        if options.script == "valid" and options.depth < options.cut:
+            raise ConfigError(f"--depth {options.depth} finds fewer items than --cut {options.cut} looks at; raise it")
+        if options.script != "valid" and {"users", "history"} <= options.given:
+            raise ConfigError("--users and --history are both given; leave one of them out")
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return users: for an evaluation those with something held out, else the named ones, or a typed history."""
+        from utils.datasets.tabular.histories import held_out, typed, whole
+        from utils.datasets.tabular.ratings import read_ratings
+
+        options = self.options
+        if "data" not in paths:
+            raise ConfigError("--data_path gives no ratings; pass a folder or a file of them")
+        ratings = read_ratings(paths["data"])
+        if options.script == "valid":
+            return held_out(ratings, options.split, options.part, options.seed)
+        if options.history is not None:
+            return typed(ratings, options.history)
+        users = options.users
+        if users is not None and "users" not in options.given:  # a script's own, of which other ratings may have none
+            known = set(ratings.user_names)
+            users = [one for one in users if one in known] or None
+        found = whole(ratings, users)
+        one = options.script == "single" and options.users is None
+        return found.select(range(1)) if one else found
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
+        """Make the index of items: by the item model where there is one, once; with ``--resume`` its vectors are kept.
+
+        Raises:
+            ConfigError: the model was trained by another split than is evaluated. ModelError: it gives no scores.
+        """
+        model, options = self.model.named[QUERY], self.options
+        refuse_labels(model.form(None), model.ckpt, "a ranking needs scores or vectors", "")
+        if options.script == "valid":
+            _check_split(model, options)
+        catalogue: Catalogue = dataset.notes[CATALOGUE]
+        index, said = index_of(engines, catalogue, dataset.fingerprint(), options)
+        told = [f"{count} with {why}" for why, count in dataset.notes.get(UNASKED, {}).items() if count]
+        if told:
+            said = [*said, f"users of the {options.part} part that were not asked: {', '.join(told)}"]
+        return State(index, dict(zip(catalogue.names, catalogue.titles, strict=True)), said)
+
+    def prepare(self, samples: Sequence[History]) -> Prepared:
+        """Number the last items of histories: N x L int64, zeros before them where they are fewer.
+
+        Raises:
+            DataError: the model knows no item of a history. ModelError: nobody knows what an input means.
+        """
+        any_item, model = ITEM in self.model.named, self.model.named[QUERY]
+        numbers = known_items(model)
+        wanted = _places(model, self.options)
+        rows = np.zeros((len(samples), wanted), np.int64)
+        asked = []
+        for row, sample in zip(rows, samples, strict=True):
+            own = [numbers[name] for name in sample.items if name in numbers]
+            if not own:
+                raise DataError(
+                    f"its history has {len(sample.items)} items, and the model knows none of them; train it on such "
+                    "items"
+                )
+            row[wanted - min(wanted, len(own)) :] = own[-wanted:]
+            missed = 0 if any_item else sum(name not in numbers for name in sample.targets)
+            asked.append(Asked(sample.id, sample.items, sample.targets, len(sample.items) - len(own), missed))
+        arrays = {HISTORY: rows}
+        others = tuple(spec for spec in model.inputs if spec.name != HISTORY)
+        if others:
+            arrays |= Features.of(replace(model, inputs=others)).encoded([sample.fields for sample in samples])
+        return Prepared([arrays[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs], list(asked))
+
+    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
+        """Put parts together."""
+        return joined(parts)
+
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
+        """Rank the items that may be recommended to each user.
+
+        Returns:
+            For each the best score, NaN where the model gave any or an item's vector holds any, and what is
+            recommended.
+        """
+        index, titles, said = self.state
+        output = engines[QUERY](arrays)
+        rows = np.asarray(output[0] if isinstance(output, (list, tuple)) else output)
+        rows = index.checked(rows, len(contexts)).astype(np.float32)
+        found = Answers()
+        for row, asked in zip(rows, contexts, strict=True):
+            ranked, popular = self._of_user(row, asked)
+            unsure = np.isnan(row).any() or not index.sound
+            score = float("nan") if unsure or not len(ranked.scores) else float(ranked.scores[0])
+            before = [titles.get(name, name) for name in asked.seen[-BEFORE:]]
+            found.append((score, Recommended(ranked, popular, before)))
+        found.raw, found.said = [rows], said
+        return found
+
+    def _of_user(self, row: Array, asked: Asked) -> tuple[Found, Found]:
+        """Return the ranking of one user's candidates by the model, and by how popular they are."""
+        from utils.postprocess.items import best, drawn
+
+        index, options = self.state.items, self.options
+        seen = [] if options.keep_seen else [index.places[one] for one in asked.seen if one in index.places]
+        depth = max(options.depth, options.topk)
+        if options.script == "valid" and options.negatives:
+            right = [index.places[one] for one in asked.targets if one in index.places]
+            chance = options.seed, crc32(asked.id.encode())
+            others = drawn(options.negatives, len(index.names), [*seen, *right], chance)
+            some = np.concatenate([np.array(right, np.int64), others])
+            rankings = [best(index.scores(row, some), depth), best(index.counts[some], depth)]
+            places = [some[one.places] for one in rankings]
+        else:
+            rankings = [best(index.scores(row), depth, seen), best(index.counts, depth, seen)]
+            places = [one.places for one in rankings]
+        names = [[index.names[i] for i in some.tolist()] for some in places]
+        titles = [self.state.titles.get(one, one) for one in names[0][: options.topk]]
+        return Found(names[0], rankings[0].scores, titles), Found(names[1], rankings[1].scores, [])
+
+    def decode(self, outputs: Sequence[tuple[float, Recommended]], contexts: Any) -> list[Recommended]:
+        """Return what is recommended to each user, the best first."""
+        return [found for _, found in outputs]
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of rankings."""
+        from utils.metrics.recommendation import Recommendations
+
+        return Recommendations(self.options.metric, self.options.cut)
+
+    def show(self, sample: History, prediction: Recommended) -> Rendering:
+        """Return the first recommended items with their scores, and the last ones of the history."""
+        who = "history" if sample.id == TYPED else f"user {sample.id}"
+        found = zip(prediction.ids, prediction.texts, prediction.scores, strict=False)
+        items = [
+            {"rank": rank, "id": name, "title": title, "score": round(float(score), 6)}
+            for rank, (name, title, score) in enumerate(found, start=1)
+        ]
+        lines = [f"{one['rank']}. {one['score']:.3f} {one['title']}" for one in items]
+        text = "\n  ".join([f"after {'; '.join(prediction.before[-3:])}", *lines])
+        answer = {"user": sample.id, "before": list(prediction.before), "items": items}
+        return Rendering(text, answer, partial(_save_drawn, who, answer))
+
+    def warning_counts(self, contexts: Sequence[Asked] | None) -> dict[str, int]:
+        """Count the items that the model does not know, in histories and among those that are right."""
+        asked = contexts or ()
+        found = {
+            "unknown items": sum(one.strange for one in asked),
+            "histories with unknown items": sum(one.strange > 0 for one in asked),
+            "unknown right items": sum(one.missed for one in asked),
+        }
+        return {key: count for key, count in found.items() if count}
+
+    def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
+        """Say how many items of histories were left out, and how many of the right ones could not be found."""
+        lost, users = counts.get("unknown items", 0), counts.get("histories with unknown items", 0)
+        missed, said = counts.get("unknown right items", 0), list[str]()
+        if lost:
+            said.append(f"{lost} items in {users} of {samples} histories are unknown to the model and were left out")
+        if missed:
+            said.append(f"{missed} of the right items are unknown to the model: they count as missed")
+        return said
+
+
+def _places(model: Model, options: Options) -> int:
+    """Return how many items of a history the model looks at."""
+    spec = next((one for one in model.inputs if one.name == HISTORY), None)
+    if spec is None or len(spec.shape) != 2:
+        shapes = ", ".join(f"{one.name} {list(one.shape)}" for one in model.inputs)
+        raise ModelError(f"{model.ckpt}: its inputs are {shapes}; one must be {HISTORY!r}, N x L whole numbers")
+    fixed = spec.shape[1]
+    if fixed is not None and options.places not in (None, fixed):
+        raise ConfigError(f"--places {options.places}: {model.ckpt} looks at {fixed} items; leave the flag out")
+    return int(fixed or options.places or PLACES)
+
+
+def _check_split(model: Model, options: Options) -> None:
+    """Refuse to evaluate on what a model may have been trained with.
+
+    Raises:
+        ConfigError: its export says that it was trained by another split.
+    """
+    stored = model.stored.json(NOTE, {})
+    trained = (stored.get("split"), stored.get("seed", 0)) if isinstance(stored, dict) else (None, 0)
+    same = trained[0] == options.split and (trained[0] != "random" or trained[1] == options.seed)
+    if trained[0] is None or same:
+        return
+    fix = f"--split {trained[0]}" + (f" --seed {trained[1]}" if trained[0] == "random" else "")
+    raise ConfigError(
+        f"{model.ckpt} was trained by the split {trained[0]}, so it may have seen what the split {options.split} holds "
+        f"out; pass {fix}"
+    )
+
+
+def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
+    from utils.draw import save_drawn
+    from utils.postprocess.image.recommended import draw_recommended
+
+    titles, scores = ([one[key] for one in answer["items"]] for key in ("title", "score"))
+    return save_drawn(
+        Path(f"{crc32(who.encode('utf-8', 'surrogatepass')):08x}", who.replace("/", "_")[:NAMED]),
+        [f"{who}: {titles[0]}"] if titles else [who],
+        folder,
+        draw_recommended(who, answer["before"], titles, scores),
+    )
+
+
+ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""

@@ -1,0 +1,259 @@
+"""Tasks in the form before: ``Task(name=..., load=..., ...)``, and ``dataclasses.replace(CLASSIFICATION, ...)``.
+
+Functions of such a task take the model and the options as arguments. :func:`task_class` makes a class of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer
+from utils.tasks.model import described
+
+_Function: TypeAlias = "Callable[..., Any] | None"
+
+ATTRIBUTES = {
+    "name": "name",
+    "domain": "domain",
+    "flags": "flags",
+    "models": "models",
+    "optional": "optional_models",
+    "takes_nan": "takes_nan",
+    "pictures": "image_inputs",
+    "template": "template",
+    "first": "domain_default",
+    "sample_data": "sample_data",
+    "data_help": "data_help",
+    "advice": "advice",
+    "choices": "export_settings",
+    "stored_under": "metadata_key",
+    "saves": "writes",
+    "saves_folder": "writes_folder",
+}
+"""Fields of data -> attributes of :class:`~utils.tasks.base.Task`."""
+
+METHODS: dict[str, tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = {
+    "load": ("load", lambda f: lambda self, paths: f(paths, self.options)),
+    "typed": ("inline_samples", lambda f: lambda self: f(self.options)),
+    "prepare": ("prepare", lambda f: lambda self, samples, **out: f(samples, self.model, self.options, **out)),
+    "decode": ("decode", lambda f: lambda self, outputs, contexts: f(outputs, contexts, self.model, self.options)),
+    "metric": ("metric", lambda f: lambda self, dataset: f(self.options, dataset, self.model)),
+    "show": ("show", lambda f: lambda self, sample, answer: f(sample, answer, self.model, self.options)),
+    "setup": ("setup", lambda f: lambda self, engines, dataset: f(engines, dataset, self.options)),
+    "collate": ("collate", lambda f: lambda self, parts: f(parts, self.model)),
+    "infer": ("infer", lambda f: lambda self, engines, arrays, contexts: f(engines, arrays, contexts, self.state)),
+    "figures": ("extra_figures", lambda f: lambda self, timeline, samples: f(timeline, samples)),
+    "amounts": ("workload", lambda f: lambda self, outputs, contexts: f(outputs, contexts)),
+    "summary": ("summary", lambda f: lambda self, predictions: f(predictions, self.model, self.options)),
+    "counted": ("warning_counts", lambda f: lambda self, contexts: f(contexts)),
+    "remarks": ("format_warnings", lambda f: lambda self, counts, samples: f(counts, samples)),
+    "input_size": ("input_size", lambda f: lambda self: f(self.options)),
+    "open_sizes": ("open_sizes", lambda f: lambda self: f(self.options)),
+    "check": ("check", lambda f: lambda self: f(self.options)),
+    "answers": ("reference_answers", lambda f: lambda self, file, data: f(file, data, self.model, self.options)),
+    "agreement": ("agreement", lambda f: lambda self, prediction, answer: f(prediction, answer)),
+    "hinter": ("diagnostics", lambda f: lambda self: f(self.model, self.options)),
+    "saver": ("prediction_writer", lambda f: lambda self, path, data: f(path, data, self.model, self.options)),
+}
+"""Fields of functions -> methods, and how a method is made of such a function."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LegacyTask:
+    """A task as data and functions; see :data:`ATTRIBUTES` and :data:`METHODS` for what each field became.
+
+    ``watched`` has no meaning any more: NaN is looked for in every task in the same way. ``base`` is the class that a
+    task of the zoo's own is a view of; what ``replace`` leaves as it is comes from there.
+    """
+
+    name: str
+    domain: str
+    load: _Function = None
+    prepare: _Function = None
+    decode: _Function = None
+    metric: _Function = None
+    show: _Function = None
+    typed: _Function = None
+    setup: _Function = None
+    collate: _Function = None
+    infer: _Function = None
+    figures: _Function = None
+    amounts: _Function = None
+    summary: _Function = None
+    counted: _Function = None
+    remarks: _Function = None
+    input_size: _Function = None
+    open_sizes: _Function = None
+    check: _Function = None
+    flags: tuple[Flag, ...] = ()
+    models: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    watched: bool = True
+    takes_nan: bool = False
+    pictures: bool = False
+    template: Template | None = None
+    first: bool = False
+    sample_data: Path | None = None
+    data_help: str = Task.data_help
+    advice: Mapping[str, str] | None = None
+    choices: tuple[ExportSetting, ...] = ()
+    stored_under: str = ""
+    answers: _Function = None
+    agreement: _Function = None
+    hinter: _Function = None
+    saver: _Function = None
+    saves: str = ""
+    saves_folder: bool = False
+    base: type[Task] | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is None:
+            for missing in ("load", "prepare", "decode", "metric", "show"):
+                if getattr(self, missing) is None:
+                    raise TypeError(f"Task {self.name!r} is missing {missing!r}; derive a class from Task instead")
+
+    @classmethod
+    def view(cls, base: type[Task]) -> LegacyTask:
+        """Return a task of the zoo's own in the form before."""
+        found: dict[str, Any] = {old: getattr(base, new) for old, new in ATTRIBUTES.items()}
+        found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if _is_own(base, new)}
+        return cls(**found, base=base)
+
+    def as_class(self) -> type[Task]:
+        """Return the class of this task, the same one each time; of an unchanged view the class that it shows."""
+        made: type[Task] | None = self.__dict__.get("_class")
+        if made is None:
+            made = _made(self)
+            object.__setattr__(self, "_class", made)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the class, which is made again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+Task.register(LegacyTask)
+FORM_BEFORE.append(LegacyTask)
+
+
+AnyTask: TypeAlias = "type[Task] | LegacyTask"
+"""A task in either form."""
+
+
+def task_class(task: AnyTask) -> type[Task]:
+    """Return the class of a task in either form."""
+    return task.as_class() if isinstance(task, LegacyTask) else task
+
+
+def is_task(value: object) -> bool:
+    """Say whether a value is a task in either form, and not the contract itself."""
+    if isinstance(value, type):
+        return issubclass(value, Task) and value is not Task and not getattr(value, "__abstractmethods__", None)
+    return isinstance(value, LegacyTask)
+
+
+def form_of(task: type[Task]) -> AnyTask:
+    """Return what to send to another process for a class: the task in the form before, where it was made of one."""
+    old: LegacyTask | None = vars(task).get("old")
+    return task if old is None else old
+
+
+def one_call(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any) -> Any:
+    """Infer by one call of the only model: what a task without ``infer`` does."""
+    return Calls.infer(None, engines, arrays, contexts)  # type: ignore[arg-type]
+
+
+def _is_own(base: type[Task], method: str) -> bool:
+    """Say whether a class has a method that the contract's defaults do not give it."""
+    return getattr(base, method) is not getattr(Task, method)
+
+
+def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
+    """Call a function of a view: a method on an object that is bound as the arguments say."""
+    order = {
+        "load": "po", "typed": "o", "prepare": "smo", "decode": "aamo", "metric": "odm", "show": "samo",
+        "setup": "edo", "collate": "pm", "infer": "easS", "figures": "ts", "amounts": "aa", "summary": "pmo",
+        "counted": "c", "remarks": "cn", "input_size": "o", "open_sizes": "o", "check": "o", "answers": "fdmo",
+        "agreement": "pa", "hinter": "mo", "saver": "pdmo",
+    }[old]  # fmt: skip
+    parts = dict(zip(order, given, strict=False))
+    task = base(parts.get("o", Options()))
+    if "m" in parts:
+        task.bind(parts["m"])
+    elif parts.get("e"):
+        task.bind(described(parts["e"]))
+    if "S" in order:
+        task.state = given[-1]
+    kept = [value for key, value in zip(order, given, strict=False) if key not in "omS"]
+    return getattr(task, METHODS[old][0])(*kept, **named)
+
+
+def _made(task: LegacyTask) -> type[Task]:
+    """Make the class: what differs from the view of its base, or from the defaults, in place of the base's own."""
+    base: Any = task.base or Task
+    given = LegacyTask.view(task.base) if task.base else None
+    if given is not None and all(_same(getattr(task, old), getattr(given, old)) for old in (*ATTRIBUTES, *METHODS)):
+        return base  # type: ignore[no-any-return]
+    body: dict[str, Any] = {"old": task, "__module__": __name__, "__doc__": f"Task {task.name}."}
+    for old, new in ATTRIBUTES.items():
+        value = getattr(task, old)
+        if given is None or value != getattr(given, old):
+            body[new] = {} if value is None and new == "advice" else value
+    replaced = {}
+    for old, (new, method) in METHODS.items():
+        function = getattr(task, old)
+        function = None if function is one_call else function
+        if _same(function, given and getattr(given, old)):
+            continue
+        if function is None:  # taken away by `replace`
+            body[new] = getattr(Task, new)
+        else:
+            body[new], replaced[new] = method(function), function
+    if "prediction_writer" in replaced and not task.saves:
+        body["writes"] = "the answers"
+    elif task.saver is None:
+        body["writes"] = Writer.writes
+    return type(task.name, (_Adapted, base), {**body, "functions": replaced})
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, partial) and isinstance(other, partial):
+        return (one.func, one.args) == (other.func, other.args)
+    return bool(one == other)
+
+
+class _Adapted:
+    """What a class has that was made of a task in the form before."""
+
+    old: LegacyTask
+    functions: Mapping[str, Callable[..., Any]]
+
+    @classmethod
+    def sources(cls) -> list[Any]:
+        """Return the functions whose code decides what a run computes, and the classes below."""
+        base = cls.old.base
+        return [*cls.functions.values(), *(base.sources() if base else [])]
+
+    def source(self, method: str) -> Callable[..., Any]:
+        """Return the function that an error in a method's result names."""
+        found: Callable[..., Any] = self.functions.get(method) or getattr(self, method)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as the task in the form before."""
+        return _again, (self.old, self.__getstate__())
+
+
+def _again(old: LegacyTask, state: Mapping[str, Any]) -> Task:
+    made = old.as_class()
+    task: Task = made.__new__(made)
+    vars(task).update(state)
+    return task

@@ -1,0 +1,220 @@
+"""Reinforcement learning: a policy plays an environment of gymnasium; the metric is the mean return of an episode.
+
+A seed is a sample and a unit. Each seed has an environment of its own, whose first episode counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, Engine, Timeline
+from utils.datasets.base import Batch, Dataset
+from utils.datasets.episodes import Start, load_episodes
+from utils.metrics.base import Metric
+from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
+from utils.tasks.common.outputs import KIND_FLAG
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.policy_rollout.rollout import Lane, Setting, environment_of, roll
+from utils.tasks.prepared import NoAnswer, Prepared
+from utils.tasks.templates.poles import TEMPLATE
+
+EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_episodes"
+
+
+class Asked(NamedTuple):
+    """What travels with an episode.
+
+    Attributes:
+        start: its seed, and what is recorded of it. measured: it counts for a metric.
+        foreign: the recording is of another environment, so nothing is recorded of it.
+    """
+
+    start: Start
+    measured: bool
+    foreign: bool = False
+
+
+class Lanes(list[Lane]):
+    """What became of each episode of a batch."""
+
+    @property
+    def raw(self) -> Array:
+        """Return and steps of each, float64 [N, 2]."""
+        return np.array([(lane.total, lane.steps) for lane in self], np.float64).reshape(-1, 2)
+
+
+class PolicyRollout(Task):
+    """Environments are made in ``infer``, one per seed, and stepped side by side, by one policy call per step."""
+
+    name, domain, domain_default, template = "policy_rollout", "reinforcement", True, TEMPLATE
+    data_help = "nothing: episodes are seeds; or a recording (.npz) to compare actions with"
+    writes = "a recording: observations and the action chosen at each (.npz)"
+    advice: ClassVar[Mapping[str, str]] = {
+        "engine": "see which is slower, environment or policy (figures); more episodes side by side: --batch_size"
+    }
+    flags = (
+        Flag("--env", "environment of gymnasium, or MODULE:NAME of your own; left out: the one the model stores"),
+        KIND_FLAG,
+        Flag("--episodes", "how many to run, each with a seed of its own", 100, int),
+        Flag("--seed", "seed of the first episode; the others have the numbers after it", 1000, int),
+        Flag(
+            "--max_steps",
+            "steps after which an episode that has not ended is given up; left out: the environment's own limit, or "
+            "10000",
+            None,
+            int,
+        ),
+        Flag(
+            "--film",
+            "what --save draws: a strip, or a GIF",
+            "strip",
+            choices=("strip", "gif"),
+            scripts=SCRIPTS[1:],
+        ),
+    )
+    state: Setting
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be.
+
+        Raises:
+            ConfigError: names the flag.
+        """
+        least = {"episodes": 1, "seed": 0, "max_steps": 1}
+        for key, smallest in least.items():
+            value = getattr(self.options, key)
+            if value is not None and value < smallest:
+                raise ConfigError(f"--{key} {value} must be at least {smallest}")
+        seed, episodes = self.options.seed, self.options.episodes
+        if seed + episodes > 2**63:
+            raise ConfigError(f"--seed {seed} with --episodes {episodes} passes {2**63 - 1}, the last seed")
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return an episode per seed, from ``--seed`` on, with what a recording has of it."""
+        first = self.options.seed
+        return load_episodes(range(first, first + self.options.episodes), paths.get("data"))
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Setting:
+        """Return what the policy plays, and how."""
+        return Setting.of(self.model, self.options)
+
+    def prepare(self, samples: Sequence[Start]) -> Prepared:
+        """Return the seeds, int64 [N, 1]; environments are made where the episodes are run."""
+        seeds = np.array([[start.seed] for start in samples], np.int64)
+        env, measured = environment_of(self.model, self.options), self.options.script == "valid"
+        foreign = [start.environment not in ("", env) for start in samples]
+        own = [Start(start.seed) if other else start for start, other in zip(samples, foreign, strict=True)]
+        return Prepared([seeds], [Asked(start, measured, other) for start, other in zip(own, foreign, strict=True)])
+
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Lanes:
+        """Run an episode for each seed, side by side."""
+        (engine,), setting = engines.values(), self.state
+        starts = [asked.start for asked in contexts]
+        parts = (starts[first : first + setting.rows] for first in range(0, len(starts), setting.rows))
+        return Lanes(lane for part in parts for lane in roll(engine, setting, part))
+
+    def decode(self, outputs: Sequence[Lane], contexts: Any) -> list[Lane | NoAnswer]:
+        """Return the episodes; one that failed or never ended has no answer."""
+        return [NoAnswer(lane.failure) if lane.failure else lane for lane in outputs]
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of returns."""
+        from utils.metrics.returns import MeanReturn
+
+        return MeanReturn()
+
+    def show(self, sample: Start, prediction: Lane) -> Rendering:
+        """Return the return; saving draws the episode."""
+        how = {"terminated": "terminated", "truncated": "cut off by the environment's time limit"}[prediction.ended]
+        text = f"return {prediction.total:g} in {prediction.steps} steps, {how}"
+        answer = {"return": prediction.total, "steps": prediction.steps, "ended": prediction.ended}
+        if prediction.recorded:
+            answer |= {"action_agreement": prediction.agreed / prediction.recorded, "recorded": prediction.recorded}
+            text += f"; {prediction.agreed:g} of {prediction.recorded} recorded actions alike"
+        return Rendering(text, answer, partial(self._save, sample.seed, prediction, text))
+
+    def _save(self, seed: int, lane: Lane, text: str, folder: Path) -> Path:
+        from utils.tasks.policy_rollout.film import save_film
+
+        return save_film(environment_of(self.model, self.options), seed, lane, text, self.options.film, folder)
+
+    def summary(self, predictions: Sequence[Lane]) -> str:
+        """Say what the episodes' returns are together."""
+        totals = np.array([lane.total for lane in predictions])
+        return f"mean return {totals.mean():.6g}, from {totals.min():g} to {totals.max():g}"
+
+    def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
+        """Return how many steps the environments and the policy do in a second, apart.
+
+        A step is one of one episode. Both are by the seconds of the threads that did them.
+        """
+        found = {"steps": float(timeline.samples("environment"))}
+        for stage in ("environment", "policy"):
+            if timeline.seconds(stage):
+                found[f"{stage}_steps_per_s"] = timeline.samples(stage) / timeline.seconds(stage)
+        return found if found["steps"] else {}
+
+    def warning_counts(self, contexts: Sequence[Asked] | None) -> Mapping[str, int]:
+        """Count episodes of an evaluation, those that a recording lacks, and those whose recording is of another."""
+        asked = list(contexts or ())
+        starts = [one.start for one in asked]
+        found = {
+            EPISODES: sum(one.measured for one in asked),
+            UNRECORDED: sum(start.actions is not None and not len(start.actions) for start in starts),
+            FOREIGN: sum(one.foreign for one in asked),
+        }
+        return {name: count for name, count in found.items() if count}
+
+    def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
+        """Say where a mean is of too few episodes, or the recording of fewer than there are."""
+        from utils.metrics.returns import ENOUGH
+
+        said = []
+        if counts.get(EPISODES) and samples < ENOUGH:
+            said.append(f"a mean of {samples} episodes says little: at least {ENOUGH} are usual (--episodes {ENOUGH})")
+        if counts.get(UNRECORDED):
+            said.append(f"the recording has nothing of {counts[UNRECORDED]} seeds: no actions are compared there")
+        if counts.get(FOREIGN):
+            said.append("the recording is of another environment than the one played: no actions are compared")
+        return said
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> Recorder:
+        """Return what writes the recording."""
+        return Recorder(path, environment_of(self.model, self.options))
+
+
+class Recorder:
+    """Writes at which observations the policy chose which action."""
+
+    def __init__(self, path: Path, environment: str) -> None:
+        self._path, self._environment = path, environment
+        self._kept = list[tuple[Array, Array, Array, Array]]()
+
+    def see(self, batch: Batch, predictions: Sequence[Lane]) -> None:
+        """Take in a batch."""
+        for start, lane in zip(batch.samples, predictions, strict=True):
+            if lane.seen is not None:
+                seen, places = lane.seen
+                self._kept.append((np.full(len(places), start.seed, np.int64), places, seen, lane.actions[places]))
+
+    def close(self) -> None:
+        """Write the recording.
+
+        Raises:
+            ConfigError: no episode kept what it saw.
+        """
+        from utils.datasets.episodes import Recording, write_recording
+
+        if not self._kept:
+            raise ConfigError("--save_predictions: no episode ended, so there is nothing to record")
+        seeds, steps, seen, actions = (np.concatenate(column) for column in zip(*self._kept, strict=True))
+        write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
+
+
+POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""

@@ -1,0 +1,167 @@
+"""What a segmentation model gives, in any layout: scores by class, a score of the foreground, or class numbers."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, InputError, ModelError
+from tecoinfer_modelzoo.text import shape_text
+from utils.outputs import (
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    DEFAULT,
+    LABELS,
+    LOG_PROBABILITIES,
+    PROBABILITIES,
+    OutputForm,
+    refuse_labels,
+)
+from utils.postprocess.image.class_maps import log_odds, logarithms
+from utils.tasks.base import Options
+from utils.tasks.common.outputs import are_shares, check_probabilities, labels_of
+from utils.tasks.model import Model
+
+
+class Maps(NamedTuple):
+    """An output with its classes first: N x C x h x w scores, or N x h x w class numbers.
+
+    Attributes:
+        values: the numbers. kind: what they are, one of :data:`utils.outputs.KINDS`.
+        independent: probabilities of classes that do not exclude one another, as a sigmoid gives them.
+    """
+
+    values: Array
+    kind: str
+    independent: bool = False
+
+    def scores(self, one: Array) -> Array:
+        """Return one picture's scores as numbers that can be resized: logits, or what stands for them."""
+        if self.kind == LOG_PROBABILITIES and self.values.shape[1] == 1:
+            return log_odds(np.exp(one.astype(np.float32)))
+        if self.kind != PROBABILITIES:
+            return one
+        return log_odds(one) if self.independent else logarithms(one)
+
+
+def class_count(model: Model, options: Options, place: int) -> int | None:
+    """Return how many classes an output tells apart; ``None`` where it does not say.
+
+    Raises:
+        ModelError: the metadata cannot be read, or contradict the graph.
+    """
+    spec, form = model.outputs[place], model.form(options, place)
+    if form.kind == LABELS:
+        return form.classes
+    if len(spec.shape) == 3:
+        return 2
+    channels = spec.shape[-1 if form.layout == CHANNELS_LAST else 1] if len(spec.shape) == 4 else None
+    return None if channels is None else max(2, channels)
+
+
+def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, options: Options, place: int) -> Maps:
+    """Return an output as what it is.
+
+    Args:
+        found: the output. samples: how many pictures it is of. canvas: height and width of the input.
+        model: says what the output is. options: flags that say otherwise. place: of the output.
+
+    Raises:
+        InputError: it has another shape, or its values are not what it should hold.
+        ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
+    """
+    form = model.form(options, place)
+    if form.kind == LABELS or found.dtype.kind in "iub":
+        return Maps(_labels(found, samples, form, model), LABELS)
+    refuse_labels(form, model.ckpt, "scores of classes are needed")
+    if found.ndim == 3 and form.source != DEFAULT:
+        found = found[:, None]
+    if found.ndim != 4 or found.dtype.kind != "f" or len(found) != samples:
+        raise _unknown(found, samples, model)
+    if _layout(found, canvas, form, model) == CHANNELS_LAST:
+        found = np.moveaxis(found, 3, 1)
+    channels, labels = found.shape[1], model.stored.labels
+    if labels is not None and len(labels) != channels and not (channels == 1 and len(labels) <= 2):
+        raise ModelError(
+            f"{model.ckpt}: stores {len(labels)} labels and its output has {channels} channels "
+            f"({shape_text(found.shape)}, {form.layout or CHANNELS_FIRST}); export it with all labels, or say where "
+            "its classes lie with --output_layout"
+        )
+    if channels == 1 and form.source == DEFAULT and _are_whole(found):
+        raise ModelError(
+            f"{model.ckpt}: output {form.name!r} has one channel of whole numbers, and nothing says whether they are "
+            "labels; say --output_kind labels, or --output_kind logits"
+        )
+    if form.kind != PROBABILITIES:
+        if channels == 1 and form.source == DEFAULT:
+            _hint(found, model)
+        return Maps(found, form.kind)
+    check_probabilities(found, form, model)
+    return Maps(found, PROBABILITIES, channels == 1 or not _exclude(found, form))
+
+
+def _labels(found: Array, samples: int, form: OutputForm, model: Model) -> Array:
+    """Return class numbers, N x h x w; NaN is no class."""
+    if found.ndim == 4 and found.shape[1] == 1:
+        found = found[:, 0]
+    elif found.ndim == 4 and found.shape[3] == 1:
+        found = found[..., 0]
+    if found.ndim != 3 or len(found) != samples:
+        raise _unknown(found, samples, model)
+    numbers = labels_of(found, form, model)
+    if numbers.dtype.kind != "f":
+        return numbers
+    return np.where(np.isnan(numbers), -1, numbers).astype(np.int16)
+
+
+def _unknown(found: Array, samples: int, model: Model) -> InputError:
+    return InputError(
+        f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {samples} samples; segmentation "
+        "takes scores N x C x h x w or N x h x w x C, or class numbers N x h x w; where its graph does not say which "
+        "it is, say it with --output_kind"
+    )
+
+
+def _layout(found: Array, canvas: tuple[int, int], form: OutputForm, model: Model) -> str:
+    """Return where the classes lie: as the form says, else by the labels, else by the input's proportions.
+
+    Maps are as high and wide as the input, or smaller by a whole factor, the same one in both directions.
+    """
+    if form.layout is not None:
+        return form.layout
+    labels = model.stored.labels
+    if labels is not None and (found.shape[1] == len(labels)) != (found.shape[3] == len(labels)):
+        return CHANNELS_FIRST if found.shape[1] == len(labels) else CHANNELS_LAST
+    first, last = (_is_part(sides, canvas) for sides in (found.shape[2:], found.shape[1:3]))
+    return CHANNELS_LAST if last and not first else CHANNELS_FIRST
+
+
+def _is_part(sides: tuple[int, ...], canvas: tuple[int, int]) -> bool:
+    steps = [whole / side if side else 0 for whole, side in zip(canvas, sides, strict=True)]
+    return steps[0] == steps[1] and steps[0] >= 1
+
+
+def _exclude(found: Array, form: OutputForm) -> bool:
+    """Say whether the probabilities of a pixel sum up to 1."""
+    if form.operator:
+        return form.operator == "Softmax"
+    return are_shares(np.moveaxis(found, 1, -1))
+
+
+def _hint(found: Array, model: Model) -> None:
+    """Warn of a foreground's scores that look like probabilities where nothing says what they are."""
+    low, high = float(np.nanmin(found, initial=1)), float(np.nanmax(found, initial=0))
+    if 0 <= low < high <= 1:
+        warnings.warn(
+            f"{model.ckpt}: its output is read as logits, and all of it lies in 0..1 as probabilities do; if they are, "
+            "say --output_kind probabilities",
+            stacklevel=3,
+        )
+
+
+def _are_whole(found: Array) -> bool:
+    """Say whether all values are class numbers."""
+    known = found[~np.isnan(found)]
+    return bool(known.size and (known >= 0).all() and (known == np.floor(known)).all() and known.max() > 0)

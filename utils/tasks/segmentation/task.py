@@ -1,0 +1,400 @@
+"""Semantic segmentation: an image in, the class of every pixel out; the metric is the mean IoU."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from engine import Array, ConfigError, DataError, ModelError, channels_last
+from utils.datasets.base import Batch, Dataset
+from utils.datasets.image.mask_codes import IGNORED
+from utils.datasets.image.masks import (
+    FOREGROUND,
+    NOTHING,
+    Labelled,
+    MaskedPictures,
+    MaskFile,
+    Reading,
+    Truth,
+    load_masks,
+    picture_of,
+)
+from utils.metrics.base import Metric
+from utils.metrics.class_names import VOC_TO_COCO, hint
+from utils.outputs import LABELS
+from utils.postprocess.image.class_maps import View, best_classes, foreground, nearest_classes
+from utils.preprocess.image.images import open_image
+from utils.preprocess.image.letterbox import FILL
+from utils.preprocess.pytorch.classification import preprocess
+from utils.tasks.base import PredictionWriter, Rendering
+from utils.tasks.common.image_input import ImageTask
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.prepared import Prepared
+from utils.tasks.segmentation.input import FLAGS, KEEP, SHORT_SIDE, Geometry, form_of, geometry_of
+from utils.tasks.segmentation.output import class_count, read
+from utils.tasks.templates.discs import TEMPLATE
+
+SHOWN = 8
+"""Classes that the answer's line lists; the JSON has all."""
+
+BACKGROUND = ("background", "__background__", "bg", "unlabelled", "unlabeled", "void")
+"""Names of a class that is drawn as nothing, and that what no region covers belongs to."""
+
+OTHER_NAMES = {coco: voc for voc, coco in VOC_TO_COCO.items()}
+"""COCO's names of categories, and what VOC calls them: torchvision's networks have VOC's labels."""
+
+
+class Context(NamedTuple):
+    """What is kept of an image: how it lies in the input, and, where it is to be evaluated, what is right.
+
+    ``decided``: what 255 was taken for in its mask, where that was not said.
+    """
+
+    view: View
+    truth: Array | None = None
+    decided: str = ""
+
+
+class Segmentation(ImageTask):
+    """The class of every pixel of an image, with the outputs that :meth:`decode` describes.
+
+    A model with another output overrides :meth:`decode`. Samples are paths of images, or these with their masks;
+    predictions are H x W int16.
+    """
+
+    name = "segmentation"
+    domain = "segmentation"
+    template = TEMPLATE
+    data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or pictures"
+    flags = FLAGS
+    writes = "the classes of every picture as PNGs into a folder"
+    writes_folder = True
+
+    def check(self) -> None:
+        """Refuse values of flags that cannot be."""
+        super().check()
+        opt = self.options
+        if opt.short_side is not None and opt.short_side < 1:
+            raise ConfigError(f"--short_side {opt.short_side} must be at least 1 pixel")
+        if not 0 < opt.threshold < 1:
+            raise ConfigError(f"--threshold {opt.threshold} must be above 0 and below 1")
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return the images, for ``valid`` with where their masks are (:func:`.load_masks`)."""
+        opt = self.options
+        found = load_masks(paths, Reading(opt.data_format, opt.split, opt.ignore_label, opt.overlap, opt.unlisted))
+        if opt.script == "valid":
+            return found
+        source = paths.get("data") or paths["images"]
+        return MaskedPictures([picture_of(sample) for sample in found.samples], source, found.rejected)
+
+    @property
+    def given_size(self) -> tuple[int, int] | None:
+        """Height and width of the input as ``--input_size`` gives them; not where every image has its own size."""
+        return None if self.options.resize in (SHORT_SIDE, KEEP) else super().given_size
+
+    def prepare(self, samples: Sequence[Labelled | Path], *, out: Array | None = None) -> Prepared:
+        """Bring images to the model's input, normalised, and read what is right of each.
+
+        ``--resize`` says how an image is resized, and ``--evaluate_at`` where the answer is compared; mean, standard
+        deviation and interpolation are what the export stored.
+
+        Args:
+            samples: paths of images, or these with their masks.
+            out: an array to write into, where all images become one size and it has that size.
+
+        Raises:
+            DataError: an image or a mask cannot be read, or they do not belong together.
+            ConfigError: the input's size is not known.
+        """
+        model, geometry = self.model, geometry_of(self.model, self.options, self.given_size)
+        if geometry.canvas is None or not form_of(model).plain:
+            parts = [self._prepared(sample, geometry, None) for sample in samples]
+            arrays = [array for array, _ in parts]
+            return Prepared(
+                [arrays if geometry.canvas is None else np.stack(arrays)], [context for _, context in parts]
+            )
+        shape = (len(samples), 3, *geometry.canvas)
+        fits = out is not None and out.shape == shape and out.dtype == model.dtype
+        result = out if out is not None and fits else np.empty(shape, model.dtype)
+        contexts = [self._prepared(sample, geometry, result[i : i + 1])[1] for i, sample in enumerate(samples)]
+        return Prepared([result], contexts)
+
+    def _prepared(self, sample: Labelled | Path, geometry: Geometry, place: Array | None) -> tuple[Array, Context]:
+        """Return one image as the model takes it, and its context; written to ``place`` where there is one."""
+        model, notes, form = self.model, self.model.stored.picture, form_of(self.model)
+        (image,) = form.opened([open_image(picture_of(sample))])
+        size = image.height, image.width
+        view = geometry.placed(*size)
+        if geometry.canvas is not None and view.extent != view.canvas:
+            image = _within(image, view, Image.Resampling[notes.interpolation.upper()])
+        target = view.canvas if geometry.canvas is not None else view.extent
+        how: dict[str, Any] = {**form.scale(notes.mean, notes.std, model.ckpt), "interpolation": notes.interpolation}
+        array = preprocess(image, model.dtype if form.plain else "float32", target, target, out=place, **how)[0]
+        if target != view.canvas:
+            rest = [(0, whole - part) for whole, part in zip(view.canvas, target, strict=True)]
+            array = np.pad(array, [(0, 0), *rest])
+        array = array if form.plain else form.given(array[None])[0]
+        truth, decided = (None, "") if isinstance(sample, Path) else self._truth(sample, size)
+        if self.options.evaluate_at == "model":
+            view = view._replace(size=view.extent)
+            if truth is not None:  # as Pillow's ``nearest`` resizes: of the pixel that a centre lies in
+                truth = nearest_classes(truth, View(view.extent, (0, 0), truth.shape, truth.shape))
+        return array, Context(view, truth, decided)
+
+    def _truth(self, sample: Labelled, size: tuple[int, int]) -> tuple[Array, str]:
+        """Return what is right for an image, H x W int16, in the model's classes, and what 255 was taken for."""
+        truth: Truth = sample.truth
+        count = self._class_count()
+        found, decided = truth.read_for(size, count) if isinstance(truth, MaskFile) else (truth.read(size), "")
+        if truth.classes is not None:
+            labels = self.model.stored.labels
+            table = _table(truth.classes, None if labels is None else tuple(labels), self.options.unlisted)
+            found = np.where(found < 0, IGNORED, table[np.maximum(found, 0)]).astype(np.int16)
+        if count is not None and found.max(initial=-1) >= count:
+            row, column = np.argwhere(found >= count)[0]
+            raise DataError(
+                f"{truth.files[0]}: class {found[row, column]} at {column},{row} (column, row), and "
+                f"{self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct the mask, or name its format "
+                "with --data_format"
+            )
+        return found, decided
+
+    def _class_count(self) -> int | None:
+        """Return how many classes the model tells apart; ``None`` where neither its output nor its labels say."""
+        found = class_count(self.model, self.options, self._place) if self.model.outputs else None
+        labels = self.model.stored.labels
+        return found if found is not None or labels is None else len(labels)
+
+    @property
+    def _place(self) -> int:
+        """Place of the output that holds the classes: of ``logits``, ``out``, or the first."""
+        names = [spec.name for spec in self.model.outputs]
+        return next((names.index(name) for name in ("logits", "out") if name in names), 0)
+
+    def decode(self, outputs: Any, contexts: Any) -> Sequence[Array]:
+        """Return the class of every pixel of each image, H x W int16; -1 where the output holds NaN.
+
+        The model's output is one of these; of several outputs it is the one called ``logits`` or ``out``, or the first.
+
+        - N x C x h x w or N x h x w x C floats, one score per class: they are resized to the image (bilinear,
+          ``align_corners=False``, as torchvision and mmsegmentation do), and the highest wins. Of probabilities the
+          logarithms are resized.
+        - N x 1 x h x w, N x h x w x 1 or N x h x w floats, a score of the foreground: resized, and 1 where it is a
+          probability of at least ``--threshold``.
+        - N x h x w, N x 1 x h x w or N x h x w x 1 class numbers, of any dtype: resized by the nearest.
+
+        Which one it is says :mod:`utils.outputs`.
+
+        Raises:
+            InputError: the output has another shape.
+            ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
+        """
+        found = outputs[self._place] if isinstance(outputs, (list, tuple)) else outputs
+        views = self._views(contexts)
+        canvas = views[0].canvas if views else (1, 1)
+        maps = read(found, len(contexts), canvas, self.model, self.options, self._place)
+        pairs = zip(maps.values, views, strict=True)
+        if maps.kind == LABELS:
+            return [nearest_classes(one, view) for one, view in pairs]
+        channels = maps.values.shape[1]
+        self._refuse_classes(contexts, max(2, channels))
+        if channels == 1:
+            return [foreground(maps.scores(one[0]), view, self.options.threshold) for one, view in pairs]
+        return [best_classes(maps.scores(one), view) for one, view in pairs]
+
+    def _views(self, contexts: Sequence[Context]) -> list[View]:
+        """Return how the images lie in the input of their batch, padded to the largest, or to a planned size."""
+        model, views = self.model, [context.view for context in contexts]
+        spec, canvas = model.inputs[0] if model.inputs else None, []
+        first = 1 if spec is not None and channels_last(spec.shape) else 2
+        for axis in (0, 1):
+            longest = max(view.canvas[axis] for view in views)
+            declared = spec.shape[first + axis] if spec is not None and len(spec.shape) == 4 else None
+            symbol = spec.symbols[first + axis] if spec is not None and spec.symbols else None
+            planned = [size for size in model.dims.get(symbol or "", ()) if size >= longest]
+            canvas.append(declared or min(planned, default=longest))
+        return [view._replace(canvas=(canvas[0], canvas[1])) for view in views]
+
+    def _refuse_classes(self, contexts: Sequence[Context], count: int) -> None:
+        """Refuse masks with classes that the output lacks, where only the output says how many there are."""
+        if self._class_count() is not None:
+            return
+        top = max((int(one.truth.max(initial=-1)) for one in contexts if one.truth is not None), default=-1)
+        if top >= count:
+            raise DataError(
+                f"a mask holds class {top}, and {self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct "
+                "the masks, or name their format with --data_format"
+            )
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the mean IoU; its figures per class have the names that the model stores."""
+        from utils.metrics.segmentation import MeanIoU
+
+        return MeanIoU(self.model.stored.labels)
+
+    def warning_counts(self, contexts: Sequence[Context] | None) -> Mapping[str, int]:
+        """Count the masks of 0 and 255 by what 255 was taken for."""
+        return Counter(context.decided for context in contexts or () if context.decided)
+
+    def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
+        """Say what 255 was taken for in masks of 0 and 255, and which flag says otherwise."""
+        said = {
+            FOREGROUND: "is read as class 1, the foreground; --ignore_label 255 lets it count for nothing",
+            NOTHING: "counts for nothing; --data_format binary reads it as class 1",
+        }
+        return [
+            f"{counts[key]} of {samples} masks are of a data set whose masks hold 0 and 255 only: 255 {what}"
+            for key, what in said.items()
+            if counts.get(key)
+        ]
+
+    def show(self, sample: Labelled | Path, prediction: Array) -> Rendering:
+        """Return the classes with their share of the pixels; saving draws them over the image and writes the mask.
+
+        ``answer["mask"]`` is the palette PNG's path, once it is written.
+        """
+        names = self.model.stored.labels
+        places, pixels = np.unique(prediction[prediction >= 0], return_counts=True)
+        if names is not None and max(places.tolist(), default=-1) >= len(names):
+            raise ModelError(
+                f"{self.model.ckpt}: stores {len(names)} labels and found class {places.max()}; export it with all "
+                "labels"
+            )
+        order = np.argsort(-pixels, kind="stable")
+        classes = [
+            {
+                "class": place,
+                "label": names[place] if names else str(place),
+                "pixels": count,
+                "share": round(count / prediction.size, 6),
+            }
+            for place, count in zip(places[order].tolist(), pixels[order].tolist(), strict=True)
+        ]
+        answer = {"width": prediction.shape[1], "height": prediction.shape[0], "classes": classes}
+        save = partial(_save, picture_of(sample), prediction, answer, names)
+        return Rendering(_in_words(classes), answer, save)
+
+    def summary(self, predictions: Sequence[Array]) -> str:
+        """Return the share of each class in all images together, the most frequent ones."""
+        names = self.model.stored.labels
+        counts = np.zeros(1 + max(int(one.max(initial=0)) for one in predictions), np.int64)
+        for one in predictions:
+            counts += np.bincount(one[one >= 0], minlength=len(counts))
+        order = np.argsort(-counts, kind="stable")[:SHOWN]
+        total = max(1, int(counts.sum()))
+        return ", ".join(
+            f"{names[i] if names and i < len(names) else i} {100 * counts[i] / total:.1f} %" for i in order if counts[i]
+        )
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
+        """Return what writes the masks."""
+        return MaskFiles(path, dataset)
+
+
+def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image.Image:
+    """Return an image within a canvas of grey."""
+    inner = image if image.size == view.extent[::-1] else image.resize(view.extent[::-1], resample)
+    canvas = Image.new("RGB", view.canvas[::-1], (FILL,) * 3)
+    canvas.paste(inner, view.start[::-1])
+    return canvas
+
+
+@lru_cache
+def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str) -> Array:
+    """Return the model's class of each of a data set's, int16; the data set's own number where it stores no labels.
+
+    A model without a class for the background does not count what no region covers.
+    """
+    if labels is None:
+        return np.arange(len(names), dtype=np.int16)
+    known = {label: place for place, label in enumerate(labels)}
+    empty = next((place for place, label in enumerate(labels) if label.lower() in BACKGROUND), IGNORED)
+    table = [empty]
+    for name in names[1:]:
+        place = known.get(name, known.get(OTHER_NAMES.get(name, name)))
+        if place is None and unlisted == "refuse":
+            raise ConfigError(
+                f"category {name!r} of the data set is not among the model's {len(labels)} labels"
+                f"{hint(name, labels)}; rename it, or say --unlisted background or --unlisted ignore"
+            )
+        table.append(place if place is not None else empty if unlisted == "background" else IGNORED)
+    return np.array(table, np.int16)
+
+
+def _in_words(classes: Sequence[Mapping[str, Any]]) -> str:
+    parts = [f"{one['label']} {100 * one['share']:.1f} %" for one in classes[:SHOWN]]
+    rest = [f"and {len(classes) - SHOWN} more"] if len(classes) > SHOWN else []
+    return f"{len(classes)} class{'' if len(classes) == 1 else 'es'}: {', '.join(parts + rest)}"
+
+
+def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
+    """Draw the classes over the picture, write the mask into ``masks/`` beside that, and say so in the answer."""
+    from utils.draw import save_drawn
+    from utils.postprocess.image.drawn_masks import overlay, palette_mask
+
+    empty = 0 if names is None or names[0].lower() in BACKGROUND else None
+    drawn = save_drawn(picture, [], folder, overlay(open_image(picture), prediction, answer["classes"], empty))
+    mask = drawn.parent / "masks" / drawn.name
+    try:
+        mask.parent.mkdir(exist_ok=True)
+        palette_mask(prediction).save(mask, optimize=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {mask} ({error.strerror or error}); choose another folder") from error
+    answer["mask"] = str(mask)
+    return drawn
+
+
+class MaskFiles:
+    """Writes the classes of each picture as a palette PNG, at its path below the folder that holds all pictures.
+
+    Where several pictures differ in their endings alone, a hash of the whole path stands behind the stem of each.
+
+    Args:
+        folder: where to write; it is made. dataset: the pictures.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
+        self.folder = folder
+        names = dataset.batch(range(len(dataset))).names
+        self._top = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""
+        self._times = Counter(self._below(name).with_suffix("") for name in names)
+
+    def _below(self, name: str) -> Path:
+        return Path(os.path.relpath(name, self._top))
+
+    def _file(self, name: str) -> Path:
+        from utils.draw import file_name
+
+        below = self._below(name)
+        again = self._times[below.with_suffix("")] > 1
+        ending = f"-{sha256(os.fsencode(below)).hexdigest()[:12]}.png" if again else ".png"
+        return self.folder / below.with_name(file_name(below.stem, ending))
+
+    def see(self, batch: Batch, predictions: Sequence[Array]) -> None:
+        """Write the masks of a batch."""
+        from utils.postprocess.image.drawn_masks import palette_mask
+
+        for name, prediction in zip(batch.names, predictions, strict=True):
+            file = self._file(name)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                palette_mask(prediction).save(file, optimize=True)
+            except OSError as error:
+                reason = error.strerror or error
+                raise ConfigError(f"--save_predictions: {file} cannot be written ({reason})") from error
+
+    def close(self) -> None:
+        """All is written."""
+
+
+SEGMENTATION = LegacyTask.view(Segmentation)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""

@@ -1,0 +1,220 @@
+"""What a recogniser's training and export decided: how lines go in, how outputs lie, which character a class is.
+
+The value in use is what the flag says, or else what the export stored (metadata ``text_recognition``, a JSON object by
+flag), or else PP-OCR's.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, ConfigError, InputError, ModelError
+from utils.preprocess.image.lines import FILTERS, OPENCV, ORDERS, PIXEL_VALUES, LineForm
+from utils.tasks.base import ExportSetting, Flag, Options
+from utils.tasks.common.recognised_text import lines_of
+from utils.tasks.model import Model
+
+NOTE = "text_recognition"
+"""Key of what an export may store: the values of :data:`USUAL` that differ."""
+
+PADDLE = "character"
+"""Key under which PP-OCR's exports keep their characters, one per line, without the blank and the space."""
+
+USUAL: dict[str, Any] = {
+    "blank": 0,
+    "channel_order": "BGR",
+    "pixel_values": "-1..1",
+    "interpolation": OPENCV,
+    "height": 48,
+    "min_width": 320,
+    "max_width": 3200,
+    "multiple": 1,
+}
+"""PP-OCR's, version 3 and later."""
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "channel_order": ORDERS,
+    "pixel_values": tuple(PIXEL_VALUES),
+    "interpolation": FILTERS,
+}
+_LARGEST = 1 << 16
+
+
+class Charset(NamedTuple):
+    """The characters of a model's classes in their order, the blank left out, and the blank's class."""
+
+    characters: tuple[str, ...]
+    blank: int
+
+
+def now(key: str, model: Model, options: Options) -> Any:
+    """Return the value in use of a key of :data:`USUAL`.
+
+    Raises:
+        ModelError: the export stored something else.
+    """
+    value = getattr(options, key, None)
+    if value is not None:
+        return value
+    notes = model.stored.json(NOTE, {})
+    value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
+    if not _is_one(key, value):
+        what = "one of " + ", ".join(_NAMES[key]) if key in _NAMES else "a whole number that can be"
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {what}; export the model again")
+    return value
+
+
+def _is_one(key: str, value: Any) -> bool:
+    if key in _NAMES:
+        return value in _NAMES[key]
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and (-1 if key == "blank" else 1) <= value <= _LARGEST
+
+
+def form_of(model: Model, options: Options) -> LineForm:
+    """Return how lines become the model's input.
+
+    Height, width and channels are the input's own where it declares them.
+
+    Raises:
+        ModelError: the input is no image, or there is another one.
+    """
+    shape = model.inputs[0].shape
+    if len(model.inputs) != 1 or len(shape) != 4 or shape[1] not in (1, 3, None):
+        raise ModelError(
+            f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; "
+            "text recognition feeds one of N x 1 or 3 x H x W; replace prepare in the task"
+        )
+    height, width = given_size(options) or (None, None)
+    height, width = height or shape[2] or now("height", model, options), width or shape[3]
+    order = "GRAY" if shape[1] == 1 else now("channel_order", model, options)
+    if shape[1] == 3 and order == "GRAY":
+        raise ConfigError(f"{model.ckpt}: its input has 3 channels; --channel_order GRAY is for inputs of one")
+    most = now("max_width", model, options)
+    multiple = now("multiple", model, options)
+    least = min(now("min_width", model, options), most)
+    if width is not None:
+        least = most = width
+        multiple = 1
+    rest = (order, now("pixel_values", model, options), now("interpolation", model, options))
+    return LineForm(height, least, most, multiple, *rest)
+
+
+def given_size(options: Options) -> tuple[int, int | None] | None:
+    """Return height and, where it is said, width of the input as ``--input_size`` has them."""
+    given = options.input_size
+    if given is None:
+        return None
+    sides = [given] if isinstance(given, int) else list(given)
+    return sides[0], sides[1] if len(sides) > 1 else None
+
+
+def charset_of(model: Model, options: Options, classes: int) -> Charset:
+    """Return the characters of a model of so many classes.
+
+    They are those of ``--charset FILE``, or those the export stored (``vocabulary``, or PP-OCR's ``character``). Where
+    there is one class more than characters and blank, it is the last one, a space, as PaddleOCR adds it
+    (``use_space_char``).
+
+    Raises:
+        ConfigError: there are none, or not as many as the model has classes. DataError: the file cannot be read.
+    """
+    source, characters = _characters(model, options.charset)
+    blank = now("blank", model, options)
+    if not -classes <= blank < classes:
+        raise ConfigError(f"--blank {blank}: {model.ckpt} has {classes} classes; use one of them, such as 0 or -1")
+    if len(characters) == classes - 2:
+        characters = (*characters, " ")
+    elif len(characters) == classes:
+        characters = tuple(one for place, one in enumerate(characters) if place != blank % classes)
+    if len(characters) != classes - 1:
+        raise ConfigError(
+            f"{source} has {len(characters)} characters and {model.ckpt} {classes} classes, of which one is the blank; "
+            "give the model's own characters with --charset FILE"
+        )
+    return Charset(characters, blank)
+
+
+def _characters(model: Model, file: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return where a model's characters are from, and them."""
+    if file is not None:
+        return f"--charset {file}", tuple(lines_of(Path(file), "--charset"))
+    if model.stored.vocabulary is not None:
+        return f"the vocabulary of {model.ckpt}", tuple(model.stored.vocabulary)
+    text = model.metadata.get(PADDLE)
+    if text is None:
+        raise ConfigError(
+            f"{model.ckpt}: no characters are stored in it (metadata 'vocabulary', or PP-OCR's {PADDLE!r}); give a "
+            "file with one per line: --charset FILE"
+        )
+    return f"metadata {PADDLE!r} of {model.ckpt}", _split(text)
+
+
+@lru_cache(maxsize=4)
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.removesuffix("\n").split("\n"))
+
+
+def steps_of(outputs: Any, count: int | None, model: Model) -> Array:
+    """Return the first output as N x T x C; the batch is its second axis where the graph or the batch says so.
+
+    Raises:
+        InputError: it has not three dimensions, or none of the first two is the batch.
+    """
+    found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
+    if found.ndim != 3 or found.dtype.kind != "f":
+        raise InputError(
+            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; text recognition reads "
+            "samples x steps x classes, or steps x samples x classes"
+        )
+    axis = model.outputs[0].batch_axis if model.outputs else None
+    if axis not in (0, 1) or (count is not None and found.shape[axis] != count):
+        axis = 1 if count is not None and found.shape[0] != count else 0
+    if count is not None and found.shape[axis] != count:
+        raise InputError(
+            f"{model.ckpt}: its first output has shape {found.shape} for {count} lines; none of its axes is"
+        )
+    return found if axis == 0 else found.swapaxes(0, 1)
+
+
+def _usual(key: str, text: str, type_: Any = None) -> Flag:
+    return Flag(f"--{key}", f"{text} (default: what is stored, or {USUAL[key]})", None, type_, _NAMES.get(key))
+
+
+FLAGS = (
+    Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
+    Flag(
+        "--widths",
+        "widths that the input may take, where it is open; each has a plan on the card",
+        None,
+        int,
+        nargs="+",
+    ),
+    _usual("max_width", "width beyond which a line is squeezed, in pixels", int),
+    _usual("channel_order", "channels of the input"),
+    _usual("pixel_values", "range of the input, or whose mean and standard deviation"),
+    _usual("interpolation", "filter to resize with; opencv is bilinear without antialiasing"),
+    _usual("blank", "class of CTC's blank; -1 is the last", int),
+    Flag("--charset", "file with a character per line, in the order of the classes (default: those stored)", None),
+    Flag("--decoder", "the likeliest path, or the likeliest text of a search", "greedy", choices=("greedy", "beam")),
+    Flag("--beam_width", "beginnings that --decoder beam keeps", 16, int),
+    Flag("--lexicon", "file with a word per line; --decoder beam reads nothing else", None),
+)
+"""The flags on the way from an image to a text."""
+
+
+def _setting(key: str, stage: str, *values: Any, fine: bool = False) -> ExportSetting:
+    return ExportSetting(f"--{key}", values, stage, partial(now, key), fine)
+
+
+EXPORT_SETTINGS = (
+    _setting("blank", "decode", 0, -1),
+    _setting("channel_order", "prepare", "BGR", "RGB"),
+    _setting("pixel_values", "prepare", *PIXEL_VALUES),
+    _setting("interpolation", "prepare", OPENCV, "bilinear", "bicubic", fine=True),
+)
+"""What people get wrong after an export, the cheap and the likely first."""

@@ -1,0 +1,200 @@
+"""What a model of voice activity is, and how sound goes through it: chunk by chunk, each with the state of the last."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine import Array, Engine, ModelError, TensorSpec
+from utils.outputs import GRAPH, LOGITS, refuse_labels
+from utils.postprocess.audio.speech_segments import Rules, Segmenter
+from utils.preprocess.audio.resampling import Resampler
+from utils.tasks.base import Options
+from utils.tasks.common.outputs import sigmoid
+from utils.tasks.model import Model
+
+KEY = "voice_activity"
+"""Key of the metadata that holds ``chunk`` and ``context`` in samples, as a JSON object."""
+
+CHUNK, CONTEXT = {8000: 256, 16000: 512}, {8000: 32, 16000: 64}
+"""Silero's samples per chunk, and of those before it that the model sees again, by rate."""
+
+
+class Layout(NamedTuple):
+    """How a model takes sound.
+
+    Attributes:
+        rate: in Hz. chunk: samples of one step. context: samples before it that are put in front.
+        places: where among the inputs the sound is, the state, and the rate (-1: it takes none).
+    """
+
+    rate: int
+    chunk: int
+    context: int
+    places: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, model: Model, options: Options) -> Layout:
+        """Return how a model takes sound: as it stores, and otherwise as Silero's do at ``--rate``.
+
+        Raises:
+            ModelError: it has other inputs, or stores what cannot be.
+        """
+        stored = model.stored
+        rate = stored.sample_rate or options.rate
+        notes = stored.json(KEY, {})
+        chunk, context = CHUNK.get(rate), CONTEXT.get(rate)
+        if isinstance(notes, dict):
+            chunk, context = notes.get("chunk", chunk), notes.get("context", context)
+        if not (_is_count(chunk, 1) and _is_count(context, 0)):
+            raise ModelError(
+                f"{model.ckpt}: metadata {KEY!r} must have chunk and context in samples for {rate} Hz; export it again"
+            )
+        layout = cls(rate, int(chunk or 0), int(context or 0), _places(model))
+        width = model.inputs[layout.places[0]].shape[1]
+        if width is not None and width != layout.chunk + layout.context:
+            raise ModelError(
+                f"{model.ckpt}: takes {width} samples at once, and {layout.chunk} with {layout.context} before are "
+                f"{layout.chunk + layout.context} (at {rate} Hz); correct --rate"
+            )
+        return layout
+
+    def chunks(self, samples: int) -> int:
+        """Return how many chunks so many samples are; the last may be filled up."""
+        return -(-samples // self.chunk)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 20
+
+
+def _places(model: Model) -> tuple[int, int, int]:
+    found = {"sound": -1, "state": -1, "rate": -1}
+    for place, spec in enumerate(model.inputs):
+        is_float, rank = spec.dtype.kind == "f", len(spec.shape)
+        kind = "sound" if is_float and rank == 2 else "state" if is_float and rank == 3 else "rate"
+        if found[kind] >= 0 or (kind == "rate" and (is_float or rank > 1)):
+            found["state"] = -1
+            break
+        found[kind] = place
+    if min(found["sound"], found["state"]) < 0 or len(model.outputs) < 2:
+        names = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in model.inputs)
+        raise ModelError(
+            f"{model.ckpt}: inputs {names}; voice activity takes sound [N, samples], a state of three dimensions and, "
+            "where the model asks for it, the rate, and gives a probability [N, 1] and the next state"
+        )
+    return found["sound"], found["state"], found["rate"]
+
+
+class Voices:
+    """The probability of speech in several recordings side by side, chunk by chunk.
+
+    Args:
+        engine: the model. layout: how it takes sound. count: recordings.
+    """
+
+    def __init__(self, engine: Engine, layout: Layout, count: int) -> None:
+        self._engine, self._layout, model = engine, layout, Model.of(engine)
+        sound, state, rate = layout.places
+        self._is_logit = model.form(None).kind == LOGITS and model.form(None).source == GRAPH
+        refuse_labels(model.form(None), model.ckpt, "probabilities of speech are needed", "")
+        self._dtype: np.dtype[np.generic] = engine.inputs[sound].dtype
+        self._before = np.zeros((count, layout.context), np.float32)
+        self._inputs: list[Array] = [np.zeros(0)] * len(engine.inputs)
+        self._inputs[state] = _zero_state(engine.inputs[state], count)
+        if rate >= 0:
+            spec = engine.inputs[rate]
+            self._inputs[rate] = np.full([size or 1 for size in spec.shape], layout.rate, spec.dtype)
+
+    def keep(self, going: Array) -> None:
+        """Go on with some of the recordings only: bool, one for each that is left."""
+        if going.all():
+            return
+        state = self._layout.places[1]
+        axis = self._engine.inputs[state].batch_axis or 0
+        self._before = self._before[going]
+        self._inputs[state] = np.compress(going, self._inputs[state], axis)
+
+    def hear(self, chunk: Array) -> Array:
+        """Return the probabilities of the next chunk, float32 [count].
+
+        Args:
+            chunk: float32 [count, ``layout.chunk``].
+        """
+        sound, state, _ = self._layout.places
+        seen = np.concatenate([self._before, chunk], axis=1)
+        self._inputs[sound] = seen.astype(self._dtype, copy=False)
+        found, self._inputs[state] = self._engine(list(self._inputs))[:2]
+        self._before = seen[:, seen.shape[1] - self._layout.context :]
+        speech: Array = np.asarray(found, np.float32)[:, 0]
+        return sigmoid(speech) if self._is_logit else speech
+
+
+def _zero_state(spec: TensorSpec, count: int) -> Array:
+    shape = [count if axis == spec.batch_axis else size for axis, size in enumerate(spec.shape)]
+    return np.zeros([1 if size is None else size for size in shape], spec.dtype)
+
+
+class Segment(NamedTuple):
+    """Where somebody speaks, in seconds."""
+
+    start: float
+    end: float
+
+
+class VoiceStream:
+    """Finds speech in sound that comes piece by piece; put together, what a whole recording gives.
+
+    Args:
+        engine: the model, opened; it takes one recording at a time here.
+        layout: how the model takes sound. rules: when speech begins and ends.
+        rate: of the sound in Hz; ``None``: the model's. Another one is resampled as it comes.
+
+    Attributes:
+        probability: of speech in the last whole chunk. speaking: whether somebody speaks now.
+    """
+
+    def __init__(self, engine: Engine, layout: Layout, rules: Rules, rate: int | None = None) -> None:
+        self._layout, self._voices, self._segmenter = layout, Voices(engine, layout, 1), Segmenter(rules)
+        self._resampler = Resampler(rate or layout.rate, layout.rate)
+        self._left, self._samples = np.zeros(0, np.float32), 0
+        self.probability = 0.0
+
+    @property
+    def speaking(self) -> bool:
+        """Whether somebody speaks now, as far as what has come tells."""
+        return self._segmenter.speaking
+
+    @property
+    def seconds(self) -> float:
+        """How much sound has come, in seconds."""
+        return self._samples / self._layout.rate
+
+    def feed(self, samples: Array) -> list[Segment]:
+        """Take in the next samples (float32 [S], mono, any number); return the segments that are certain now."""
+        return self._take(self._resampler.feed(np.asarray(samples, np.float32)))
+
+    def finish(self) -> list[Segment]:
+        """Return what is left; the sound ends here, and its last chunk is filled up with zeros."""
+        done = self._take(self._resampler.feed(np.zeros(0, np.float32), last=True))
+        if len(self._left):
+            done += self._hear(np.pad(self._left, (0, self._layout.chunk - len(self._left))))
+            self._left = self._left[:0]
+        return done + self._in_seconds(self._segmenter.finish(self._samples))
+
+    def _take(self, samples: Array) -> list[Segment]:
+        self._samples += len(samples)
+        self._left = np.concatenate([self._left, samples])
+        done: list[Segment] = []
+        while len(self._left) >= self._layout.chunk:
+            chunk, self._left = self._left[: self._layout.chunk], self._left[self._layout.chunk :]
+            done += self._hear(chunk)
+        return done
+
+    def _hear(self, chunk: Array) -> list[Segment]:
+        self.probability = float(self._voices.hear(chunk[None])[0])
+        return self._in_seconds(self._segmenter.feed([self.probability]))
+
+    def _in_seconds(self, found: list[tuple[int, int]]) -> list[Segment]:
+        return [Segment(start / self._layout.rate, end / self._layout.rate) for start, end in found]

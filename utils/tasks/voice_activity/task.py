@@ -1,0 +1,259 @@
+"""Voice activity: sound in, where somebody speaks out; the metric is the frames' area under the ROC curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Array, DataError, Engine
+from utils.datasets.audio.speech_spans import Spans, Spoken, load_spoken
+from utils.datasets.base import Dataset
+from utils.metrics.base import Metric
+from utils.postprocess.audio.speech_segments import Rules, speech_segments
+from utils.preprocess.audio.reading import SLACK, Recording, read_sound
+from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.common.prediction_files import RowsWriter
+from utils.tasks.common.sound_figures import StreamNotes
+from utils.tasks.legacy import LegacyTask
+from utils.tasks.prepared import Prepared
+from utils.tasks.templates.tones import TEMPLATE
+from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
+
+SHOWN = 6
+"""Segments that the answer's line names; the JSON has all."""
+
+
+class Heard(NamedTuple):
+    """What is kept of a recording.
+
+    Attributes:
+        samples: how many it has at the model's rate. seconds: how long it is.
+        truth: bool [T], for each chunk whether its middle lies where somebody speaks; ``None``: not known.
+    """
+
+    samples: int
+    seconds: float
+    truth: Array | None = None
+
+
+class Voice(NamedTuple):
+    """Where somebody speaks in a recording.
+
+    Attributes:
+        scores: float32 [T], the probability of speech in each chunk. frame: seconds of a chunk.
+        said: bool [T], whether a chunk's middle lies in a segment.
+        segments: in seconds. seconds: how long the recording is.
+    """
+
+    scores: Array
+    frame: float
+    said: Array
+    segments: list[Segment]
+    seconds: float
+
+
+class VoiceActivity(StreamNotes, Task):
+    """Silero's way: one call per chunk, with the state of the last one, for several recordings side by side.
+
+    Attributes:
+        state: how the model takes sound.
+    """
+
+    name, domain = "voice_activity", "speech"
+    template = TEMPLATE
+    data_help = "a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE"
+    writes = "where somebody speaks as RTTM"
+    flags = (
+        Flag("--threshold", "probability from which a chunk is speech", 0.5, float),
+        Flag("--low_threshold", "probability below which speech may end (default: --threshold less 0.15)", None, float),
+        Flag("--min_speech", "milliseconds; what is not longer is dropped", 250.0, float),
+        Flag("--min_silence", "milliseconds below --low_threshold that end speech", 100.0, float),
+        Flag("--pad", "milliseconds added before and behind speech", 30.0, float),
+        Flag("--rate", "samples per second of a model that stores none", 16000, int, choices=tuple(CHUNK)),
+        Flag(
+            "--other_rate", "what is done with a recording of another rate", "resample", choices=("resample", "refuse")
+        ),
+        Flag("--metric", "metric of record", "auc", choices=("auc", "f1"), scripts=("valid",)),
+        Flag(
+            "--units",
+            "what is independent of the rest: for the gate",
+            "recording",
+            choices=("recording", "speaker", "file"),
+            scripts=("valid",),
+        ),
+    )
+    state: Layout
+
+    def check(self) -> None:
+        """Check the thresholds and durations."""
+        self._rules(rate=1, chunk=1)
+
+    def _rules(self, rate: int, chunk: int) -> Rules:
+        """Return when speech begins and ends, by the flags."""
+        opt = self.options
+        return Rules(rate, chunk, opt.threshold, opt.low_threshold, opt.min_speech, opt.min_silence, opt.pad)
+
+    def load(self, paths: Mapping[str, Path]) -> Dataset:
+        """Return the recordings, for ``valid`` with where somebody speaks (:func:`.load_spoken`)."""
+        found = load_spoken(paths, getattr(self.options, "units", "recording"))
+        if self.options.script == "valid" or found.targets is None:
+            return found
+        from utils.datasets.audio.lists import Row
+        from utils.datasets.audio.recordings import Sounds
+
+        return Sounds([Row(_recording(one), {}) for one in found.samples], found.files[0], found.rejected)
+
+    def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
+        """Return the length of the model's input where it is open: a chunk of Silero's and what comes before it."""
+        rate = self.options.rate
+        return {"model": {(0, 1): (CHUNK[rate] + CONTEXT[rate],)}}
+
+    def prepare(self, samples: Sequence[Recording | Spoken]) -> Prepared:
+        """Read recordings, mono and at the model's rate, filled up to whole chunks.
+
+        Returns:
+            One array per recording, float32 [chunks * chunk], and a :class:`Heard` for each.
+
+        Raises:
+            DataError: a recording cannot be used, or ends before somebody speaks in it.
+        """
+        layout = Layout.of(self.model, self.options)
+        arrays, contexts = list[Array](), list[Any]()
+        for one in samples:
+            sound = read_sound(_recording(one), layout.rate, exact=self.options.other_rate == "refuse")
+            count = layout.chunks(len(sound.samples))
+            arrays.append(np.pad(sound.samples, (0, count * layout.chunk - len(sound.samples))))
+            truth = _truth(one, sound.seconds, layout, count) if isinstance(one, Spoken) else None
+            contexts.append(Heard(len(sound.samples), sound.seconds, truth))
+        return Prepared([arrays], contexts)
+
+    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
+        """Lay recordings side by side, float32 [N, S], shorter ones filled up with silence."""
+        rows = [row for part in parts for row in part.arrays[0]]
+        found = np.zeros((len(rows), max(len(row) for row in rows)), np.float32)
+        for place, row in zip(found, rows, strict=True):
+            place[: len(row)] = row
+        return [found]
+
+    def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Layout:
+        """Return how the model takes sound."""
+        return Layout.of(self.model, self.options)
+
+    def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Heard]) -> Array:
+        """Return the probability of speech in every chunk of each recording, float32 [N, T].
+
+        They go through the model side by side, each with its own state, until it has ended; behind that the result is
+        0.
+        """
+        (engine,), (sound,), chunk = engines.values(), arrays, self.state.chunk
+        lengths = np.array([self.state.chunks(heard.samples) for heard in contexts])
+        found = np.zeros((len(sound), lengths.max()), np.float32)
+        voices, going = Voices(engine, self.state, len(sound)), np.arange(len(sound))
+        for place in range(lengths.max()):
+            left = lengths[going] > place
+            voices.keep(left)
+            going = going[left]
+            found[going, place] = voices.hear(sound[going, place * chunk : (place + 1) * chunk])
+        return found
+
+    def decode(self, outputs: Array, contexts: Sequence[Heard]) -> list[Voice]:
+        """Return where somebody speaks in each recording."""
+        layout = Layout.of(self.model, self.options)
+        rules, frame = self._rules(layout.rate, layout.chunk), layout.chunk / layout.rate
+        answers = []
+        for row, heard in zip(outputs, contexts, strict=True):
+            scores = row[: layout.chunks(heard.samples)]
+            found = speech_segments(scores.tolist(), rules, heard.samples)
+            segments = [Segment(start / layout.rate, end / layout.rate) for start, end in found]
+            answers.append(Voice(scores, frame, within(segments, len(scores), frame), segments, heard.seconds))
+        return answers
+
+    def metric(self, dataset: Dataset) -> Metric:
+        """Return the metric of frames."""
+        from utils.metrics.frames import FrameScores
+
+        return FrameScores(self.options.metric, self.options.threshold)
+
+    def show(self, sample: Recording | Spoken, prediction: Voice) -> Rendering:
+        """Return the segments in seconds; saving draws the waveform with them and the probabilities."""
+        segments = [
+            {"start": round(one.start, 3), "end": round(one.end, 3), "probability": round(_sure(one, prediction), 4)}
+            for one in prediction.segments
+        ]
+        speech = _spoken(prediction)
+        answer = {"seconds": round(prediction.seconds, 3), "speech_seconds": round(speech, 3), "segments": segments}
+        text = f"no speech in {prediction.seconds:.2f} s"
+        if segments:
+            listed = ", ".join(f"{one.start:.2f}-{one.end:.2f}" for one in prediction.segments[:SHOWN])
+            more = f" and {len(segments) - SHOWN} more" if len(segments) > SHOWN else ""
+            text = f"speech in {speech:.2f} of {prediction.seconds:.2f} s: {listed}{more} s"
+        limits = self.options.threshold, self._rules(rate=1, chunk=1).lower
+        return Rendering(text, answer, partial(_save, _recording(sample), prediction, limits))
+
+    def summary(self, predictions: Sequence[Voice]) -> str:
+        """Say how much of all recordings is speech."""
+        silent = sum(not voice.segments for voice in predictions)
+        speech, whole = sum(map(_spoken, predictions)), sum(voice.seconds for voice in predictions)
+        return f"speech in {speech:.1f} of {whole:.1f} s, {silent} of {len(predictions)} recordings without any"
+
+    def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
+        """Return what writes the segments as NIST's RTTM: a line each."""
+        return RowsWriter(path, _rttm)
+
+
+def _recording(sample: Recording | Spoken) -> Recording:
+    return sample.recording if isinstance(sample, Spoken) else sample
+
+
+def _spoken(voice: Voice) -> float:
+    """Return the seconds of speech."""
+    return sum(one.end - one.start for one in voice.segments)
+
+
+def _truth(one: Spoken, seconds: float, layout: Layout, count: int) -> Array:
+    if one.spans and max(end for _, end in one.spans) > seconds + SLACK:
+        raise DataError(
+            f"{one.recording}: somebody speaks until {max(end for _, end in one.spans):g} s of its list, and it is "
+            f"{seconds:.2f} s long; correct the list"
+        )
+    return within(one.spans, count, layout.chunk / layout.rate)
+
+
+def within(spans: Spans | Sequence[Segment], count: int, frame: float) -> Array:
+    """Return for so many frames whether their middle lies in one of the spans, bool [count]; times in seconds."""
+    middles = (np.arange(count) + 0.5) * frame
+    found: Array = np.zeros(count, bool)
+    for start, end in spans:
+        found |= (middles >= start) & (middles < end)
+    return found
+
+
+def _sure(segment: Segment, voice: Voice) -> float:
+    """Return the mean probability of the chunks in a segment."""
+    inside = within([segment], len(voice.scores), voice.frame)
+    return float(voice.scores[inside].mean()) if inside.any() else 0.0
+
+
+def _save(recording: Recording, voice: Voice, limits: tuple[float, float], folder: Path) -> Path:
+    from utils.draw import save_drawn
+    from utils.postprocess.audio.drawn_sound import draw_sound
+
+    sound, own = read_sound(recording), recording.own_path
+    image = draw_sound(sound.samples, sound.rate, voice.segments, voice.scores, voice.frame, limits)
+    return save_drawn(own, [f"{own.name}: {len(voice.segments)} segments of speech"], folder, image)
+
+
+def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
+    stem = Path(name).stem.replace(" ", "_")
+    return [
+        f"SPEAKER {stem} 1 {one.start:.3f} {one.end - one.start:.3f} <NA> <NA> speech <NA> <NA>\n"
+        for one in voice.segments
+    ]
+
+
+VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)
+"""The same in the form before, for scripts that use ``dataclasses.replace``."""
