@@ -81,6 +81,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     memory = default_memory() / _GIB
     add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
     add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
+    add("--no-host-speed", action="store_true", help="do not judge this host's times: it is busy or shared")
     add("--no-cache", action="store_true", help="also run what has passed and not changed since")
     add(
         "--env",
@@ -203,6 +204,7 @@ def _run(
             imports=Imports(root),
             snapshots=snapshots,
             handed=tuple(sorted(set(args.env))),
+            host_speed=not args.no_host_speed,
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import logging
 import os
-import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +20,7 @@ from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input, varied_inputs
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
 from engine.batching.shard import split
-from engine.host.cores import processor_line, usable_cores
+from engine.host.cores import processor_name, usable_cores
 from engine.onnx.content import model_content
 from engine.signature import batch_of
 from tecoinfer_modelzoo import install_command
@@ -169,7 +168,7 @@ class CpuEngine(Engine):
             calls,
             {name: partial(_opened, opener, alone) for name, opener in openers.items()},
             lambda: _onnx_runtime(alone, "float32"),
-            _processor(),
+            processor_name(),
             self._scratch,
         )
         made, found = maker.choose()
@@ -305,7 +304,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "dtype": dtype,
         "streams": spec.streams,
         "cores": usable_cores(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "engines": [_name("onnxruntime"), _name("openvino")],
         # 1 took models that the baseline refuses or cannot compute, 2 also kept failures, 3 ran zeros for whole numbers
         "judged": 4,
@@ -313,8 +312,3 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
     if spec.open_sizes:
         facts["open_sizes"] = sorted([str(place), *sizes] for place, sizes in spec.open_sizes.items())
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _processor() -> str:
-    """Return the processor's name: a home folder, and with it the cache, may be shared by unlike machines."""
-    return processor_line("model name") or platform.processor() or platform.machine()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -74,6 +75,12 @@ def _quota_v1(group: Path) -> float | None:
 def processor_line(key: str) -> str:
     """Return the first line of ``/proc/cpuinfo`` that begins with a key ("model name"), or an empty string."""
     return next((line for line in (_read(_CPUINFO) or "").splitlines() if line.startswith(key)), "")
+
+
+def processor_name() -> str:
+    """Return the processor's name, such as ``AMD EPYC 7B13``; figures of another one may not hold."""
+    name = processor_line("model name").partition(":")[2].strip()
+    return name or platform.processor() or platform.machine()
 
 
 def _read(file: Path) -> str | None:

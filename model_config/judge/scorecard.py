@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
+from engine.host.cores import processor_name
 from engine.onnx import model_content
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget
@@ -158,10 +159,11 @@ def _is_field(field: tuple[Any, Any]) -> bool:
     return isinstance(key, str) and (number or not (key == "value" or key.endswith("_s")) or value is None)
 
 
-def stored_speed(folder: Path, key: Mapping[str, Any]) -> dict[str, float]:
-    """Return the speed figures stored for a case; empty where there are none."""
+def stored_speed(folder: Path, key: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the speed figures stored for a case in seconds, and their ``processor``; empty where there are none."""
     entry = _entry(read(folder, PERF).get("figures", []), key) or {}
-    return {name: float(value) for name, value in entry.items() if name.endswith("_s") and value is not None}
+    figures = {name: float(value) for name, value in entry.items() if name.endswith("_s") and value is not None}
+    return figures | ({"processor": str(entry["processor"])} if entry.get("processor") else {})
 
 
 def compare(folder: Path, found: Measured, root: Path) -> list[Finding]:
@@ -238,7 +240,7 @@ def _numerics(found: Measured) -> list[dict[str, Any]]:
 def _perf(found: Measured) -> list[dict[str, Any]]:
     if not found.speed:
         return []
-    return [{**found.key, "model_sha256": found.model_sha256, **found.speed}]
+    return [{**found.key, "model_sha256": found.model_sha256, "processor": processor_name(), **found.speed}]
 
 
 def _save(path: Path, data: dict[str, Any]) -> None:

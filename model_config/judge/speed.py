@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from engine.host.cores import processor_name
 from model_config.results import Speed, StepResult, Verdict
 from model_config.written import STRANGE, read_json
 
@@ -31,6 +32,8 @@ HOST_LIMIT = 2.0
 """A host time fails only where every one of :data:`TRIES` runs is this many times slower than stored."""
 
 TRIES = 3
+
+_HOST = "host time per sample over the calibration kernel's"
 
 MIN_SECONDS = 1.0
 """Wall seconds below which a host time says more of the start of threads than of the model: it is not judged."""
@@ -60,19 +63,25 @@ def figures(valid: StepResult, kernel: float) -> dict[str, Any]:
 
 
 def judge_speed(
-    now: Mapping[str, float], stored: Mapping[str, float], again: Callable[[], Mapping[str, float]]
+    now: Mapping[str, float],
+    stored: Mapping[str, Any],
+    again: Callable[[], Mapping[str, float]],
+    *,
+    host: bool = True,
 ) -> list[Speed]:
     """Compare figures with those stored for the same case; nothing stored is no verdict.
 
     Args:
-        now, stored: as :func:`figures` gives them.
+        now: as :func:`figures` gives them.
+        stored: the same of the scorecard, with the name of the ``processor`` they were measured on.
         again: runs once more and returns the figures; called where the host seems to be slower than it may be.
+        host: judge host times too; false on a machine whose times cannot be trusted.
     """
     judged = []
     if "simulated_s" in now:
         judged.append(_simulated(now["simulated_s"], stored.get("simulated_s")))
     if "host_s" in now:
-        judged.append(_host(now, stored, again))
+        judged.append(_host(now, stored, again) if host else _not_judged(now, "--no-host-speed"))
     return judged
 
 
@@ -100,14 +109,21 @@ def _relative(found: Mapping[str, float]) -> float:
     return found["host_s"] / found["kernel_s"]
 
 
-def _host(now: Mapping[str, float], stored: Mapping[str, float], again: Callable[[], Mapping[str, float]]) -> Speed:
-    what, unit = "host time per sample over the calibration kernel's", "ratio"
+def _not_judged(now: Mapping[str, float], why: str, baseline: float | None = None) -> Speed:
+    return Speed(Verdict.NONE, f"{_HOST}: {why}", _HOST, _relative(now), "ratio", baseline)
+
+
+def _host(now: Mapping[str, float], stored: Mapping[str, Any], again: Callable[[], Mapping[str, float]]) -> Speed:
+    what, unit = _HOST, "ratio"
     value = _relative(now)
     if not stored.get("host_s") or not stored.get("kernel_s"):
-        return Speed(Verdict.NONE, f"{what}: nothing stored to compare with", what, value, unit)
+        return _not_judged(now, "nothing stored to compare with")
+    # Vector instructions differ between processors, and the calibration kernel uses none.
+    if stored.get("processor") != processor_name():
+        where = stored.get("processor") or "an unknown processor"
+        return _not_judged(now, f"stored on {where}, measured on {processor_name()}", _relative(stored))
     if now["run_s"] < MIN_SECONDS:
-        short = f"{what}: a run of {now['run_s']:.2g} s is too short to be judged"
-        return Speed(Verdict.NONE, short, what, value, unit, _relative(stored))
+        return _not_judged(now, f"a run of {now['run_s']:.2g} s is too short to be judged", _relative(stored))
     baseline, tries = _relative(stored), 1
     while value / baseline >= HOST_LIMIT and tries < TRIES:
         other = again()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Command
@@ -46,6 +47,7 @@ class Settings:
         on_output: gets every line a step prints. on_step: called with case and step when a step is done.
         imports: the import graph.
         snapshots: of the repository, for all cases; default: one for each case.
+        host_speed: judge times that depend on this host.
         handed: further environment variables that steps get (:mod:`.environment`); their values are part of the key
             of a kept result.
     """
@@ -63,6 +65,7 @@ class Settings:
     imports: Imports | None = None
     snapshots: Snapshots | None = None
     handed: Sequence[str] = ()
+    host_speed: bool = True
 
 
 def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
@@ -81,6 +84,7 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     key = ""
     if not settings.update:
         flags = asdict(settings.limits) | {"handed": {name: os.environ.get(name) for name in settings.handed}}
+        flags["host_speed"] = settings.host_speed
         key = cache.case_key(case, settings.root, flags=flags, imports=settings.imports)
         if settings.cached and (known := cache.load(key)) is not None:
             return known
@@ -208,7 +212,8 @@ class _CaseRun:
         found = self._measured(step, valid, measured)
         if not self.settings.update:
             self.findings += scorecard.compare(self._home, found, self.settings.root)
-        self.speed = judge_speed(measured, self._stored(found), self._measure_again(step))
+        again = self._measure_again(step)
+        self.speed = judge_speed(measured, self._stored(found), again, host=self.settings.host_speed)
         if self.settings.update:
             self._update(self._on_all_targets(step, found))
 
@@ -219,7 +224,7 @@ class _CaseRun:
 
         return measure
 
-    def _stored(self, found: scorecard.Measured) -> dict[str, float]:
+    def _stored(self, found: scorecard.Measured) -> dict[str, Any]:
         if self.settings.update:
             return {}
         try:
