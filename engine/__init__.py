@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from engine.backends.ort import HostSession as HostSession, refusal as refusal
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
+    from engine.batching.batch import batch_of as batch_of, fits as fits, run_sharded as run_sharded, split as split
     from engine.batching.independence import batching_of as batching_of
-    from engine.batching.shard import run_sharded as run_sharded, split as split
     from engine.historical.declared import declared_shapes as declared_shapes
     from engine.host.components import (
         component_version as component_version,
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
         Dim as Dim,
         TensorSpec as TensorSpec,
         batch_axes as batch_axes,
-        batch_of as batch_of,
-        fits as fits,
         input_order as input_order,
         numpy_name as numpy_name,
         symbols_of as symbols_of,
@@ -145,8 +143,6 @@ _HOMES = {
         "Dim",
         "TensorSpec",
         "batch_axes",
-        "batch_of",
-        "fits",
         "input_order",
         "numpy_name",
         "symbols_of",
@@ -179,7 +175,7 @@ _HOMES = {
     ),
     "engine.batching.independence": ("batching_of",),
     "engine.random_arrays": ("random_array",),
-    "engine.batching.shard": ("run_sharded", "split"),
+    "engine.batching.batch": ("batch_of", "fits", "run_sharded", "split"),
     "engine.backends.ort": (
         "HostSession",
         "refusal",

@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.agreement import Agreement
 from engine.base import Array, Engine
+from engine.batching.batch import batch_of
 from engine.measures import RunningCosine
-from engine.signature import batch_of
 from engine.spec import GOOD_COSINE
 from tecoinfer_modelzoo.errors import ModelError, TecoInferError
 from tecoinfer_modelzoo.text import one_line

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
-from engine.border import opening_failure, reason, unusable
+from engine.foreign import opening_failure, reason, unusable
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.interrupts import of_user
 from tecoinfer_modelzoo.text import did_you_mean, typed_reason

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tecoinfer_modelzoo.errors import ConfigError, InputError
+from tecoinfer_modelzoo.errors import ConfigError
 from tecoinfer_modelzoo.json_types import items, text, whole
 from tecoinfer_modelzoo.text import level_of_user
 
@@ -274,28 +274,6 @@ def _bind_symbols(tensor: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
     return replace(tensor, shape=shape)
 
 
-def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
-    """Say whether an array of this shape can be fed to an input.
-
-    A dimension of size 0 fits where the model declares it or leaves it open, as a cache before the first step has one;
-    a batch of 0 samples does not.
-    """
-    want, axis = spec.shape, spec.batch_axis
-    if len(shape) != len(want) or (0 in shape and axis is not None and shape[axis] == 0 != want[axis]):
-        return False
-    if axis is not None:
-        shape, want = shape[:axis] + shape[axis + 1 :], want[:axis] + want[axis + 1 :]
-    return shape == want or all(w is None or w == got for w, got in zip(want, shape, strict=True))
-
-
-def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
-    """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
-    for array, spec in zip(inputs, specs, strict=True):
-        if spec.batch_axis is not None:
-            return int(array.shape[spec.batch_axis])
-    return 1
-
-
 def with_batch(shape: Sequence[int | None], axis: int | None, rows: int) -> tuple[int, ...]:
     """Return a shape whose batch is ``rows``; what else is not known becomes 0, which no real dimension is.
 
@@ -363,14 +341,3 @@ def numpy_name(dtype: np.dtype[Any]) -> str:
     """Return how Python code names a dtype in every version of NumPy: texts and truth values by Python's types."""
     names = {"O": "object", "b": "bool"}
     return names.get(dtype.kind, f"np.{dtype.name}")
-
-
-def as_list(inputs: Sequence[Array]) -> list[Array]:
-    """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(inputs, (list, tuple)):
-        raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
-    return list(inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -39,6 +39,14 @@ class Timeline:
             seconds, count, total = self._totals.get(stage, (0.0, 0, 0))
             self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
             self.spans.append(Span(stage, start, end, samples, lane))
+
+    def extend(self, spans: Sequence[Span]) -> None:
+        """Record several spans, in order."""
+        with self._lock:
+            for stage, start, end, samples, _ in spans:
+                seconds, count, total = self._totals.get(stage, (0.0, 0, 0))
+                self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
+            self.spans.extend(spans)
 
     def forked(self) -> None:
         """Take a lock of its own in the child of a fork: another thread of the parent may hold the one there was."""

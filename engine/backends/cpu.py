@@ -19,10 +19,9 @@ import numpy as np
 from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input, varied_inputs
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
-from engine.batching.shard import split
+from engine.batching.batch import batch_of, split
 from engine.host.cores import processor_name, usable_cores
 from engine.onnx.content import model_content
-from engine.signature import batch_of
 from tecoinfer_modelzoo import install_command
 
 _CALIBRATION_ROWS = 1

@@ -26,7 +26,7 @@ from engine.backends.trt_plan import (
     write_plan,
 )
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
-from engine.signature import batch_of
+from engine.batching.batch import batch_of
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.text import level_of_user
 

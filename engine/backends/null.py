@@ -7,10 +7,11 @@ from math import prod
 import numpy as np
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError
+from engine.batching.batch import batch_of
 from engine.onnx.load import load_model
 from engine.onnx.shapes import bind_shapes
 from engine.onnx.view import graph_inputs, metadata, signature
-from engine.signature import TensorSpec, batch_of, with_batch
+from engine.signature import TensorSpec, with_batch
 from tecoinfer_modelzoo.text import shape_text
 
 

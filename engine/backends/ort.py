@@ -90,6 +90,8 @@ ends the process with a segmentation fault in the next optimisation. Operators t
 ``LayerNormalization`` say, are as fast as before.
 """
 
+_NO_SLOT = contextlib.nullcontext()
+
 _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")
 """What ONNX Runtime's messages begin with, and ours around them."""
 
@@ -148,6 +150,7 @@ class HostSession:
             raise ModelError(_NOT_TEXT) from error
         self._one_thread = threads == 1
         self._run_options = ort.RunOptions()
+        self._compute = native.marking(self._session.run)
 
     def _take_signature(self) -> None:
         """Take over what the session says of its inputs and outputs."""
@@ -173,10 +176,17 @@ class HostSession:
 
         A session of one thread computes in the thread that calls, which takes one of the host's slots for it.
         """
-        if not self._one_thread:
-            return self._run(feed)
-        with host_slots().taken(urgent=True):
-            return self._run(feed)
+        try:
+            with host_slots().taken(urgent=True) if self._one_thread else _NO_SLOT:
+                results: list[Array] = self._compute(self._outputs, feed, self._run_options)
+        except ORT_ERRORS as error:
+            raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
+        except UnicodeDecodeError as error:
+            raise EngineError(
+                f"{self._source}an output has texts that are not UTF-8 ({one_line(error)}); export the model again, "
+                "with its strings in UTF-8"
+            ) from error
+        return results
 
     def cancel(self) -> None:
         """Stop what is being computed at the next node; that and every later call raises."""
@@ -193,19 +203,6 @@ class HostSession:
         Only for a session opened with ``profile_prefix``, once.
         """
         return Path(self._session.end_profiling())
-
-    def _run(self, feed: dict[str, Array]) -> list[Array]:
-        try:
-            with native:
-                results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
-        except ORT_ERRORS as error:
-            raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
-        except UnicodeDecodeError as error:
-            raise EngineError(
-                f"{self._source}an output has texts that are not UTF-8 ({one_line(error)}); export the model again, "
-                "with its strings in UTF-8"
-            ) from error
-        return results
 
 
 def _tensor_spec(node: Any, batch_axis: int | None) -> TensorSpec:

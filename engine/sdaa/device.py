@@ -1,8 +1,12 @@
-"""The devices of the card: health, memory, clock and faults of every SPA, and how a call's shards go to them."""
+"""The devices of the card: health, memory, virtual clock and faults of every SPA, and how shards are scheduled on them.
+
+The clock's times are simulated seconds, never mixed with wall time in one figure.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,13 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.sdaa.card import CardDescription
-from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
-from engine.sdaa.cost import ShardCost
+from engine.sdaa.cost import IO_BUFFERS, ShardCost
 from engine.sdaa.faults import Fault
 from engine.sdaa.status import DeviceStatus
 from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
-from engine.timeline import Timeline
+from engine.timeline import Span, Timeline
 from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Compute = Callable[[Sequence[Array]], list[Array]]
@@ -34,6 +37,71 @@ class Instance(NamedTuple):
 
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
+
+STAGES = ("copy in", "compute", "copy out")
+"""Names of a shard's phases in the card's timeline."""
+
+
+class ShardTimes(NamedTuple):
+    """Start and end of a shard's copy in, computing and copy out, in simulated seconds."""
+
+    copy_in: tuple[float, float]
+    compute: tuple[float, float]
+    copy_out: tuple[float, float]
+
+    @property
+    def end(self) -> float:
+        """When the results were on the host."""
+        return self.copy_out[1]
+
+
+class CallTimes(NamedTuple):
+    """Simulated times of one call to the whole card, in seconds.
+
+    ``submitted`` is when the host submitted it, ``started`` when the first copy began. Each phase is that of the SPA
+    that spends most time in it, summed over its shards of the call.
+    """
+
+    submitted: float
+    started: float
+    completed: float
+    copy_in: float
+    compute: float
+    copy_out: float
+
+    @property
+    def latency(self) -> float:
+        """From the submission to the last result, including the wait for queued calls."""
+        return self.completed - self.submitted
+
+
+class SpaClock:
+    """Two copy engines and the compute array of one SPA: each runs one operation at a time, all three concurrently.
+
+    A copy in needs a free input buffer, and computing a free output buffer: with two of each, call ``i`` is not copied
+    in before call ``i - 2`` has been computed, nor computed before the results of call ``i - 2`` have been copied out.
+    """
+
+    def __init__(self) -> None:
+        self._copy_in = self._compute = self._copy_out = 0.0
+        self._computed: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
+        self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
+
+    def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
+        """Schedule one shard after those scheduled before.
+
+        Args:
+            submitted: when the host submits it. copy_in, compute, copy_out: seconds each takes.
+        """
+        start = max(submitted, self._copy_in, self._computed[0])
+        self._copy_in = start + copy_in
+        begin = max(self._copy_in, self._compute, self._copied[0])
+        self._compute = begin + compute
+        self._computed.append(self._compute)
+        out = max(self._compute, self._copy_out)
+        self._copy_out = out + copy_out
+        self._copied.append(self._copy_out)
+        return ShardTimes((start, self._copy_in), (begin, self._compute), (out, self._copy_out))
 
 
 @dataclass(slots=True)
@@ -225,14 +293,19 @@ class Card:
                 f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "
                 f"this call are done: resume at sample {first_sample}"
             )
-        done = []
-        at = self.now  # later than submitted where the host had to wait for a SPA that hangs
-        for n, i in enumerate(left):
-            spa = healthy[n % len(healthy)]
-            spans = self._schedule(spa, step, at, each[i].cost)
-            if spans is not None:
-                times[spa.index].append(spans)
-                done.append((i, spa))
+        done: list[tuple[int, Spa]] = []
+        spans: list[Span] = []
+        at = self.now  # later than submitted if the host had to wait for a SPA that hangs
+        try:
+            for n, i in enumerate(left):
+                spa = healthy[n % len(healthy)]
+                scheduled = self._schedule(spa, step, at, each[i].cost)
+                if scheduled is not None:
+                    times[spa.index].append(scheduled)
+                    done.append((i, spa))
+                    spans += [Span(s, *t, 0, f"SPA {spa.index}") for s, t in zip(STAGES, scheduled, strict=True)]
+        finally:
+            self.timeline.extend(spans)
         return done
 
     def _map(self, jobs: Sequence[tuple[Spa, Shard, int, Compute]]) -> list[list[Array]]:
@@ -271,11 +344,9 @@ class Card:
             self._fail(spa, NO_HEARTBEAT, step)
             return None
         slow = spa.slowdown(step)
-        spans = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
-        for stage, (start, end) in zip(("copy in", "compute", "copy out"), spans, strict=True):
-            self.timeline.add(stage, start, end, lane=f"SPA {spa.index}")
-        spa.account(spans)
-        return spans
+        times = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
+        spa.account(times)
+        return times
 
     def _values(self, spa: Spa, shard: Shard, step: int, compute: Compute) -> list[Array]:
         values = compute(shard)

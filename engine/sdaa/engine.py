@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
-from engine.batching.shard import run_sharded
+from engine.batching.batch import batch_of, run_sharded
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
-from engine.sdaa.clock import CallTimes
 from engine.sdaa.cost import ShardCost
-from engine.sdaa.device import Card, Instance
+from engine.sdaa.device import CallTimes, Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
-from engine.signature import Dim, batch_of
+from engine.signature import Dim
 from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.text import level_of_user
 
@@ -314,7 +313,7 @@ class SdaaEngine(Engine):
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""
         # A call of just the model's own batch is one shard: it is not split, whatever its samples do.
-        split = self.static_batch is None or batch_of(inputs, self.inputs) != self.static_batch
+        split = self.static_batch is None or inputs[self.lead].shape[self.batch_axis] != self.static_batch
         if self.independent is None and split and not self.spec.simulate_only:
             self._find_out(inputs)
         ordered = [inputs[i] for i in self._order]
@@ -386,15 +385,17 @@ class SdaaEngine(Engine):
         before = self.card.elapsed
         plans = (plan, *others) if others else (plan,) * len(shards)
         instances = [Instance(each.cost, each.run) for each in plans]
-        with self._publisher.computing(partial(self.card.statuses, plan.cost.compute_share)):
+        with self._publisher.computing(lambda: self.card.statuses(plan.cost.compute_share)):
             results, call = self.card.run(shards, self._samples, self._wait, instances)
         self.calls.append(call)
         self._calls += 1
-        self._latency += call.latency
+        self._latency += call.completed - call.submitted
         passed = call.completed - max(call.submitted, before)
         # Queued calls overlap: more computing than time may have passed, and after a lost SPA even no time at all.
         busy = 1.0 if passed <= call.compute else call.compute / passed
-        self._publisher.publish(self.card.statuses(busy), force=len(self.card.events) > events)
+        failed = len(self.card.events) > events
+        if failed or self._publisher.is_due():
+            self._publisher.publish(self.card.statuses(busy), force=failed)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
@@ -442,4 +443,4 @@ class SdaaEngine(Engine):
         self._publisher.close()
         self._plans.clear()
         self._lowering.forget()
-        self._main = replace(self._main, session=None)
+        self._main = self._main.closed()

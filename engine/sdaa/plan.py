@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from engine.signature import with_batch
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from engine.sdaa.device import Compute
 
 CHECK_BATCH = 2
 """Samples a pass is checked with: as telling as a full batch, and much quicker."""
@@ -49,7 +52,8 @@ class Plan:
         inputs, outputs: as stored, in the model's order; an output's ``batch_axis`` is that of this plan's shapes.
         work, cost: of one shard.
         weights: bytes of every constant by name; plans that hold the same one share it.
-        session: computes the values; ``None`` where none are computed.
+        session: computes the values; ``None`` with ``simulate_only``.
+        run: computes one shard; zeros without a session.
         stored: the model as a SPA runs it, for whoever saves it.
     """
 
@@ -60,13 +64,17 @@ class Plan:
     cost: ShardCost
     weights: Mapping[str, int]
     session: HostSession | None
+    run: Compute
     stored: ModelProto | bytes | None = None
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Compute one shard; zeros where no values are computed."""
-        if self.session is not None:
-            return self.session.run(arrays)
-        return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in self.outputs]
+    def closed(self) -> Plan:
+        """Return the plan without the session and its weights."""
+        return replace(self, session=None, run=partial(_zeros, self.outputs))
+
+
+def _zeros(outputs: Sequence[TensorSpec], _: Sequence[Array]) -> list[Array]:
+    """Return zeros in the place of a shard's values."""
+    return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in outputs]
 
 
 class Lowering:
@@ -192,7 +200,8 @@ class Lowering:
             inputs = session.inputs
             outputs = [replace(o, batch_axis=a) for o, a in zip(session.outputs, axes, strict=True)]
         cost = price(work, self.description, self.description.layout(self.options.layout))
-        return Plan(key, list(inputs), list(outputs), work, cost, weights, session, stored)
+        run = partial(_zeros, outputs) if session is None else session.run
+        return Plan(key, list(inputs), list(outputs), work, cost, weights, session, run, stored)
 
     def _lowered(self, key: PlanKey, compare: bool = False) -> Lowered:
         shapes, half = self.shapes(key), self._half

@@ -9,9 +9,8 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, EngineError, TensorSpec
-from engine.batching.independence import compare_with_changed, compare_with_parts, tells
+from engine.batching.batch import batch_of, compare_with_changed, compare_with_parts, samples_differ
 from engine.sdaa.plan import Lowering, Plan
-from engine.signature import batch_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,11 +29,11 @@ def prove(
         plan: of the engine's usual shard. static_batch: the batch the model is fixed to, or ``None``.
         inputs, specs: the call's arrays and what they are fed to, in the model's order.
     """
-    told = tells(inputs, specs)
+    differ = samples_differ(inputs, specs)
     if static_batch is None and source is not None:
         why = _compared_whole(_float32(source.model), plan, inputs, specs)
-        return why if why or told else None
-    if not told or plan.key.rows < 2:
+        return why if why or differ else None
+    if not differ or plan.key.rows < 2:
         return None
     return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, Engine, EngineSpec
-from engine.batching.shard import along
+from engine.batching.batch import along, batch_of
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, spa_count
 from engine.sdaa.cost import ShardCost, price
 from engine.sdaa.device import Card, Instance
 from engine.sdaa.lower import lowered
 from engine.sdaa.tables import check_tables
-from engine.signature import TensorSpec, batch_of, with_batch
+from engine.signature import TensorSpec, with_batch
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -185,6 +185,10 @@ class Publisher:
             except OSError as error:
                 _warn(error)
 
+    def is_due(self) -> bool:
+        """Return whether the last write was 0.2 seconds ago or more."""
+        return time.monotonic() >= self._next
+
     @contextlib.contextmanager
     def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
         """Count the time inside as the host's work; where calls take over 0.2 seconds, also say that one is under way.

@@ -32,7 +32,7 @@ class OneBuffer(Engine):
         symbols = (self.batch if size is None else None, None)
         tensors = [TensorSpec(name, np.dtype(np.float32), (size, 3), 0, symbols) for name in "xy"]
         self.bind(tensors[:1], tensors[1:], [[self.batch, 3]])
-        self.independent = self.batching._asked = True
+        self.independent = self.batching._analysed = True
         self.room = np.zeros((64, 3), np.float32)
         self.calls = self.most = self.inside = 0
 
