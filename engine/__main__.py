@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from engine.host.components import banner, report
+from engine.host.installed import banner, report
 from engine.host.version_flag import add_version
 from tecoinfer_modelzoo.streams import Standing, fill_closed
 

@@ -288,7 +288,7 @@ def _opened(opener: _Opener, spec: EngineSpec, path: Path) -> Engine:
 
 
 def _name(package: str) -> str:
-    from engine.host.components import component_version
+    from engine.host.installed import component_version
 
     return f"{_SHOWN[package]} {component_version(package)}"
 

@@ -21,7 +21,7 @@ class _ShowVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the line and exit with 0."""
-        from engine.host.components import version_line
+        from engine.host.installed import version_line
 
         sys.stdout.write(version_line(parser.prog) + "\n")
         parser.exit()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.base import engine_nums
-from engine.host.components import zoo_version
+from engine.host.installed import zoo_version
 from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all

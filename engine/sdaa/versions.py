@@ -15,7 +15,7 @@ _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
     """Return the versions of what decides the contents of a saved engine."""
-    from engine.host.components import components
+    from engine.host.installed import components
 
     found = components()
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}

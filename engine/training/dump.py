@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.host.hdf5 import needed_h5py
-from engine.host.training_calls import SCRATCH, OpCall, Recorded, kept_tensor
 from engine.signature import Array
+from engine.training.calls import SCRATCH, OpCall, Recorded, kept_tensor
+from engine.training.hdf5 import needed_h5py
 from tecoinfer_modelzoo.errors import ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo.text import nearest, one_line, reason_of
 
