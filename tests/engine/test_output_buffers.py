@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from support import SaveOnnx
 
-from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine, run_sharded
+from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine
 from engine.backends.ort import OnnxRuntimeEngine
+from engine.batching import run_sharded
 from engine.registry import _registered
 from engine.signature import Dim
 from engine.tecoinfer_pytorch import TecoInferEngine
