@@ -233,8 +233,8 @@ def _foreign(target: str, spec: EngineSpec) -> Engine:
 def open_engine(target: str, spec: EngineSpec) -> Engine:
     """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
 
-    Unexpected exceptions of a built-in target become a ``ModelError``, with ONNX Runtime's message if it refuses the file
-    too. Exceptions of a third party's engine become an ``EngineError``, unless they are errors of the zoo.
+    Unexpected exceptions of a built-in target become a ``ModelError``, with ONNX Runtime's message if it refuses the
+    file too. Exceptions of a third party's engine become an ``EngineError``, unless they are errors of the zoo.
 
     Raises:
         TargetError: the target is unknown or its packages are missing.
