@@ -353,7 +353,7 @@ class OnnxRuntimeEngine(Engine):
         self.session = self._host.session
 
     def _takes_float16(self) -> bool:
-        """Return whether every float input is float16 already; a model without float inputs may hold float32 weights."""
+        """Return whether every float input is float16; a model without float inputs may hold float32 weights."""
         floats = [tensor.dtype for tensor in self._host.inputs if tensor.dtype.kind == "f"]
         return bool(floats) and all(dtype == np.float16 for dtype in floats)
 

@@ -1,4 +1,4 @@
-"""Analysis of a model for OpenVINO: the guard under which its outputs are exact, from its graph and a table of operators."""
+"""Analysis of a model for OpenVINO: the guard under which its outputs are exact."""
 
 from __future__ import annotations
 
