@@ -204,7 +204,7 @@ class SdaaEngine(Engine):
     def _warn_unknown(self, plan: Plan) -> None:
         if unknown := plan.cost.unknown:
             warnings.warn(
-                f"{self.spec.ckpt}: {len(unknown)} kernels work on data of unknown size "
+                f"{self.spec.ckpt}: {len(unknown)} kernels work on data of a size not known beforehand "
                 f"({', '.join(unknown[:3])}, ...); the simulated time counts only their launch",
                 stacklevel=level_of_user(),
             )

@@ -263,7 +263,7 @@ def _reduction(node: NodeView, written: int) -> float:
 
 
 def _conv(node: NodeView, written: int) -> float:
-    """Return the operations of a convolution: every output (transposed: input) element meets its group's kernel once."""
+    """Return the operations of a convolution: each output (transposed: input) element meets its group's kernel once."""
     spatial = prod(_shape(node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0], node))
     return 2.0 * spatial * prod(_shape(node.inputs[1], node)[1:])
 

@@ -191,7 +191,7 @@ class Publisher:
 
     @contextlib.contextmanager
     def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
-        """Count the time in the ``with`` block as host work; publish that a call is running if calls take over 0.2 seconds.
+        """Count the time in the ``with`` block as host work; if calls take over 0.2 seconds, publish a running call.
 
         The next status is then published at once, so that the call is not shown as running any more.
 

@@ -300,7 +300,7 @@ def _readable(path: Path) -> Iterator[None]:
         text = one_line(error)
         if "signature not found" in text:
             raise DataError(f"{path} is not an HDF5 file; name one that torch_sdaa.utils.dumper wrote") from error
-        cut = "it is truncated; copy it again or dump again" if "truncated" in text else f"{text}; dump again"
+        cut = "it was cut short; copy it again or dump again" if "truncated" in text else f"{text}; dump again"
         raise DataError(f"{path} is not a readable HDF5 file: {cut}") from error
 
 
