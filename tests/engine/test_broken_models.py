@@ -193,7 +193,7 @@ def test_data_that_goes_missing_after_the_trial(tmp_path: Path) -> None:
 def test_a_file_that_does_not_exist(target: str, dtype: str, tmp_path: Path) -> None:
     if dtype in ("bfloat16", "int8") and target != "cpu":
         return
-    with pytest.raises(TecoInferError, match=r"model file .*none\.onnx does not exist"):
+    with pytest.raises(TecoInferError, match=r"none\.onnx does not exist"):
         open_engine(target, EngineSpec(ckpt=tmp_path / "none.onnx", dtype=dtype))
 
 

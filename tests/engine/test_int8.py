@@ -100,13 +100,13 @@ def test_int8_that_is_far_off_is_refused_unless_asked_for(vendor: type[Coarse], 
 
 def test_a_higher_bound(vendor: type[Coarse], save_onnx: SaveOnnx) -> None:
     vendor.step = 1.0
-    with pytest.raises(ModelError, match=r"cosine 0\.99\d\d to float32 .* below 0\.9999;"):
+    with pytest.raises(ModelError, match=r"cosine 0\.99\d\d .* below 0\.9999;"):
         opened(save_onnx(TWO), min_cosine=0.9999).calibrate(samples())
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
 def test_bounds_that_are_none(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"min_cosine \S+ must be from 0, which accepts all of int8, to 1"):
+    with pytest.raises(ConfigError, match=r"min_cosine \S+.*0.*to 1"):
         EngineSpec(Path("m.onnx"), min_cosine=value)
 
 
@@ -126,7 +126,7 @@ def test_where_there_is_no_float32_to_compare_with(
 
     monkeypatch.setitem(registry._registered, "onnx", Gone)
     with opened(save_onnx(TWO)) as engine:
-        with pytest.warns(UserWarning, match="int8 was not compared with float32: .*model.onnx is a plan"):
+        with pytest.warns(UserWarning, match=r"int8 was not compared.*model.onnx is a plan"):
             engine.calibrate(samples())
         assert engine.agreement is None
 

@@ -67,11 +67,11 @@ def test_what_is_no_path_is_refused(given: Any, said: str) -> None:
 
 def test_no_path_at_all_is_refused() -> None:
     none: Any = None
-    with pytest.raises(ConfigError, match=r"^ckpt None is of type NoneType; pass the path of the ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^ckpt None .*NoneType; .*ONNX file$"):
         EngineSpec(none)
-    with pytest.raises(ConfigError, match=r"^ckpt is empty; pass the path of the ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^ckpt is empty; .*ONNX file$"):
         EngineSpec("")
-    with pytest.raises(ConfigError, match=r"^TecoInferEngine needs ckpt, the path of an ONNX file$"):
+    with pytest.raises(ConfigError, match=r"^TecoInferEngine needs ckpt"):
         TecoInferEngine(ckpt=none)
     in_bytes: Any = os.fsencode(PASS_PATH)
     with pytest.raises(ConfigError, match=r"^pass_path b'.*' is of type bytes; pass the path of a Python file with"):
@@ -95,7 +95,7 @@ def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
     with open_engine("onnx", EngineSpec(path, open_sizes={"h": (16,), "w": (8, 32), "none": (7,)})) as engine:
         assert engine.inputs[0].shape == (None, 3, None, None)  # by symbol, which a model may lack
         assert engine.spec.dims == {"h": (16,), "w": (8, 32)}
-    with pytest.raises(ConfigError, match=r"dimension 4 of input 0, and its inputs have 4 dimensions"):
+    with pytest.raises(ConfigError, match=r"dimension 4 of input 0.*4 dimensions"):
         open_engine("onnx", EngineSpec(path, open_sizes={(0, 4): (1,)}))
 
 

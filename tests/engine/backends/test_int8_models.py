@@ -110,7 +110,7 @@ def test_what_no_recipe_can_do_is_refused_again_and_again(save_onnx: SaveOnnx, m
     path = save_onnx(convolution(outlier=5e3))
     texts = set()
     for _ in range(2):
-        with pytest.raises(ModelError, match=r"cosine 0\.\d{4} to float32 on 16 .* below 0\.99; use") as caught:
+        with pytest.raises(ModelError, match=r"cosine 0\.\d{4}.*16.*0\.99;") as caught:
             calibrated(path, pictures())
         texts.add(str(caught.value))
     assert len(texts) == 1
@@ -144,13 +144,13 @@ def test_a_recipe_that_fails_is_passed_over(save_onnx: SaveOnnx, monkeypatch: py
         return make(ckpt, samples, recipe)
 
     monkeypatch.setattr(int8, "quantize", failing)
-    with pytest.warns(UserWarning, match=r"cosine 0\.98\d\d to float32 .*, recipe weights; judge"):
+    with pytest.warns(UserWarning, match=r"cosine 0\.98\d\d .*recipe weights;"):
         engine = calibrated(save_onnx(transformer()), calls(16), min_cosine=0.9)
     with engine:
         assert engine.agreement is not None
         assert engine.agreement.recipe == "weights"
     monkeypatch.setattr(int8, "recipes", lambda _: (quantize.SMOOTH,))
-    with pytest.raises(ModelError, match="cannot be quantised to int8: no"):
+    with pytest.raises(ModelError, match="quantised to int8: no"):
         calibrated(save_onnx(transformer()), calls(16))
 
 

@@ -155,13 +155,13 @@ def test_more_streams_than_cores_are_as_many_as_cores(save_onnx: SaveOnnx) -> No
 def test_errors_are_one_line_and_name_the_file(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     unknown = """<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>
     g (float[N,4] x) => (float[N,4] y) { y = custom.Thing(x) }"""
-    with pytest.raises(ModelError, match=r"model\.onnx: OpenVINO 20\S+ cannot load the model: .*Thing") as caught:
+    with pytest.raises(ModelError, match=r"model\.onnx: OpenVINO 20\S+ .*Thing") as caught:
         opened(save_onnx(unknown))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "no.onnx")
-    with pytest.raises(ConfigError, match="does not compute in int8; use one of: float32, bfloat16"):
+    with pytest.raises(ConfigError, match=r"int8; .*: float32, bfloat16"):
         opened(save_onnx(DYNAMIC), dtype="int8")
     with pytest.raises(ConfigError, match="does not fit input 'x'"):
         opened(save_onnx(STATIC), input_size=((16, 5),))

@@ -127,12 +127,12 @@ def test_models_that_int8_does_nothing_for(text: str, reason: str, save_onnx: Sa
 def test_a_quantised_model_is_not_quantised_again(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     again = tmp_path / "int8.onnx"
     again.write_bytes(quantize(save_onnx(convolution()), samples()))
-    with pytest.raises(ModelError, match=r"int8\.onnx is quantised already; use --dtype float32"):
+    with pytest.raises(ModelError, match=r"int8\.onnx is quantised already;.*--dtype float32"):
         quantize(again, samples())
 
 
 def test_a_failing_calibration_is_one_line(save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ModelError, match=r"model\.onnx cannot be quantised to int8: .*; use --dtype float32") as caught:
+    with pytest.raises(ModelError, match=r"model\.onnx .*quantised.*--dtype float32") as caught:
         quantize(save_onnx(convolution()), [{"x": np.ones((2, 3, 9), np.float32)}])
     assert "\n" not in str(caught.value)
 

@@ -103,7 +103,7 @@ def test_a_plan_cut_anywhere_or_changed_by_one_byte_is_found(at: int) -> None:
     assert not is_whole(RECORD, PLAN[:at])
     changed = bytearray(PLAN)
     changed[at] ^= 1
-    assert "cut short" in (stale_reason(RECORD, KEY, bytes(changed)) or "")
+    assert "truncated" in (stale_reason(RECORD, KEY, bytes(changed)) or "")
 
 
 def test_written_and_read_again(tmp_path: Path) -> None:

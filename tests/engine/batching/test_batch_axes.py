@@ -17,7 +17,7 @@ F32 = np.dtype(np.float32)
 
 
 def test_a_flag_is_no_axis() -> None:
-    with pytest.raises(TypeError, match="batch_axis is True; pass an axis, or None"):
+    with pytest.raises(TypeError, match=r"batch_axis is True; .*None"):
         TensorSpec("x", F32, (4,), True)
     assert [TensorSpec("x", F32, (4,), axis).batched for axis in (0, 1, None)] == [True, True, False]
 
@@ -163,7 +163,7 @@ def test_calibration_with_a_fixed_batch_of_dependent_samples(save_onnx: SaveOnnx
     )
     with open_engine("cpu", EngineSpec(path, 6, dtype="int8")) as engine:
         engine.independent = False  # as the graph, or the first call, says
-        with pytest.raises(InputError, match=r"calibration got 6 samples at a time; .* use --batch_size 4"):
+        with pytest.raises(InputError, match=r"calibration got 6 samples.*--batch_size 4"):
             engine.calibrate([[rng.standard_normal((6, 4)).astype(np.float32)]])
 
 
@@ -171,7 +171,7 @@ def test_calibration_with_a_fixed_batch_of_dependent_samples(save_onnx: SaveOnnx
 def test_a_fixed_batch_is_not_padded_where_samples_depend(target: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[4,3] x) => (float[4,3] y) { m = ReduceMean<axes=[0]>(x)\n y = Sub(x, m) }")
     with open_engine(target, EngineSpec(path, 4, dtype="float32")) as engine:
-        with pytest.raises(EngineError, match="its samples depend on one another"):
+        with pytest.raises(EngineError, match="samples depend on one another"):
             engine(rng.standard_normal((3, 3)).astype(np.float32))
         assert engine.independent is False
 

@@ -28,7 +28,7 @@ faces = pytest.mark.parametrize("face", [TecoInferEngine, PaddleEngine])
 @faces
 @pytest.mark.parametrize("name", ["input", "a", "b", ["images", "mask"], ["a", "mask"], ["x", "y", "z"]])
 def test_names_that_say_no_order_warn(face: type[TecoInferEngine], name: object, save_onnx: SaveOnnx) -> None:
-    with pytest.warns(UserWarning, match=r"is not used: it does not name the model's inputs, .* in the order a, b$"):
+    with pytest.warns(UserWarning, match=r"input_name.*is not used.*a, b$"):
         engine = face(ckpt=save_onnx(SUB), target="onnx", input_name=name)  # type: ignore[arg-type]
     assert engine.input_names == ["a", "b"]
     np.testing.assert_array_equal(engine([X, X * 3]), X * -2)
@@ -186,16 +186,16 @@ def test_a_saved_engine_by_the_old_ending(save_onnx: SaveOnnx, tmp_path: Path) -
     assert engine.engine.loaded  # type: ignore[attr-defined]
     assert (engine.dtype, engine.batch_size, engine.input_size) == ("float16", 8, [[2, 4]])
     np.testing.assert_array_equal(engine(X.astype(np.float16)), np.maximum(X, 0))
-    with pytest.warns(UserWarning, match=r"old\.engine is a built engine of its own precision, float16; dtype"):
+    with pytest.warns(UserWarning, match=r"old\.engine .*float16; dtype"):
         TecoInferEngine(ckpt=str(old), target="sdaa")
-    with pytest.warns(UserWarning, match=r"passes are done already; pass_path default_pass\.py is ignored$"):
+    with pytest.warns(UserWarning, match=r"pass_path default_pass\.py is ignored$"):
         TecoInferEngine(ckpt=str(old), target="sdaa", dtype="float16", pass_path=Path("default_pass.py"))
 
 
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ("sdaa", "is no engine of target sdaa"),
+        ("sdaa", "is not an engine of target sdaa"),
         ("onnx", "is no ONNX file but by its ending a built engine"),
         ("null", "is no ONNX file but by its ending a built engine"),
         ("cpu", "is no ONNX file but by its ending a built engine"),
@@ -266,7 +266,7 @@ g (float[{b},3,8,8] images, int64[{b},5] input_ids, bool[{b},5] mask, bool[{b},5
 def test_text_that_carries_the_batch_of_the_whole_card(target: str, b: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx(GROUND.format(b=b))
     sizes = [[1, 3, 8, 8], [4, 5], [4, 5], [4, 5, 5]]
-    with pytest.warns(UserWarning, match="input_size 4x5, 4x5, 4x5x5 has the batch of the whole card"):
+    with pytest.warns(UserWarning, match=r"input_size 4x5, 4x5, 4x5x5 .*card"):
         engine = TecoInferEngine(ckpt=path, target=target, batch_size=4, input_size=sizes, dtype="float32")
     chance = np.random.default_rng(0)
     images = chance.normal(size=(4, 3, 8, 8)).astype(np.float32)
@@ -284,7 +284,7 @@ def test_text_that_carries_the_batch_of_the_whole_card(target: str, b: str, save
 
 def test_several_shares_of_the_batch_are_refused(save_onnx: SaveOnnx) -> None:
     path = save_onnx(GROUND.format(b="N"))
-    with pytest.raises(ConfigError, match=r"has the batches 1, 2 and 8; give every input the batch of one SPA"):
+    with pytest.raises(ConfigError, match=r"batches 1, 2 and 8;.*SPA"):
         TecoInferEngine(ckpt=path, batch_size=8, input_size=[[1, 3, 8, 8], [2, 5], [8, 5], [8, 5, 5]])
 
 

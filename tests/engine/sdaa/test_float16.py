@@ -341,7 +341,7 @@ def test_values_of_unknown_type_are_announced() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
     g (float[N,2] x) => (float[N,2] y) { a = com.microsoft.FusedMatMul(x, x)
                                          y = Neg(a) }"""
-    with pytest.warns(UserWarning, match="what FusedMatMul writes has a type unknown to onnx and is not rounded"):
+    with pytest.warns(UserWarning, match=r"FusedMatMul .*type unknown to onnx"):
         float16_storage(parse(text))
 
 

@@ -203,7 +203,7 @@ def test_a_dependent_model_can_be_saved(save_onnx: SaveOnnx) -> None:
             warnings.simplefilter("ignore", UserWarning)
             assert engine.loaded
             if engine.independent is None and ckpt != path:  # it has a plan of 2 samples, and finds out by it
-                with pytest.raises(EngineError, match=r"has a plan for 2 samples .*; open the ONNX file instead"):
+                with pytest.raises(EngineError, match=r"plan for 2 samples.*; open the ONNX"):
                     engine(x)
                 continue
             np.testing.assert_allclose(np.asarray(engine(x)), x - x.mean(0), atol=1e-6)
@@ -294,7 +294,7 @@ def test_open_dimensions_name_what_would_bind_them(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("sizes", [(), (-1,), (1.5,), (-3, 4)])
 def test_sizes_are_whole_numbers(sizes: tuple[Any, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"--dim seq: sizes .* must be one or more whole numbers of at least 0"):
+    with pytest.raises(ConfigError, match=r"--dim seq: sizes.*at least 0"):
         EngineSpec(Path("m.onnx"), dims={"seq": sizes})
 
 
@@ -318,7 +318,7 @@ def test_a_plan_that_does_not_fit_is_found_when_the_engine_opens(
 
 def test_several_plans_are_not_saved(save_onnx: SaveOnnx) -> None:
     path = save_onnx(SEQ)
-    with pytest.raises(ConfigError, match=r"a saved engine holds one plan, --dim seq=16,32 asks for several"):
+    with pytest.raises(ConfigError, match=r"saved engine .*--dim seq=16,32 "):
         sdaa(path, batch_size=8, dims={"seq": (16, 32)}, save_engine=True)
     sdaa(path, batch_size=8, dims={"seq": (16,)}, save_engine=True).release()
     arrays = sequences(8, 16)
@@ -418,15 +418,15 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
         assert (engine.timeline.count("engine"), engine.timeline.samples("engine")) == (1, 12)
         for shard, got in zip(shards, results, strict=True):
             np.testing.assert_allclose(got[0], baseline(path, shard)[0], rtol=1e-5, atol=1e-6)
-        with pytest.raises(InputError, match="shard 1 has 3 samples, the plan of each SPA takes 2"):
+        with pytest.raises(InputError, match=r"shard 1 has 3 samples,.*takes 2"):
             engine.call_shards([sequences(2, 16), sequences(3, 16)])
         with pytest.raises(InputError, match="shard 0: input 'ids' has seq = 20"):
             engine.call_shards([sequences(2, 20)])
         with pytest.raises(InputError, match="got no shards"):
             engine.call_shards([])
-        with pytest.raises(InputError, match="got no shards; pass a list of shards"):
+        with pytest.raises(InputError, match="got no shards"):
             engine.call_shards(np.zeros(3))  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="shard 0: inputs are a ndarray, not a list of numpy arrays"):
+        with pytest.raises(InputError, match=r"shard 0:.*ndarray, not a list"):
             engine.call_shards(sequences(2, 16))  # type: ignore[arg-type]
     with pytest.raises(EngineError, match=r"after release\(\)"):
         engine.call_shards(shards)

