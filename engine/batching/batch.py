@@ -86,7 +86,6 @@ class Batching:
         return self.spec
 
     def _sizes_in_order(self) -> Sequence[Sequence[int | None]] | None:
-        """Return ``input_size`` in the model's order of inputs."""
         sizes = self.spec.input_size
         return None if sizes is None else [sizes[self._order.index(i)] for i in range(len(self._order))]
 
@@ -326,7 +325,6 @@ def _gather_one(parts: list[Array], output: TensorSpec, total: int, size: int) -
 
 
 def _has_batch(array: Array, axis: int, size: int) -> bool:
-    """Return whether an output has ``size`` samples along an axis."""
     return array.ndim > axis and array.shape[axis] == size
 
 

@@ -111,7 +111,6 @@ class ShardedTables(Engine):
             raise ConfigError(f"{self.spec.ckpt}: its tables cannot be split over SPA: {why}")
 
     def _opened(self, model: ModelProto) -> _Lookup:
-        """Lower the first round of one SPA for a whole call."""
         shapes = {
             one.name: with_batch(one.shape, one.batch_axis, self._size)
             for one in self.inputs
@@ -183,5 +182,4 @@ class ShardedTables(Engine):
 
 
 def _but_batch(spec: TensorSpec) -> list[int | None]:
-    """Return an input's sizes without that of the batch."""
     return [size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis]
