@@ -129,7 +129,7 @@ def test_values_beyond_the_narrower_range_become_infinite_without_a_numpy_warnin
     np.testing.assert_array_equal(b, np.array([np.inf, -np.inf, 1, 0], np.float32))
 
 
-def test_what_fits_is_passed_on_untouched() -> None:
+def test_arrays_that_fit_are_passed_unchanged() -> None:
     x = ones(4, 3)
     assert Echo(X)(x) is x
     assert Echo(X)([x]) is x

@@ -97,7 +97,7 @@ def test_queued_calls_end_or_are_cancelled() -> None:
     assert engine.closed == 1
 
 
-def test_a_queue_at_hand_says_the_same_after_release() -> None:
+def test_submitting_after_release_is_the_same_error() -> None:
     engine = Gate()
     queue = engine.queue
     engine.release()

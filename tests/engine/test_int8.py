@@ -105,7 +105,7 @@ def test_a_higher_bound(vendor: type[Coarse], save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
-def test_bounds_that_are_none(value: float) -> None:
+def test_invalid_bounds(value: float) -> None:
     with pytest.raises(ConfigError, match=r"min_cosine \S+.*0.*to 1"):
         EngineSpec(Path("m.onnx"), min_cosine=value)
 
@@ -157,7 +157,7 @@ class Nan(Coarse):
         return [y, best]
 
 
-def test_another_shape_or_nan_is_no_agreement(save_onnx: SaveOnnx) -> None:
+def test_another_shape_or_nan_has_cosine_zero(save_onnx: SaveOnnx) -> None:
     spec = EngineSpec(save_onnx(TWO), dtype="int8")
     with OnnxRuntimeEngine(EngineSpec(spec.ckpt)) as reference:
         found = agreements(reference, {"same": Coarse(spec), "shape": Shifted(spec), "nan": Nan(spec)}, samples())

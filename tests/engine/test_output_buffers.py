@@ -153,7 +153,7 @@ def test_results_outlast_later_calls(kind: type[OneBuffer]) -> None:
 
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("kind", [MixedWithOurs, SetOnOurs])
-def test_what_is_made_of_the_zoos_engines_inherits_no_promise(
+def test_third_party_subclasses_inherit_no_promise(
     kind: type[OnnxRuntimeEngine], streams: int, save_onnx: SaveOnnx
 ) -> None:
     model = save_onnx(
@@ -225,7 +225,7 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
     np.testing.assert_array_equal(given, rows(3))
 
 
-def test_what_is_promised_is_not_copied() -> None:
+def test_promised_arrays_are_not_copied() -> None:
     class Hands(Owned):
         outputs_owned = inputs_untouched = True
 

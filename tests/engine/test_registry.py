@@ -148,7 +148,7 @@ def test_third_party_engines(run_python: RunPython, vendor: Path, save_onnx: Sav
     assert "did you mean 'card9'?" in answer["card8"]
 
 
-def test_the_command_line_says_who_serves(run_python: RunPython, vendor: Path, root: Path, digits: Path) -> None:
+def test_the_command_line_shows_the_provider(run_python: RunPython, vendor: Path, root: Path, digits: Path) -> None:
     done = run_python(
         digits / "example_single_batch.py", "--target", "sdaa", "--json", vendor / "r.json", path=[root, vendor]
     )
@@ -201,7 +201,7 @@ def test_every_target_answers_alike(save_onnx: SaveOnnx) -> None:
         assert (type(y), y.shape, y.dtype) == (np.ndarray, (3, 4), np.float32)
 
 
-def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+def test_an_unexpected_error_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     def fails(*_: object) -> None:
         raise KeyError("wires")
 
@@ -215,7 +215,7 @@ def test_what_nobody_foresaw_names_the_model(monkeypatch: pytest.MonkeyPatch, sa
         open_engine("null", EngineSpec(ckpt=path))
 
 
-def test_a_model_that_memory_does_not_hold_is_named(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
+def test_out_of_memory_names_the_model(monkeypatch: pytest.MonkeyPatch, save_onnx: SaveOnnx) -> None:
     def fails(*_: object) -> None:
         raise MemoryError("Unable to allocate 4.00 EiB")
 

@@ -44,7 +44,7 @@ def test_a_path_of_any_kind_opens(given: Any, model: Path) -> None:
 
 @pytest.mark.parametrize("face", [TecoInferEngine, PaddleFace])
 @pytest.mark.parametrize("given", [str, Path, OwnPath], ids=["text", "Path", "PathLike"])
-def test_so_it_does_by_the_historical_faces(face: Any, given: Any, model: Path) -> None:
+def test_the_historical_classes_give_the_same(face: Any, given: Any, model: Path) -> None:
     with face(ckpt=given(model), target="onnx", input_size=[[2, 3]]).engine as engine:
         assert engine.spec.ckpt == model
 
@@ -57,7 +57,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_path_is_refused(given: Any, said: str) -> None:
+def test_values_that_are_not_paths_are_refused(given: Any, said: str) -> None:
     for make in (EngineSpec, lambda ckpt: TecoInferEngine(ckpt=ckpt), lambda ckpt: PaddleFace(ckpt=ckpt)):
         with pytest.raises(ConfigError) as caught:
             make(given)

@@ -90,7 +90,9 @@ def test_a_trial_is_run_once_and_remembered(
 @pytest.mark.parametrize(
     "damage", [b"", b"\x00\xff{", b"[]", b"{}", b'{"chosen": "cat", "seconds": {}, "refused": {}}']
 )
-def test_a_damaged_memory_is_a_trial_more(damage: bytes, save_onnx: SaveOnnx, cache: Path, trials: list[int]) -> None:
+def test_a_damaged_cache_entry_repeats_the_trial(
+    damage: bytes, save_onnx: SaveOnnx, cache: Path, trials: list[int]
+) -> None:
     path = save_onnx(DYNAMIC)
     opened(path).release()
     (entry,) = (cache / "trials").glob("*.json")
@@ -256,7 +258,7 @@ def test_a_reference_is_measured_but_never_chosen(save_onnx: SaveOnnx) -> None:
     assert verdict.seconds["Wrong"] > 0
 
 
-def test_what_a_verdict_says() -> None:
+def test_description_of_a_trial_result() -> None:
     seconds = {"ONNX Runtime 1 float32": 1.9, "OpenVINO 2 bfloat16": 1.0}
     assert TrialResult("OpenVINO 2 bfloat16", seconds).describe() == (
         "OpenVINO 2 bfloat16 (1.9 times ONNX Runtime 1 float32 in a trial)"

@@ -123,7 +123,7 @@ WIDE = """g (float[1,1,3,3] x) => (float[1,1,6,2] y) <int64[8] p={0,0,2,0,0,0,2,
 WHOLE = "g (int64[2] x, int64[2] q) => (int64[2] y) <int64 one={1}> { a = Div(one, x)\n y = Mul(a, q) }"
 
 
-def test_a_padding_with_zeros_is_no_padding_of_the_pool(save_onnx: SaveOnnx) -> None:
+def test_zero_padding_is_not_fused_into_max_pool(save_onnx: SaveOnnx) -> None:
     x = np.full((1, 1, 3, 3), -1, np.float32)
     assert HostSession(save_onnx(PADDED)).run([x])[0][0, 0].tolist() == [
         [0] * 4,

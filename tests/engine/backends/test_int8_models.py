@@ -92,7 +92,7 @@ def test_a_convolution_net_keeps_its_recipe(save_onnx: SaveOnnx, made: list[str]
 
 
 @pytest.mark.slow
-def test_a_second_opening_says_the_same_and_measures_nothing(save_onnx: SaveOnnx, made: list[str]) -> None:
+def test_a_second_opening_uses_the_cached_trial(save_onnx: SaveOnnx, made: list[str]) -> None:
     path = save_onnx(transformer())
     said = []
     for batch_size in (1, 1, 4):
@@ -106,7 +106,7 @@ def test_a_second_opening_says_the_same_and_measures_nothing(save_onnx: SaveOnnx
     assert made == ["smooth", "measured"] * 2
 
 
-def test_what_no_recipe_can_do_is_refused_again_and_again(save_onnx: SaveOnnx, made: list[str]) -> None:
+def test_a_model_that_no_recipe_quantises_is_refused_each_time(save_onnx: SaveOnnx, made: list[str]) -> None:
     path = save_onnx(convolution(outlier=5e3))
     texts = set()
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_with_onnx_runtime_alone(save_onnx: SaveOnnx, monkeypatch: pytest.Monkey
         assert engine.describe().startswith("ONNX Runtime")
 
 
-def test_a_damaged_figure_is_measured_again(save_onnx: SaveOnnx, cache: Path, made: list[str]) -> None:
+def test_a_damaged_agreement_is_measured_again(save_onnx: SaveOnnx, cache: Path, made: list[str]) -> None:
     path = save_onnx(convolution())
     calibrated(path, pictures()).release()
     (entry,) = (cache / "int8").glob("agreement-*.json")

@@ -191,7 +191,7 @@ def test_a_truncated_file_at_any_length(target: str, save_onnx: SaveOnnx, tmp_pa
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
-def test_a_folder_is_no_model(target: str, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_model(target: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder"):
         open_engine(target, EngineSpec(ckpt=tmp_path))
 
@@ -222,7 +222,7 @@ def test_versions_out_of_range(target: str, ir: int, opset: int, text: str, save
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
-def test_an_operator_nobody_knows(target: str, save_onnx: SaveOnnx) -> None:
+def test_an_unknown_operator(target: str, save_onnx: SaveOnnx) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "custom" : 1]>
     g (float[N,4] x) => (float[N,4] y) { y = custom.Add(x) }"""
     with pytest.raises(ModelError) as caught:

@@ -108,7 +108,7 @@ def test_several_inputs_and_outputs_of_several_kinds(save_onnx: SaveOnnx) -> Non
 
 
 @needs_openvino
-def test_outputs_are_nobody_elses_memory(save_onnx: SaveOnnx) -> None:
+def test_outputs_are_owned_by_the_caller(save_onnx: SaveOnnx) -> None:
     with opened(save_onnx(DYNAMIC)) as engine:
         x = random(8, 4)
         first = engine(x)
@@ -206,7 +206,7 @@ def test_release_frees_the_model(save_onnx: SaveOnnx) -> None:
 
 
 @needs_openvino
-def test_it_says_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
+def test_importing_prints_nothing_and_starts_no_telemetry(run_python: RunPython, save_onnx: SaveOnnx) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nimport numpy as np\nfrom engine import EngineSpec\n"
         "from engine.backends.ov import OpenVinoEngine\n"

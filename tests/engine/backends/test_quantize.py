@@ -90,7 +90,7 @@ def test_weights_have_seven_bits_without_vnni(
     assert [np.abs(array.astype(int)).max() for array in weights] == [largest] * 2
 
 
-def test_it_says_nothing_and_leaves_nothing(
+def test_quantising_prints_nothing_and_leaves_no_files(
     save_onnx: SaveOnnx, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = save_onnx(convolution())
@@ -280,7 +280,7 @@ def detector(random: np.random.Generator) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("recipe", CONVOLUTIONS, ids=lambda recipe: recipe.name)
-def test_what_a_detector_does_after_its_last_layers_stays_float32(recipe: Recipe, save_onnx: SaveOnnx) -> None:
+def test_nodes_after_a_detectors_last_layers_stay_float32(recipe: Recipe, save_onnx: SaveOnnx) -> None:
     """Its cosine is good with boxes that are pixels off, so no trial of recipes would see them."""
     random = np.random.default_rng(3)
     path = save_onnx(detector(random))

@@ -42,7 +42,7 @@ RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refuse
         ({"refused": {"nobody": "why"}}, "a"),
     ],
 )
-def test_a_memory_of_wrong_types_is_a_trial_more(
+def test_a_cache_entry_of_wrong_types_repeats_the_trial(
     change: dict[str, Any], taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path))
@@ -84,7 +84,7 @@ class _Verdict:
         {"a": {"x": 1, "y": 2, "z": 3}},
     ],
 )
-def test_a_figure_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
+def test_an_agreement_of_wrong_types_is_measured_again(entry: dict[str, Any]) -> None:
     assert _recalled(entry) is None
     assert _recalled({"a": [0.9, "y", 8]}) is not None
 

@@ -45,7 +45,7 @@ def measured(cache: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is in use")
-def test_a_run_without_memory_decides_nothing_for_later_ones(run_python: RunPython, cache: Path) -> None:
+def test_a_trial_that_ran_out_of_memory_is_not_cached(run_python: RunPython, cache: Path) -> None:
     path = DIGITS / "digits_dyn.onnx"
     code = SAY.replace("print(", LIMITED + "print(")
     said = ""
@@ -108,7 +108,7 @@ def make_fastest(cache: Path, name: str) -> None:
     write_entry("trials", entry.stem, {**found, "chosen": chosen, "seconds": seconds})
 
 
-def test_a_memory_that_keeps_a_failure_is_not_believed(cache: Path) -> None:
+def test_a_cached_failure_is_ignored(cache: Path) -> None:
     """As versions before wrote them, which kept why an engine could not be imported."""
     path = DIGITS / "digits_dyn.onnx"
     with opened(path) as engine:

@@ -70,7 +70,7 @@ def test_dims_keep_only_the_batch_open() -> None:
 @pytest.mark.parametrize(
     "tensor", [TensorSpec("x", F32, (None, 3, None, None)), TensorSpec("x", F32, (None,), batch_axis=None)]
 )
-def test_a_dimension_nobody_gave_is_asked_for(tensor: TensorSpec) -> None:
+def test_a_dynamic_dimension_without_a_size_is_refused(tensor: TensorSpec) -> None:
     with pytest.raises(ConfigError, match=r"m\.onnx: input 'x' has dynamic dimensions.*input_size"):
         bound_dims([tensor], [[None] * len(tensor.shape)], EngineSpec(Path("m.onnx")))
 

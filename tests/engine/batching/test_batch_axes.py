@@ -16,7 +16,7 @@ rng = np.random.default_rng(5)
 F32 = np.dtype(np.float32)
 
 
-def test_a_flag_is_no_axis() -> None:
+def test_a_bool_is_not_an_axis() -> None:
     with pytest.raises(TypeError, match=r"batch_axis is True; .*None"):
         TensorSpec("x", F32, (4,), True)
     assert [TensorSpec("x", F32, (4,), axis).batched for axis in (0, 1, None)] == [True, True, False]
@@ -36,7 +36,7 @@ def test_fully_dynamic_models_are_never_cut(save_onnx: SaveOnnx) -> None:
         assert engine.independent is None
 
 
-def test_the_graph_is_asked_once(save_onnx: SaveOnnx) -> None:
+def test_the_graph_is_read_once(save_onnx: SaveOnnx) -> None:
     """Target cpu shares what is known with the engine that it chose."""
     path = save_onnx("g (float[4,T,3] x) => (float[4,T,3] y) { y = Relu(x) }")
     for target in ("onnx", "cpu", "null"):
@@ -47,7 +47,7 @@ def test_the_graph_is_asked_once(save_onnx: SaveOnnx) -> None:
             assert engine.batching.independent is False
 
 
-def test_an_engine_that_binds_nothing_asks_nobody() -> None:
+def test_an_engine_without_bind_does_not_read_the_graph() -> None:
     batching = Batching(EngineSpec("gone.onnx"))
     batching.inputs = [TensorSpec("x", F32, (None, 3))]
     assert not batching.learn()
@@ -56,7 +56,7 @@ def test_an_engine_that_binds_nothing_asks_nobody() -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "null"])
-def test_a_symbol_is_the_batch_wherever_it_stands(target: str, save_onnx: SaveOnnx) -> None:
+def test_the_symbol_of_the_batch_counts_in_any_dimension(target: str, save_onnx: SaveOnnx) -> None:
     path = save_onnx(
         "g (float[batch,3] x, float[2,batch,3] s) => (float[batch,3] y, float[2,batch,3] t) "
         "{ y = Relu(x)\n t = Relu(s) }"
@@ -83,7 +83,7 @@ def test_a_fixed_batch_that_leads(target: str, batch: int, save_onnx: SaveOnnx) 
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-def test_opening_a_dynamic_model_asks_nobody(run_python: RunPython) -> None:
+def test_opening_a_dynamic_model_does_not_read_the_graph(run_python: RunPython) -> None:
     code = (
         "import sys; from pathlib import Path; from engine import EngineSpec, open_engine; import numpy as np\n"
         f"with open_engine('onnx', EngineSpec(Path({str(DIGITS / 'digits_dyn.onnx')!r}))) as e:\n"

@@ -27,7 +27,7 @@ faces = pytest.mark.parametrize("face", [TecoInferEngine, PaddleEngine])
 
 @faces
 @pytest.mark.parametrize("name", ["input", "a", "b", ["images", "mask"], ["a", "mask"], ["x", "y", "z"]])
-def test_names_that_say_no_order_warn(face: type[TecoInferEngine], name: object, save_onnx: SaveOnnx) -> None:
+def test_unknown_input_names_warn(face: type[TecoInferEngine], name: object, save_onnx: SaveOnnx) -> None:
     with pytest.warns(UserWarning, match=r"input_name.*is not used.*a, b$"):
         engine = face(ckpt=save_onnx(SUB), target="onnx", input_name=name)  # type: ignore[arg-type]
     assert engine.input_names == ["a", "b"]
@@ -288,7 +288,7 @@ def test_several_shares_of_the_batch_are_refused(save_onnx: SaveOnnx) -> None:
         TecoInferEngine(ckpt=path, batch_size=8, input_size=[[1, 3, 8, 8], [2, 5], [8, 5], [8, 5, 5]])
 
 
-def test_a_dimension_of_another_name_is_no_batch(save_onnx: SaveOnnx) -> None:
+def test_a_dimension_of_another_name_is_not_the_batch(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,4] x, float[anchors,4] t) => (float[N,4] y) { y = Relu(x) }")
     engine = TecoInferEngine(ckpt=path, target="sdaa", batch_size=8, input_size=[[2, 4], [8, 4]], dtype="float32")
     assert engine.input_size == [[2, 4], [8, 4]]
@@ -315,19 +315,19 @@ g (float[batch,3] images, int64[tokens,5] text) => (float[batch,8] y) {
         ({"target": "sdaa:x"}, "card 'x' must be the index of a card"),
     ],
 )
-def test_values_that_are_none_are_a_line(
+def test_invalid_values_are_one_line(
     face: type[TecoInferEngine], keywords: dict[str, object], words: str, save_onnx: SaveOnnx
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         face(**{"ckpt": save_onnx(RELU), "target": "onnx", **keywords})  # type: ignore[arg-type]
 
 
-def test_sizes_may_be_numpys(save_onnx: SaveOnnx) -> None:
+def test_numpy_sizes_are_accepted(save_onnx: SaveOnnx) -> None:
     engine = TecoInferEngine(ckpt=save_onnx(RELU), target="onnx", batch_size=np.int64(8), input_size=np.array([[2, 4]]))
     assert (engine.input_size, engine.batch_size, type(engine.batch_size)) == ([[2, 4]], 8, int)
 
 
-def test_two_batches_that_the_model_does_not_join_are_a_line(save_onnx: SaveOnnx) -> None:
+def test_two_incompatible_batches_are_one_line(save_onnx: SaveOnnx) -> None:
     words = r"input_size 2x3, 8x5 has inputs of 2 and of 8 samples, .* give every input the batch of one SPA, 2$"
     path = save_onnx(JOINED)
     with warnings.catch_warnings():

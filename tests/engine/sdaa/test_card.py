@@ -39,7 +39,7 @@ def test_another_card_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["t9", "", "/", "no/such/file.yaml", "n" * 5000, "/dev/zero"])
-def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_out_of_range(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_CARD", text)
     with pytest.raises(ConfigError, match=r"card description file nor.*: t1"):
         load_card()
@@ -78,7 +78,7 @@ def test_no_such_card(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (T1[T1.index("layouts:") :], "layouts: {plain: 3}", "layouts.plain must map"),
     ],
 )
-def test_a_description_that_cannot_be_used(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_card_description(old: str, new: str, said: str, tmp_path: Path) -> None:
     assert old in T1
     path = described(tmp_path, T1.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
@@ -119,7 +119,7 @@ def test_devices_that_are_not_there(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["MAX_ENGINE_NUMS", "TECO_SIM_CARDS"])
 @pytest.mark.parametrize("text", ["9" * 5000, "0", "", "nan"])
-def test_a_number_that_is_none_is_refused_however_long(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_number_of_any_length_is_refused(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, text)
     with pytest.raises(ConfigError, match=rf"{name}=.*whole number from 1 to") as caught:
         visible_devices(0)
@@ -127,12 +127,12 @@ def test_a_number_that_is_none_is_refused_however_long(name: str, text: str, mon
 
 
 @pytest.mark.parametrize("rank", [1, 7, -1])
-def test_there_is_no_such_card(rank: int) -> None:
+def test_an_unknown_card_is_refused(rank: int) -> None:
     with pytest.raises(ConfigError, match=rf"no card {rank}: 4.*, 4 to a card"):
         visible_devices(rank)
 
 
-def test_a_process_without_a_card_is_told_how_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_card_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"TECO_SIM_CARDS .*processes, 4 .*SDAA_V"):
         visible_devices(3)
     monkeypatch.setenv("TECO_SIM_CARDS", "4")

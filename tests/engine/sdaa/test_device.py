@@ -172,7 +172,7 @@ def test_a_lost_spa_is_not_reported_as_slow() -> None:
     assert len(ours.events) == 1
 
 
-def test_out_of_memory_and_nan_strike_once() -> None:
+def test_out_of_memory_and_nan_occur_once() -> None:
     ours = card(Fault("oom", 3, 0), Fault("nan", 1, 1))
     with pytest.raises(DeviceOutOfMemory, match=r"SPA 3.*memory in step 0 \(injected"):
         ours.run(shards(4))
@@ -207,7 +207,7 @@ faults = st.builds(
 @pytest.mark.slow
 @given(st.lists(faults, max_size=8), st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=8))
 @settings(deadline=None, max_examples=150)
-def test_nothing_is_lost_or_done_twice(injected: list[Fault], calls: list[tuple[int, bool]]) -> None:
+def test_every_shard_is_computed_once(injected: list[Fault], calls: list[tuple[int, bool]]) -> None:
     ours, returned, first, resumes = card(*injected), [], 0, ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

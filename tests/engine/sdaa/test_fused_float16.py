@@ -77,7 +77,7 @@ def test_no_fusion_over_what_others_read(name: str) -> None:
     assert (y.item(), z.item()) == (0, -2048)
 
 
-def test_an_overflow_inside_a_kernel_is_none() -> None:
+def test_an_overflow_inside_a_kernel_is_not_rounded() -> None:
     x = np.array([[60000.0, 10000.0, 0.0]])
     head, weights, _ = PRODUCTS["MatMul"]
     (fused,) = run([*head, node("Add", "a b", "y")], x, b=np.array([-30000.0]), **weights)

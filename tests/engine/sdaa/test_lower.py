@@ -66,7 +66,7 @@ def test_a_saved_engine_is_one_of_every_module_that_lowering_uses() -> None:
     assert left == OTHERS.keys(), "name it in engine.sdaa.lower.MADE_OF, or say here why it decides nothing"
 
 
-def test_what_is_declared_is_there() -> None:
+def test_declared_sources_exist() -> None:
     assert all(file_of(name).is_file() for name in MADE_OF)
     assert all(file.is_file() for file in sources())
     assert len(set(sources())) == len(sources())

@@ -118,7 +118,7 @@ def test_samples_that_depend_on_one_another_are_not_split(name: str, batch: int,
         assert "the whole call on one" in engine.describe()
 
 
-def test_plans_of_whole_calls_are_not_kept_for_ever(save_onnx: SaveOnnx) -> None:
+def test_old_plans_of_whole_calls_are_removed(save_onnx: SaveOnnx) -> None:
     path = save_onnx(MIXING["centring"])
     with sdaa(path, batch_size=8) as engine, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -137,9 +137,7 @@ def test_random_numbers_are_never_compared(save_onnx: SaveOnnx) -> None:
             assert np.asarray(engine(np.zeros((8, 3), np.float32))).shape == (8, 3)
 
 
-def test_what_is_not_proven_is_found_out_by_the_first_call(
-    save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dependence_is_determined_by_the_first_call(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> None:
     unproven(monkeypatch)
     path = save_onnx("g (float[N,3] x) => (float[N,3] y) { y = Sigmoid(x) }")
     with sdaa(path, batch_size=8) as engine:
@@ -278,7 +276,7 @@ def test_sizes_that_do_not_fit_the_model(target: str, options: dict[str, Any], t
     assert text in str(said.value)
 
 
-def test_the_batch_is_no_size_to_choose(save_onnx: SaveOnnx) -> None:
+def test_the_batch_is_not_a_dim_option(save_onnx: SaveOnnx) -> None:
     with pytest.raises(ConfigError, match="--dim batch: 'batch' is the model's batch; use --batch_size for it"):
         sdaa(save_onnx("g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }"), dims={"batch": (8,)})
 
@@ -298,7 +296,7 @@ def test_sizes_are_whole_numbers(sizes: tuple[Any, ...]) -> None:
         EngineSpec(Path("m.onnx"), dims={"seq": sizes})
 
 
-def test_a_spec_with_sizes_travels() -> None:
+def test_a_spec_with_sizes_can_be_pickled() -> None:
     spec = EngineSpec(Path("m.onnx"), dims={"seq": (64, 16)}, input_size=((None, 3),))
     assert pickle.loads(pickle.dumps(spec)) == spec  # noqa: S301 -- of this process
     assert isinstance(hash(spec), int)

@@ -298,8 +298,8 @@ def raise_schema(path: Path) -> None:
 SOURCE = "def use_passes(model):\n    return model\n"
 
 STALE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
-    "source": (touch_nothing_but_the_source, {}, "model.onnx was changed since"),
-    "pass text": (lambda p: (p.parent / "a_pass.py").write_text(SOURCE + "#\n"), {}, "a_pass.py was changed since"),
+    "source": (touch_nothing_but_the_source, {}, "model.onnx was changed;"),
+    "pass text": (lambda p: (p.parent / "a_pass.py").write_text(SOURCE + "#\n"), {}, "a_pass.py was changed;"),
     "no pass": (lambda p: None, {"pass_path": None}, "pass was a_pass.py, now none"),
     "dtype": (lambda p: None, {"dtype": "float32"}, "dtype was float16, now float32"),
     "batch": (lambda p: None, {"batch_size": 16}, "input shapes was x 2x3, now x 4x3"),
@@ -311,7 +311,7 @@ STALE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", STALE)
-def test_stale_is_said_and_built_anew(case: str, save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stale_engine_is_logged_and_rebuilt(case: str, save_onnx: SaveOnnx, caplog: pytest.LogCaptureFixture) -> None:
     change, other, reason = STALE[case]
     path = save_onnx(LINE)
     pass_path = path.parent / "a_pass.py"
@@ -525,12 +525,12 @@ def test_a_forged_manifest_is_refused(keys: tuple[str | int, ...], value: object
 
 
 @pytest.mark.parametrize("manifest", [b"", b"[]", b"null", b"{", b"[" * 100_000, b"\xff", b'{"origin": {}}'])
-def test_a_manifest_that_is_none_is_refused(manifest: bytes, whole: Path) -> None:
+def test_an_invalid_manifest_is_refused(manifest: bytes, whole: Path) -> None:
     forge(whole, manifest)
     check_damaged(whole, saved_path(whole).read_bytes())
 
 
-def test_a_manifest_of_a_size_nobody_writes_is_not_read(whole: Path) -> None:
+def test_a_manifest_of_excessive_size_is_not_read(whole: Path) -> None:
     check_damaged(whole, b"tecoengine 2 999999999 " + b"0" * 64 + b"\n")
 
 
@@ -592,7 +592,7 @@ def test_a_folder_that_is_not_there(save_onnx: SaveOnnx, tmp_path: Path) -> None
         SdaaEngine(EngineSpec(save_onnx(LINE)), save_to=tmp_path / "none" / "m.tecoengine")
 
 
-def test_what_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="does not exist"):
         opened(tmp_path / "gone.onnx", save_engine=True)
     (tmp_path / "bad.onnx").write_bytes(b"not a model")

@@ -100,7 +100,7 @@ def test_every_row_is_found_and_none_beyond(tmp_path: Path) -> None:
                 called(split, [wrong, dense])
 
 
-def test_memory_time_and_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_time_and_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path, a=(40_000, WIDTH), b=(40_000, WIDTH), c=(40_000, WIDTH))
     text = (CARDS / "t1.yaml").read_text(encoding="utf-8").replace("value: 15296", "value: 1")
     (tmp_path / "card.yaml").write_text(text, encoding="utf-8")
@@ -150,7 +150,7 @@ def test_small_tables_and_those_with_other_readers_stay_whole(tmp_path: Path) ->
         (("", ""), {"dims": {"L": (4,)}}, "cannot be combined with --dim"),
     ],
 )
-def test_what_cannot_be_split_is_refused(
+def test_models_that_cannot_be_split_are_refused(
     change: tuple[str, str], options: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=why):

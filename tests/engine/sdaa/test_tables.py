@@ -51,7 +51,7 @@ def model_of(*nodes: onnx.NodeProto, constants: dict[str, list[int]]) -> ModelPr
     return helper.make_model(helper.make_graph(nodes, "g", [], [], tensors))
 
 
-def test_tables_are_constants_that_rows_are_taken_of() -> None:
+def test_tables_are_constants_with_row_lookups() -> None:
     model = model_of(
         helper.make_node("Gather", ["a", "ids"], ["1"]),
         helper.make_node("Gather", ["b", "ids"], ["2"]),
