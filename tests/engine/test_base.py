@@ -134,7 +134,7 @@ def test_arrays_that_fit_are_passed_unchanged() -> None:
     assert Echo(X)(x) is x
     assert Echo(X)([x]) is x
     assert Echo(X)((x,)) is x
-    assert Echo(X)(x.astype(np.float16)).dtype == np.float32  # widening is no loss and no warning
+    assert Echo(X)(x.astype(np.float16)).dtype == np.float32  # widening loses nothing and does not warn
     assert Echo(X)(x.astype(">f4")).dtype == np.float32
 
 

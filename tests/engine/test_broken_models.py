@@ -1,4 +1,4 @@
-"""What ONNX Runtime refuses as a model, every target refuses: nobody computes with whatever lies in memory."""
+"""Models that ONNX Runtime refuses are refused by every target, so that none computes with undefined memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines released while threads call them: every call ends as it should, or with one clear error."""
+"""Engines released while threads call them: every call returns its result or raises one EngineError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Gate(Engine):
-    """Begins calls, and ends them when it is told to."""
+    """Calls block until the test sets ``go``."""
 
     concurrent_calls = True
 

@@ -1,4 +1,4 @@
-"""Results outlast the calls after them, whatever memory an engine returns them in."""
+"""Results are not overwritten by later calls, even if an engine reuses its buffers."""
 
 from __future__ import annotations
 

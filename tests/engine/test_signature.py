@@ -26,7 +26,7 @@ CKPT = Path("m.onnx")
         ([["batch", "seq"], ["seq", 5]], [0, None]),
         ([["N", 4], []], [0, None]),
         ([[], ["N", 4]], [None, 0]),
-        ([[7, 4], ["N", 4]], [None, 0]),  # a fixed input beside a dynamic one is no batch
+        ([[7, 4], ["N", 4]], [None, 0]),  # a fixed input next to a dynamic one is not the batch
         ([[16, 4], [16, 9], [4]], [0, 0, None]),
         ([[16, 4], [8, 4]], [0, None]),
         # names that exporters make up: two different ones may still be the same batch

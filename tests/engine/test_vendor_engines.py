@@ -1,4 +1,4 @@
-"""Engines of a third party that misbehave: one line and exit code 2, whatever they raise and return."""
+"""Faulty third-party engines: one line and exit code 2 for any exception or result."""
 
 from __future__ import annotations
 

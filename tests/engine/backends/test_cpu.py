@@ -240,7 +240,7 @@ def test_an_engine_that_is_wrong_or_fails_is_not_chosen(
         engine.release()
         assert (verdict.chosen, list(verdict.refused)) == ("baseline", [other.__name__])
         assert reason in verdict.describe()
-    assert trials == ([1] if other is Wrong else [1, 1])  # that it failed is no measurement
+    assert trials == ([1] if other is Wrong else [1, 1])  # a failure is not cached
     assert f"{other.__name__} is not used: " in caplog.text
 
 

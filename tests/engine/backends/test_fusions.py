@@ -1,4 +1,4 @@
-"""ONNX Runtime must compute what the graph says, whatever it fuses."""
+"""Fusions of ONNX Runtime do not change results."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def test_release_frees_the_session(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 def test_a_declared_size_of_0_is_an_array_without_elements(target: str, save_onnx: SaveOnnx) -> None:
-    """Such an input holds no samples, so it is no batch and nothing is split."""
+    """Such an input has no samples, so it is not a batch and nothing is split."""
     path = save_onnx(
         """g (float[0,4] x, float[3] s) => (float[4] y, float[0,4] z) <int64[1] axes={0}> {
         y = ReduceSum<keepdims=0>(x, axes)

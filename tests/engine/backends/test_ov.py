@@ -273,7 +273,7 @@ for worker in workers:
 @needs_openvino
 @pytest.mark.slow
 def test_the_first_calls_of_two_workers_do_not_wait_for_each_other(digits: Path) -> None:
-    """OpenVINO learns the NumPy types of its own on first use, and two that come first held each other for ever."""
+    """OpenVINO fills its table of NumPy types on first use; two concurrent first calls used to deadlock."""
     for _ in range(2):  # without what the engine does about it two of three did
         command = [sys.executable, "-c", FIRST_CALLS, str(digits / "digits_dyn.onnx")]
         subprocess.run(command, check=True, timeout=60)

@@ -224,7 +224,7 @@ def test_each_kind_of_model_has_its_recipes(save_onnx: SaveOnnx) -> None:
     assert CONVOLUTIONS[0] == FULL
     assert recipes(save_onnx(transformer())) == TRANSFORMERS
     assert TRANSFORMERS[0] == SMOOTH
-    model = transformer()  # the same, its constants as nodes: they are no activations
+    model = transformer()  # the same, its constants as nodes: they are not activations
     for tensor in model.graph.initializer:
         model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
     del model.graph.initializer[:]

@@ -36,10 +36,10 @@ RIGHT: dict[str, Any] = {"chosen": "b", "seconds": {"a": 2.0, "b": 1.0}, "refuse
         ({"seconds": {"a": True, "b": 1.0}}, "a"),
         ({"seconds": {"a": 2.0, "b": 0.0}}, "a"),
         ({"seconds": {"a": 1e308, "b": 1e-320}}, "a"),
-        ({"seconds": {"a": 2.0, "b": 1.0, "nobody": 1.0}}, "a"),
+        ({"seconds": {"a": 2.0, "b": 1.0, "unknown": 1.0}}, "a"),
         ({"refused": []}, "a"),
         ({"refused": {"a": 3}}, "a"),
-        ({"refused": {"nobody": "why"}}, "a"),
+        ({"refused": {"unknown": "why"}}, "a"),
     ],
 )
 def test_a_cache_entry_of_wrong_types_repeats_the_trial(

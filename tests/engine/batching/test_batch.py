@@ -147,7 +147,7 @@ def test_a_full_single_shard_may_reduce_over_the_batch() -> None:
 
 @pytest.mark.parametrize("last", [1.0, 0.0])
 def test_a_padded_single_shard_must_not_leak_its_padding(last: float) -> None:
-    """One shard has nothing to disagree with; whatever the last row is, a mean over the padding must be found out."""
+    """A mean over the padding of a single shard is detected for any last row."""
     x = np.full((3, 2), 5, np.float32)
     x[-1] = last
     with pytest.raises(EngineError, match="has no batch dimension"):

@@ -28,7 +28,7 @@ def test_shapes_for_people() -> None:
 
 
 def test_fully_dynamic_models_are_never_cut(save_onnx: SaveOnnx) -> None:
-    """Time first and no symbol says so: what the cheap guess takes for the batch changes no result."""
+    """A wrong guess of the batch (time first, without symbols) does not change results."""
     path = save_onnx("g (float[T,1,3] x) => (float[T,1,3] y) <int64 a = {0}> { y = CumSum(x, a) }")
     x = rng.standard_normal((9, 1, 3)).astype(np.float32)
     with open_engine("onnx", EngineSpec(path, 2)) as engine:

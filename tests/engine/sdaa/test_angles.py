@@ -1,4 +1,4 @@
-"""Timesteps and positions become sines in float32, whatever the storage: an angle of 999 has no room in float16."""
+"""Timesteps and positions become sines in float32 for any storage: an angle of 999 is too coarse in float16."""
 
 from __future__ import annotations
 

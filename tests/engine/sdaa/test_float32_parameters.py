@@ -45,7 +45,7 @@ def test_a_variance_beyond_float16_stays_finite(text: str, weights: dict[str, fl
 
 
 def test_a_number_that_scales_is_float32() -> None:
-    """As torch's half has it: a divisor of 1e6 is no infinity, a factor of 1e-8 no 0, a masked factor no NaN."""
+    """As in PyTorch's half: a divisor of 1e6 stays finite, a factor of 1e-8 is not 0, a masked factor is not NaN."""
     torch = pytest.importorskip("torch")
     text = """g (float[N] x, float[N] keep) => (float[N] y) <float million={1e6}, float tiny={1e-8}, float low={-1e9}> {
         a = Div(x, million)

@@ -112,7 +112,7 @@ def test_samples_that_depend_on_one_another_are_not_split(name: str, batch: int,
             got = engine(x)
         assert engine.independent is False
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(np.asarray(engine(x)), want, rtol=1e-5, atol=1e-6)  # and says so only once
+        np.testing.assert_allclose(np.asarray(engine(x)), want, rtol=1e-5, atol=1e-6)  # and warns only once
         assert len(said) == 1
         assert [spa.shards for spa in engine.card.spas] == [2, 0, 0, 0]
         assert "the whole call on one" in engine.describe()
@@ -431,7 +431,7 @@ def test_shards_made_by_the_caller(save_onnx: SaveOnnx) -> None:
 
 
 def test_packed_graphs_are_one_shard_each(save_onnx: SaveOnnx) -> None:
-    """Nodes are no batch where the caller gives them sizes: a graph's features meet along its edges."""
+    """Nodes are not a batch if the caller sets their sizes: edges connect the features of a graph."""
     path = save_onnx(
         "g (float[nodes,4] x, float[nodes,nodes] a) => (float[nodes,4] y) { m = MatMul(a, x)\n y = Relu(m) }"
     )

@@ -121,7 +121,7 @@ def test_memory_time_and_description(tmp_path: Path, monkeypatch: pytest.MonkeyP
         opened(path, dtype="float32")
 
 
-def test_a_lost_spa_takes_its_rows_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_a_lost_spa_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_SIM_FAULTS", "lose:spa=2,step=1")
     with opened(saved(tmp_path)) as engine:
         called(engine, inputs(8))

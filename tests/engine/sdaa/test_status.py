@@ -59,7 +59,7 @@ def test_a_running_call_is_busy_for_any_time(folder: Path) -> None:
     with publisher.computing(lambda: [BUSY]):
         edit(only_file(folder), updated=1.0)
         assert [found.devices for found in read_all()] == [(replace(BUSY, host_busy=1.0),)]
-    publisher.publish([BUSY])  # at once, whatever was published just now
+    publisher.publish([BUSY])  # at once, even directly after another write
     (found,) = read_all()
     assert json.loads(only_file(folder).read_text())["computing"] is False
     assert 0 < found.devices[0].host_busy <= 1

@@ -67,7 +67,7 @@ def test_tables_are_constants_with_row_lookups() -> None:
 
 @pytest.mark.parametrize(("dtype", "need"), [("float16", 17090), ("float32", 34180)])
 def test_tables_beyond_a_spa_are_refused_before_their_data_is_read(dtype: str, need: int, tmp_path: Path) -> None:
-    path = lookups([40_000_000, 30_000_000, 1000], 128, tmp_path, data=False)  # 36 GB: reading them is no option
+    path = lookups([40_000_000, 30_000_000, 1000], 128, tmp_path, data=False)  # 36 GB: too large to read
     with pytest.raises(DeviceOutOfMemory) as caught:
         SdaaEngine(EngineSpec(path, batch_size=8, dtype=dtype))
     said = str(caught.value)
