@@ -180,7 +180,7 @@ def test_versions_out_of_range(versions: tuple[int, int], tmp_path: Path) -> Non
 
 
 def test_data_that_goes_missing_after_the_trial(tmp_path: Path) -> None:
-    """The model's file is as it was when the trial was remembered; the file beside it is not."""
+    """The model file is that of the cached trial; its external data has changed."""
     path, data = tmp_path / "model.onnx", tmp_path / "model.onnx.data"
     onnx.save(model(), str(path), save_as_external_data=True, location=data.name, size_threshold=0)
     open_engine("cpu", EngineSpec(ckpt=path, batch_size=3)).release()

@@ -60,7 +60,7 @@ def in_thread(call: Callable[[], object]) -> Future[object]:
 
 
 def until_released(engine: Engine) -> None:
-    """Wait until a release in another thread has begun, which every later call tells."""
+    """Wait until a release in another thread has started, after which calls are refused."""
     while not engine.released:
         threading.Event().wait(0.001)
 
@@ -118,7 +118,7 @@ def test_a_call_that_releases_its_own_engine_ends(queued: bool) -> None:
 @pytest.mark.parametrize("target", ["onnx", "cpu", "sdaa"])
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_threads_that_call_while_it_is_released(target: str, cancelled: bool) -> None:
-    """Each of four threads calls until it is refused; what came back before is right."""
+    """Four threads call until they are refused; earlier results are correct."""
     size = ((4, 3, 32, 32),)
     engine = open_engine(target, EngineSpec(DIGITS / "digits_dyn.onnx", input_size=size, batch_size=16))
     x = np.ones((8, 3, 32, 32), engine.input_dtype)

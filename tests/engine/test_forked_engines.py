@@ -1,4 +1,4 @@
-"""Engines in a forked child: they compute there, with a queue of their own, or say at once that they cannot."""
+"""Engines in a forked child compute with their own queue, or raise an error at once."""
 
 from __future__ import annotations
 

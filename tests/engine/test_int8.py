@@ -20,7 +20,7 @@ TWO = """g (float[N,4] x) => (float[N,2] y, int64[N] best) <float[4,2] w={1,2,3,
 
 
 class Coarse(Engine):
-    """A third party's int8: it rounds what float32 answers to steps of its own, and knows nothing of this module."""
+    """A third party's int8 engine: it rounds float32 outputs to steps, without using this module."""
 
     dtypes = ("float32", "int8")
     step = 0.0
@@ -44,7 +44,7 @@ class Coarse(Engine):
 
 
 class Blind(OnnxRuntimeEngine):
-    """It answers zeros for samples of small values, as ranges of large ones make of them."""
+    """It returns zeros for samples of small values, as ranges of large ones do."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         return [np.where(np.abs(y).max(axis=1, keepdims=True) < 10, 0, y) for y in super().infer(inputs)]
@@ -168,7 +168,7 @@ def test_another_shape_or_nan_has_cosine_zero(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize(("width", "least"), [(8, 0.6), (4, 0.99)])
 def test_large_samples_do_not_hide_what_becomes_of_the_others(width: int, least: float, save_onnx: SaveOnnx) -> None:
-    """One sample in two is lost; the other is a thousand times as large. Of four numbers, none is judged by itself."""
+    """Every second sample is lost, the others are 1000 times as large; samples of four elements are not judged singly."""
     text = "g (float[N,{0}] x) => (float[N,{0}] y) {{ y = Identity(x) }}"
     sizes = np.array([[1000.0], [1.0]], np.float32)
     calls = [[np.abs(call) * sizes] for call in np.random.default_rng(0).standard_normal((9, 2, width)).astype("f")]

@@ -36,7 +36,7 @@ NEWEST_IR = 11
 NEWEST_OPSET = 27
 """The newest opset that ONNX Runtime has operators of, as far as it has any of it."""
 ENOUGH = 1500
-"""Cases that at least must pass everywhere: no list may swallow the test."""
+"""Minimum number of cases that must pass everywhere."""
 
 
 @dataclass(frozen=True)

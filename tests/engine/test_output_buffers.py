@@ -74,7 +74,7 @@ class SameShards(OneBuffer):
 
 
 class Owned(OneBuffer):
-    """Promises that its outputs are its caller's, so that they are handed over as they are."""
+    """Promises that its outputs are owned by the caller, so they are not copied."""
 
     outputs_owned = inputs_untouched = True
 
@@ -83,7 +83,7 @@ class Owned(OneBuffer):
 
 
 class Later(Owned):
-    """Does not say again what the class above it promised of another method."""
+    """Overrides ``infer`` without repeating the promises of its base class."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         return self.compute(inputs)

@@ -90,7 +90,7 @@ def test_default_precisions() -> None:
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "null", "onnx", "sdaa"])
 def test_the_table_leads_to_engines(name: str) -> None:
-    """Also for a target whose packages are missing: its module must say so itself, when it is opened."""
+    """Also for a target whose packages are missing: opening it raises the error."""
     builtin = registry._BUILTIN[name]
     module, _, attribute = builtin.where.partition(":")
     found = getattr(importlib.import_module(module), attribute)

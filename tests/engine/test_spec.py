@@ -79,7 +79,7 @@ def test_no_path_at_all_is_refused() -> None:
 
 
 def test_open_sizes_bind_what_is_open(save_onnx: SaveOnnx) -> None:
-    """One size of a place binds, several and those of a symbol become the symbol's; what is settled stays."""
+    """One size of a position binds it; several, and sizes by symbol, go to dims; fixed dimensions stay."""
     path = save_onnx("one (float[n,3,h,w] x) => (float[n,3,h,w] y) { y = Relu(x) }")
     sizes = {(0, 1): (4,), (0, 2): (16,), (0, 3): (8, 32)}
     for target in ("onnx", "sdaa"):

@@ -40,7 +40,7 @@ def without_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows with every trial that is measured."""
+    """Return a list that gets an entry per measured trial."""
     run: list[int] = []
     measure = trial._measure
     monkeypatch.setattr(trial, "_measure", lambda *args: run.append(1) or measure(*args))
@@ -212,7 +212,7 @@ def test_bad_files_keep_their_reasons(dtype: str, tmp_path: Path) -> None:
 
 
 class Wrong(NullEngine):
-    """As fast as can be, and wrong: zeros."""
+    """Returns zeros: fast, and wrong."""
 
 
 class Broken(NullEngine):

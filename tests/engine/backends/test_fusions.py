@@ -31,7 +31,7 @@ WRITTEN = {
     "dtype": (np.float32, np.float64),
     "value": (1e-12, 1e-5, 0.5),
 }
-"""The ways in which a norm can be written out; the first of each is as exporters have it."""
+"""Decompositions of a norm; the first of each list is that of exporters."""
 
 
 def ways() -> list[dict[str, object]]:
@@ -140,7 +140,7 @@ def test_whole_numbers_are_divided_first(save_onnx: SaveOnnx) -> None:
 
 
 def test_onnx_runtime_by_itself_is_wrong(save_onnx: SaveOnnx) -> None:
-    """Once this fails, ONNX Runtime is repaired, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shorter."""
+    """If this fails, ONNX Runtime was fixed, and :data:`engine.backends.ort.WRONG_FUSIONS` can be shortened."""
 
     def bare(model: bytes, feed: list[np.ndarray], off: tuple[str, ...] = ()) -> np.ndarray:
         session = onnxruntime.InferenceSession(

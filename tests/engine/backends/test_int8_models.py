@@ -39,7 +39,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows with each recipe that is made, and each time that figures are measured."""
+    """Return a list that gets an entry per quantised recipe and per measurement."""
     done: list[str] = []
     make, compare = int8.quantize, int8.agreements
     monkeypatch.setattr(int8, "quantize", lambda c, s, recipe: done.append(recipe.name) or make(c, s, recipe))

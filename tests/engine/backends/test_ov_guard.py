@@ -338,7 +338,7 @@ def test_bodies(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("body", ["y = Div(x, d)", "y = Mod(x, d)", "e = Add(d, one)\n y = Div(x, e)"])
 def test_a_divisor_that_may_be_0_is_not_tried(body: str, save_onnx: SaveOnnx) -> None:
-    """A trial divides by nothing: it would end the process."""
+    """A trial must not divide by 0, which would end the process."""
     path = save_onnx(DIVISORS.replace("BODY", body))
     x, d = np.arange(6, dtype=np.int32), np.full(6, 2, np.int32)
     want, got, said = both(path, x, d)
@@ -380,7 +380,7 @@ def test_calls_side_by_side(streams: int, batch: str, save_onnx: SaveOnnx) -> No
 
 @pytest.mark.parametrize("path", sorted((ROOT / "example").rglob("*.onnx")), ids=lambda path: path.stem)
 def test_the_zoos_models_may_be_openvinos(path: Path) -> None:
-    """With inputs as long as there are, and nothing measured inside: neither their speed nor their library changes."""
+    """Their guards have no limits and no probes, so they run on OpenVINO at full speed."""
     guard = guard_of(path)
     assert (guard.refusal, guard.longest, guard.probes) == ("", UNLIMITED, ())
 

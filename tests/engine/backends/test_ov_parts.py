@@ -1,4 +1,4 @@
-"""Whole numbers in bfloat16 on target cpu: float32 as far as it matters, and no further."""
+"""Integers in bfloat16 models on target cpu: float32 for the nodes that are sensitive to rounding, no others."""
 
 from __future__ import annotations
 

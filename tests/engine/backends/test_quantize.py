@@ -281,7 +281,7 @@ def detector(random: np.random.Generator) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("recipe", CONVOLUTIONS, ids=lambda recipe: recipe.name)
 def test_nodes_after_a_detectors_last_layers_stay_float32(recipe: Recipe, save_onnx: SaveOnnx) -> None:
-    """Its cosine is good with boxes that are pixels off, so no trial of recipes would see them."""
+    """Its cosine is high even if boxes are pixels off, so the choice of a recipe would not detect it."""
     random = np.random.default_rng(3)
     path = save_onnx(detector(random))
     feeds = [{"x": random.standard_normal((1, 3, 64, 64)).astype(np.float32)} for _ in range(16)]

@@ -1,4 +1,4 @@
-"""What is remembered of a trial is believed only where it is what a trial writes."""
+"""Cached trials are used only if they are valid."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_cache_entry_of_wrong_types_repeats_the_trial(
 
 
 class _Verdict:
-    """Of a trial that tells nothing."""
+    """Key of a trial without measurements."""
 
     seconds: Mapping[str, float] = MappingProxyType({})
     refused = seconds

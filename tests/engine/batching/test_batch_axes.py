@@ -1,4 +1,4 @@
-"""Where the batch is, on the targets that do not split a call, and what an engine says of its samples."""
+"""Batch axes on targets that do not split a call, and the independence of samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_fully_dynamic_models_are_never_cut(save_onnx: SaveOnnx) -> None:
 
 
 def test_the_graph_is_read_once(save_onnx: SaveOnnx) -> None:
-    """Target cpu shares what is known with the engine that it chose."""
+    """Target cpu shares its batching with the chosen engine."""
     path = save_onnx("g (float[4,T,3] x) => (float[4,T,3] y) { y = Relu(x) }")
     for target in ("onnx", "cpu", "null"):
         with open_engine(target, EngineSpec(path, 4, dtype="float32")) as engine:

@@ -1,4 +1,4 @@
-"""What scripts for detectors need of the historical faces: names, tensors, timing, cards, built engines, attributes."""
+"""Historical classes in scripts for detectors: names, tensors, timing, cards, built engines, attributes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_names_of_all_inputs_are_honoured(save_onnx: SaveOnnx) -> None:
 
 
 class Tensor:
-    """As much of a tensor as the faces ask of one."""
+    """The part of a tensor's interface that is used."""
 
     def __init__(self, array: np.ndarray, dtype: str = "torch.float32") -> None:
         self.array, self.dtype, self.ndim, self.steps = array, dtype, array.ndim, ""

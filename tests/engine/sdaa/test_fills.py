@@ -1,4 +1,4 @@
-"""A mask of float32's lowest number stays finite in float16, as torch's half has it; what overflows does not."""
+"""A mask of float32's lowest value stays finite in float16, as in PyTorch; overflows do not."""
 
 from __future__ import annotations
 

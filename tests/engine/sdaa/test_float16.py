@@ -51,7 +51,7 @@ NUMPY: dict[str, Callable[..., np.ndarray]] = {
 }
 # Every one correctly rounded from float32 (24 bits are enough to round twice: 24 >= 2 * 11 + 2), in numpy as here.
 CHOOSE = ("Relu", "Max", "Min", "Clip")
-"""Which of 0 and -0 these give is their own business, and shows where something divides by it."""
+"""Operators that may return 0 or -0, which a division would show."""
 ARITY = {"Sqrt": 1, "Neg": 1, "Abs": 1, "Relu": 1, "Clip": 1}
 
 finite = (

@@ -1,4 +1,4 @@
-"""What operators take in float32 though the model is stored in float16: statistics of a batch norm, and numbers."""
+"""Inputs that stay float32 in float16 models: statistics of a batch norm, and scalars."""
 
 from __future__ import annotations
 

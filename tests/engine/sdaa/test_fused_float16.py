@@ -36,7 +36,7 @@ def node(op: str, inputs: str, output: str, **attributes: object) -> onnx.NodePr
 SUM = np.ones((3, 1))
 """A weight that adds three inputs up."""
 ODD = np.array([[2048.0, 1.0, 0.0]])
-"""Adds up to 2049, which float16 rounds to 2048: what is left after taking 2048 away tells where it was rounded."""
+"""The sum is 2049, which float16 rounds to 2048: subtracting 2048 shows where it was rounded."""
 BACK = np.array([-2048.0])
 
 PRODUCTS = {

@@ -153,7 +153,7 @@ def test_dependence_is_determined_by_the_first_call(save_onnx: SaveOnnx, monkeyp
 
 
 def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the graph leave open whether samples are independent, as it does with operators of one's own."""
+    """Make the graph analysis leave independence open, as for custom operators."""
     from engine.batching import find
 
     real = find.find_batching
@@ -381,7 +381,7 @@ def test_a_symbol_bound_once_is_bound_everywhere(save_onnx: SaveOnnx) -> None:
 def test_an_output_without_a_row_per_sample_is_that_of_the_whole_call(
     rows: Any, body: str, save_onnx: SaveOnnx
 ) -> None:
-    """Equal samples have equal shards, which say nothing of how many rows the whole call has."""
+    """Equal samples have equal shards, which do not show dependence on the number of rows."""
     path = save_onnx(f"g (float[batch,4] x) => (float[?,?] y) {body}")
     with sdaa(path, batch_size=8) as engine:
         for batch in (8, 5, 1):

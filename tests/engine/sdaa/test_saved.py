@@ -1,4 +1,4 @@
-"""Saved engines: the same engine again, and refused whenever it would not be."""
+"""Saved engines: loading gives the same engine, or is refused."""
 
 from __future__ import annotations
 
@@ -549,7 +549,7 @@ def test_a_missing_file_or_a_folder(tmp_path: Path, save_onnx: SaveOnnx) -> None
 
 @contextmanager
 def full_disk(free: int) -> Iterator[None]:
-    """Let no file grow beyond ``free`` bytes, the nearest a test can come to a full disk."""
+    """Limit file sizes to ``free`` bytes, to simulate a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, limits[1]))
     try:
@@ -602,7 +602,7 @@ def test_a_model_that_cannot_be_built_is_not_saved(save_onnx: SaveOnnx, tmp_path
 
 
 def test_the_command_line_of_a_model_takes_what_lies_beside_it(digits_onnx: Path) -> None:
-    """The registry's door is the same."""
+    """The same through the registry."""
     save(digits_onnx, batch_size=4, input_size=((1, 3, 32, 32),))
     with open_engine("sdaa", EngineSpec(digits_onnx, 4, ((1, 3, 32, 32),))) as engine:
         assert isinstance(engine, SdaaEngine)

@@ -1,4 +1,4 @@
-"""Faults seen from outside: an evaluation on a card that loses SPA gives what it gives on a whole one."""
+"""Fault injection end to end: an evaluation on a card that loses SPA gives the same results."""
 
 from __future__ import annotations
 

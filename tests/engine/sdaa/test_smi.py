@@ -163,7 +163,7 @@ with open_engine("sdaa", EngineSpec(Path(sys.argv[1]), batch_size=int(sys.argv[2
 LONG = """g (float[N,64] x) => (float[N,64] y) <int64 n = {1000000000}, bool go = {1}, float half = {0.5}> {
  y = Loop(n, go, x) <body = b (int64 i, bool g, float[N,64] v) => (bool h, float[N,64] w)
   { h = Identity(g) s = Mul(v, half) w = Tanh(s) }> }"""
-"""One call takes longer than anybody waits."""
+"""One call takes longer than the test waits."""
 SHORT = "g (float[N,64] x) => (float[N,64] y) { y = Tanh(x) }"
 
 

@@ -1,4 +1,4 @@
-"""Embedding tables on the card: found, weighed, and refused before their data is read where they do not fit."""
+"""Embedding tables on the card: found, measured, and refused before their data is read if they do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without h5py one line says what needs it and how it is installed."""
+"""Without h5py the error is one line with its user and the install command."""
 
 from __future__ import annotations
 
