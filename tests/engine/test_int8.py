@@ -168,7 +168,7 @@ def test_another_shape_or_nan_has_cosine_zero(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize(("width", "least"), [(8, 0.6), (4, 0.99)])
 def test_large_samples_do_not_hide_what_becomes_of_the_others(width: int, least: float, save_onnx: SaveOnnx) -> None:
-    """Every second sample is lost, the others are 1000 times as large; samples of four elements are not judged singly."""
+    """Every second sample is lost, the others are 1000 times as large; the cosine of four elements is not judged."""
     text = "g (float[N,{0}] x) => (float[N,{0}] y) {{ y = Identity(x) }}"
     sizes = np.array([[1000.0], [1.0]], np.float32)
     calls = [[np.abs(call) * sizes] for call in np.random.default_rng(0).standard_normal((9, 2, width)).astype("f")]
