@@ -1,8 +1,8 @@
 """The gate: `teco check [CASE ...]`, the same as `python -m model_config.check`.
 
 Checks structure, function, accuracy and speed of every case of the `model.yaml` files as a pull request would.
-Exit codes: 0 all passed; 1 something failed; 2 unusable configuration or unknown case; 4 nothing failed, but some
-accuracy could not be decided; 130 interrupted.
+Exit codes: 0 all passed; 1 something failed; 2 unusable configuration or unknown case; 4 nothing failed, but a strict
+gate is undecided; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     memory = default_memory() / _GIB
     add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
     add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
+    add("--strict", action="store_true", help="also bound the change on other data (95 %%), else exit code 4")
     add("--no-host-speed", action="store_true", help="do not judge this host's times: it is busy or shared")
     add("--no-cache", action="store_true", help="also run what has passed and not changed since")
     add(
@@ -205,6 +206,7 @@ def _run(
             snapshots=snapshots,
             handed=tuple(sorted(set(args.env))),
             host_speed=not args.no_host_speed,
+            strict=args.strict,
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):
