@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, Engine, fits
-from model_config.judge.resampling import values_of
+from model_config.judge.bound import values_of
 from toolkit.fix.columns import Columns, joined, paired
 from toolkit.fix.records import Feed, Measure, RawMeasure
 from toolkit.fix.samples import cast_to, listed
