@@ -178,7 +178,7 @@ ACCURACY: Breakages = {
     "unread": (lambda s: s.answers["unread"].update(sdaa=[7]), "accuracy", "n7"),
     "baseline_fails": (lambda s: s.answers["wrong"].pop("onnx"), "accuracy", "onnx float32 could not be run"),
     "reference": (case(accuracy={"reference": 0.9, "reference_source": "paper"}), "accuracy", "paper"),
-    "reference_run": (reference_run, "accuracy", "of PyTorch: .*worse"),
+    "reference_run": (reference_run, "accuracy", "of PyTorch: .*better"),
     "reference_run_fails": (
         case(accuracy={"run_reference": {"run_file": "export_onnx.py"}}),
         "accuracy",
