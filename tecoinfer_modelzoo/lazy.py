@@ -9,14 +9,18 @@ from typing import Any
 from tecoinfer_modelzoo import refuse_hidden
 
 
-def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(
+    package: str, homes: Mapping[str, Sequence[str]], former: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that has names of its modules.
 
     Args:
         package: its ``__name__``.
         homes: module -> the names that the package shows of it.
+        former: the same for names that it had before; they are found, and not listed.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    shown = [name for names in homes.values() for name in names]
+    home = {name: module for found in (homes, former or {}) for module, names in found.items() for name in names}
 
     def find(name: str) -> Any:
         if name not in home:
@@ -29,6 +33,6 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *shown})
 
     return find, names

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from engine.host.cores import processor_name
+from engine.host import processor_name
 from model_config.results import Speed, StepResult, Verdict
 from model_config.written import STRANGE, read_json
 

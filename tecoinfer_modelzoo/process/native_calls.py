@@ -10,8 +10,10 @@ import time
 
 TYPE_CHECKING = False  # as in typing, which takes some milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from mmap import mmap
     from threading import Lock
+    from typing import Any
 
 _FORM = struct.Struct("dq")
 """When the last call began or returned (monotonic, so the same in both processes), and how many are under way."""
@@ -39,6 +41,17 @@ class NativeCalls:
             return None
         at, count = _FORM.unpack_from(self._shared[0])
         return float(at) if count > 0 else None
+
+    def marking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of native code whose calls are counted: itself, where they are not shared."""
+        if self._shared is None:
+            return function
+
+        def counted(*args: Any) -> Any:
+            with self:
+                return function(*args)
+
+        return counted
 
     def __enter__(self) -> None:
         if self._shared is not None:

@@ -7,9 +7,8 @@ import pytest
 from support import DIGITS, RunPython, SaveOnnx
 
 from engine import EngineError, EngineSpec, InputError, TensorSpec, open_engine
-from engine.batching.batch import Batching
+from engine.batching.batch import Batching, compare_with_changed, compare_with_parts, samples_differ
 from engine.batching.dims import shown_shape
-from engine.batching.independence import compare_with_changed, compare_with_parts, tells
 from engine.signature import Array, BatchAxes
 
 rng = np.random.default_rng(5)
@@ -123,7 +122,7 @@ def test_dependence_shows(name: str, batch: int) -> None:
         return [model(arrays[0])]
 
     x, spec = rng.standard_normal((3, batch, 4)).astype(np.float32), [tensor(1, 3, batch, 4)]
-    assert tells([x], spec)
+    assert samples_differ([x], spec)
     in_parts = compare_with_parts(run, [x], spec, spec, -(-batch // 2))
     assert (not in_parts) is (independent is True), in_parts
     if independent is not None:  # a place in a fixed batch is the same place in the next one
@@ -133,7 +132,7 @@ def test_dependence_shows(name: str, batch: int) -> None:
 
 @pytest.mark.parametrize("x", [np.ones((3, 4, 2), np.float32), rng.random((3, 1, 2)).astype(np.float32)])
 def test_calls_that_show_nothing(x: Array) -> None:
-    assert not tells([x, x], [tensor(1, *x.shape), tensor(None, *x.shape)])
+    assert not samples_differ([x, x], [tensor(1, *x.shape), tensor(None, *x.shape)])
 
 
 # ----------------------------------------------------------------------------------------------------------------- int8

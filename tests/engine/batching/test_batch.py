@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from engine.batching.shard import gather, run_sharded, split
-from engine.signature import Array, TensorSpec, batch_of
+from engine.batching.batch import batch_of, fits, gather, run_sharded, split
+from engine.signature import Array, TensorSpec
 from tecoinfer_modelzoo.errors import EngineError
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8, np.bool_]
@@ -173,3 +173,25 @@ def test_errors_of_the_model_pass_through() -> None:
 
     with pytest.raises(EngineError, match="broken"):
         sharded(model, rows(9, 2), 4)
+
+
+def tensor(*shape: int | None, batched: bool = True) -> TensorSpec:
+    return TensorSpec("x", np.dtype(np.float32), shape, 0 if batched else None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "fit"),
+    [
+        ((5, 3), tensor(None, 3), True),
+        ((5, 3), tensor(16, 3), True),  # any batch
+        ((5, 4), tensor(16, 3), False),
+        ((5,), tensor(16, 3), False),
+        ((0, 3), tensor(16, 3), False),
+        ((5, 3), tensor(16, 3, batched=False), False),
+        ((5, 3), tensor(None, 3, batched=False), True),
+        ((), tensor(batched=False), True),
+        ((1,), tensor(batched=False), False),
+    ],
+)
+def test_fits(shape: tuple[int, ...], spec: TensorSpec, fit: bool) -> None:
+    assert fits(shape, spec) is fit
