@@ -1,4 +1,4 @@
-"""Folders of any depth: walked, copied and removed in loops, as Python's own recursions end some 900 folders down."""
+"""Folder trees of any depth, walked, copied and removed without recursion, which fails at a depth of about 900."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def walk(
     top: str | os.PathLike[str], onerror: Callable[[OSError], object] | None = None, *, followlinks: bool = False
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder from ``top`` down with the names of its folders and files, as ``os.walk`` does.
+    """Yield each folder from ``top`` down with the names of its folders and files, like ``os.walk``.
 
     Args:
-        top: where to begin. onerror: gets the error of a folder that cannot be read; without it that is left out.
-        followlinks: also go where links lead.
+        onerror: called with the error of an unreadable folder; by default it is skipped.
+        followlinks: also descend into links.
     """
     waiting = [os.fspath(top)]
     while waiting:
@@ -40,10 +40,10 @@ def walk(
 
 
 def below(top: Path, pattern: str = "*") -> Iterator[Path]:
-    """Yield all that is below a folder and whose name fits a pattern, as ``top.rglob(pattern)`` does.
+    """Yield everything below a folder whose name matches a pattern, like ``top.rglob(pattern)``.
 
     Raises:
-        OSError: a folder cannot be read for another reason than its permissions.
+        OSError: a folder cannot be read for a reason other than its permissions.
     """
 
     def refuse(error: OSError) -> None:
@@ -55,13 +55,10 @@ def below(top: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def copy_tree(source: Path, target: Path, left_out: str) -> None:
-    """Copy a folder with permissions and times; links stay links.
-
-    Args:
-        left_out: name of what is not copied.
+    """Copy a folder with permissions and times, except entries named ``left_out``; links stay links.
 
     Raises:
-        OSError: something cannot be read or written, or is neither a file, a folder nor a link.
+        OSError: an entry cannot be read or written, or is not a file, folder or link.
     """
 
     def refuse(error: OSError) -> None:
@@ -77,12 +74,12 @@ def copy_tree(source: Path, target: Path, left_out: str) -> None:
         for name in (*files, *links):
             if name != left_out:
                 shutil.copy2(os.path.join(here, name), os.path.join(to, name), follow_symlinks=False)
-    for here, to in reversed(made):  # when nothing is written in them any more
+    for here, to in reversed(made):  # after their contents are written
         shutil.copystat(here, to)
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder with all in it, whatever its depth and the permissions in it; what cannot be removed stays.
+    """Remove a folder with its content, at any depth and with any permissions; entries that cannot be removed stay.
 
     Links are removed, not followed.
     """
@@ -105,7 +102,7 @@ def remove_tree(top: Path) -> None:
                     name, parent = above.pop()
                     at = _left(at, os.open("..", _FOLDER, dir_fd=at))
                     if not os.path.samestat(os.fstat(at), parent):
-                        return  # it was moved meanwhile, and what is here is not ours
+                        return  # it was moved meanwhile: this is another folder
                     with suppress(OSError):
                         os.rmdir(name, dir_fd=at)
         finally:
@@ -121,7 +118,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _opened(name: str, at: int | None) -> int:
-    """Open a folder, which its owner may look into and change from now on."""
+    """Open a folder and give its owner all permissions."""
     try:
         handle = os.open(name, _FOLDER, dir_fd=at)
     except PermissionError:
@@ -143,7 +140,7 @@ def _left(old: int, new: int) -> int:
 
 
 def _emptied(at: int) -> list[str]:
-    """Remove all but the folders in a folder, and return their names."""
+    """Remove everything except folders from a folder, and return the names of its folders."""
     folders = []
     with suppress(OSError), os.scandir(at) as entries:
         for entry in list(entries):
