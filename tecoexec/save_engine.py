@@ -51,13 +51,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--onnx_dtype", choices=DTYPES, help="precision (default with -op: float16)")
     add("-pp", "--pass_path", default="none", metavar="FILE", help="pass file, or the name of a pass of the zoo")
     add("--out", type=Path, metavar="FILE", help=f"output file (default: next to the model, with extension {SUFFIX})")
-    add(
-        "-sp",
-        "--save_path",
-        type=Path,
-        metavar="FILE",
-        help="the same, with any name (with -op: current folder)",
-    )
+    add("-sp", "--save_path", type=Path, metavar="FILE", help="the same, with any name (with -op: current folder)")
     args = parser.parse_args(argv)
     if args.fp16 and args.onnx_dtype == "float32":
         raise ConfigError("--fp16 and --onnx_dtype float32 conflict; give one")

@@ -56,10 +56,7 @@ class Once(Generic[Key, Value]):
         return found
 
     def _fill(
-        self,
-        mine: Sequence[Key],
-        places: dict[Key, _Place[Value]],
-        make: Callable[[Sequence[Key]], Sequence[Value]],
+        self, mine: Sequence[Key], places: dict[Key, _Place[Value]], make: Callable[[Sequence[Key]], Sequence[Value]]
     ) -> None:
         """Compute values; a thread finishes its own before it waits for others, which excludes deadlocks."""
         try:

@@ -9,19 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from engine.batching.sizes import (
-    Number,
-    Term,
-    add,
-    choose,
-    divide,
-    equal,
-    is_size,
-    less,
-    multiply,
-    opaque,
-    subtract,
-)
+from engine.batching.sizes import Number, Term, add, choose, divide, equal, is_size, less, multiply, opaque, subtract
 from engine.batching.value import objects
 from engine.signature import Array
 

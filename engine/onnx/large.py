@@ -14,16 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from engine.onnx.view import replace_items, subgraphs
 from engine.signature import Array

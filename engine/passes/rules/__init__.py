@@ -135,9 +135,7 @@ RULES: Mapping[str, Rule] = {
         "shuffle:gather_conv",
     ),
     "reshape_chain": Rule(
-        "Reshape, Flatten, Squeeze or Unsqueeze one after another",
-        "one Reshape",
-        "layout:reshape_chain",
+        "Reshape, Flatten, Squeeze or Unsqueeze one after another", "one Reshape", "layout:reshape_chain"
     ),
 }
 """All rules by name, in the recommended order."""

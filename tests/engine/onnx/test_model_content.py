@@ -107,8 +107,7 @@ def in_a_function(graph: onnx.GraphProto, model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [in_an_initializer, in_a_constant, in_a_body, in_a_list, in_a_sparse_initializer, in_a_function],
+    "place", [in_an_initializer, in_a_constant, in_a_body, in_a_list, in_a_sparse_initializer, in_a_function]
 )
 def test_external_files_of_all_tensors_are_found(
     place: Callable[[onnx.GraphProto, onnx.ModelProto], None], tmp_path: Path

@@ -128,11 +128,7 @@ def test_models_with_branches() -> None:
 
 def test_models_with_loops() -> None:
     body = helper.make_graph(
-        [
-            node("Identity", ["go"], "go_on"),
-            node("Add", ["w", "w"], "w2"),
-            node("Add", ["state", "w2"], "next"),
-        ],
+        [node("Identity", ["go"], "go_on"), node("Add", ["w", "w"], "w2"), node("Add", ["state", "w2"], "next")],
         "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),

@@ -192,10 +192,7 @@ def test_a_model_that_draws_random_numbers_is_not_compared(monkeypatch: pytest.M
 
 def test_random_inputs_are_seeded_typed_and_share_symbols() -> None:
     graph = helper.make_graph(
-        [
-            helper.make_node("Gather", ["table", "ids"], ["g"]),
-            helper.make_node("Where", ["mask", "g", "g"], ["y"]),
-        ],
+        [helper.make_node("Gather", ["table", "ids"], ["g"]), helper.make_node("Where", ["mask", "g", "g"], ["y"])],
         "typed",
         [
             helper.make_tensor_value_info("table", TensorProto.FLOAT16, [2, "D"]),
