@@ -80,11 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def request_of(args: argparse.Namespace) -> Request:
-    """Return the request of the arguments.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """Return the request of the arguments; raise ConfigError if a value is invalid."""
     _check_engines(args.loadEngine, args.saveEngine)
     model = args.onnx or args.loadEngine
     check_given("--onnx" if args.onnx else "--loadEngine", model)
@@ -114,11 +110,7 @@ def _check_engines(load: Path | None, save: Path | None) -> None:
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Run the request, print the summary, write the files, and return exit code 0.
-
-    Raises:
-        TecoInferError: the run failed.
-    """
+    """Run the request, print the summary, write the files, and return 0; raise TecoInferError on failure."""
     args = parser().parse_args(argv)
     request = request_of(args)
     if args.plot is not None:

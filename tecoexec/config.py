@@ -127,11 +127,7 @@ def scaled(batches: Sequence[int]) -> tuple[int, ...]:
 
 
 def load_cases(path: Path = CONFIG) -> list[Sweep]:
-    """Read a configuration; an empty file has no cases.
-
-    Raises:
-        ConfigError: the file is invalid; the text contains file, case and key.
-    """
+    """Read a configuration, which may be empty; raise ConfigError with file, case and key if it is invalid."""
     try:
         data = read_yaml(path)
     except (OSError, YamlError) as error:
@@ -148,11 +144,7 @@ def load_cases(path: Path = CONFIG) -> list[Sweep]:
 
 
 def select_cases(cases: Sequence[Sweep], word: str) -> list[Sweep]:
-    """Return the cases whose name contains ``word``, like ``pytest -k``; an empty word selects all.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the cases whose name contains ``word``, like ``pytest -k``; raise ConfigError if there is none."""
     found = [case for case in cases if word.lower() in case.name.lower()]
     if not found:
         raise ConfigError(f"no case matches {word!r}; available: {', '.join(case.name for case in cases) or 'none'}")
@@ -160,11 +152,7 @@ def select_cases(cases: Sequence[Sweep], word: str) -> list[Sweep]:
 
 
 def load_published(path: Path) -> dict[int, Published]:
-    """Read a CSV file of published results with the columns ``batch``, ``latency_ms`` and ``throughput``.
-
-    Raises:
-        ConfigError: the file is missing or invalid.
-    """
+    """Read a CSV file with columns ``batch``, ``latency_ms``, ``throughput``; raise ConfigError if it is invalid."""
     try:
         check_regular(path)
         with path.open(encoding="utf-8", newline="") as file:

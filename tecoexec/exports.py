@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_times(path: Path, measured: Measurement) -> None:
-    """Write the times of every call in milliseconds since the start of the first one.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the times of every call in milliseconds since the start of the first one."""
     begun = measured.calls[0].start
     calls = [_call(call, begun) for call in measured.calls]
     head = {"schema_version": SCHEMA_VERSION, "kind": "tecoexec_times", "simulated": measured.simulated}
@@ -36,22 +32,14 @@ def _call(call: CallRecord, begun: float) -> dict[str, float | None]:
 
 
 def require_profile(engine: Engine, target: str) -> None:
-    """Reject a profile of an engine without kernel times.
-
-    Raises:
-        ConfigError: the engine is not the simulated card.
-    """
+    """Reject a profile of an engine without kernel times; raise ConfigError if the engine is not the simulated card."""
     if not engine.simulated:
         fix = f"target {target} does not report kernel times"
         raise ConfigError(f"--exportProfile is only for the simulated card (--target=sdaa): {fix}")
 
 
 def write_profile(path: Path, engine: Engine) -> None:
-    """Write the simulated time of every kernel of one shard on one SPA.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the simulated time of every kernel of one shard on one SPA."""
     cost = cast("SdaaEngine", engine).cost
     kernels = [
         {
@@ -71,11 +59,7 @@ def write_profile(path: Path, engine: Engine) -> None:
 
 
 def write_trace(path: Path, engine: Engine) -> None:
-    """Write a Chrome trace, on a simulated device of the SPA's clocks, else of the engine calls on the host.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write a Chrome trace, on a simulated device of the SPA's clocks, else of the engine calls on the host."""
     simulated = engine.simulated
     timeline = cast("SdaaEngine", engine).card.timeline if simulated else engine.timeline
     text = json.dumps(timeline.chrome_trace("simulated" if simulated else "host wall time"))

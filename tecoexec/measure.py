@@ -85,11 +85,7 @@ class Measurement:
 def measure(
     engine: Engine, inputs: list[Array], batch: int, *, iterations: int, warm_up: int, run_sync: bool
 ) -> Measurement:
-    """Call an engine ``warm_up + iterations`` times and time the latter.
-
-    Raises:
-        EngineError: the engine failed.
-    """
+    """Call an engine ``warm_up + iterations`` times and time the latter; raise EngineError if the engine failed."""
     with watching({"model": engine}, lambda: f"{warm_up} calls to warm up, then {iterations}"):
         return _measured(engine, inputs, batch, iterations, warm_up, run_sync)
 

@@ -31,11 +31,7 @@ _temporary: list[TemporaryDirectory[str]] = []
 
 
 def require_matplotlib() -> None:
-    """Import matplotlib, with its font list in the zoo's cache.
-
-    Raises:
-        ConfigError: matplotlib is not installed; the message contains the installation command.
-    """
+    """Import matplotlib, with its font list in the zoo's cache; raise ConfigError if it is not installed."""
     _keep_fonts()
     try:
         import matplotlib  # noqa: F401
@@ -57,29 +53,17 @@ def _keep_fonts() -> None:
 
 
 def plot_run(path: Path, measured: Measurement, title: str) -> None:
-    """Plot the latency of every call and its parts.
-
-    Raises:
-        ConfigError: matplotlib is missing, or the file cannot be written.
-    """
+    """Plot the latency of every call and its parts; raise ConfigError if the file cannot be written."""
     _save(run_figure(measured, title), path)
 
 
 def plot_sweep(path: Path, points: Sequence[Point], title: str) -> None:
-    """Plot latency and throughput over the batch, with published curves if available.
-
-    Raises:
-        ConfigError: matplotlib is missing, or the file cannot be written.
-    """
+    """Plot latency and throughput over the batch, also published ones; raise ConfigError if writing fails."""
     _save(sweep_figure(points, title), path)
 
 
 def run_figure(measured: Measurement, title: str) -> Figure:
-    """Return the plot of :func:`plot_run`.
-
-    Raises:
-        ConfigError: matplotlib is missing.
-    """
+    """Return the plot of :func:`plot_run`; raise ConfigError if matplotlib is missing."""
     figure, (axis,) = _figure(1, title)
     label = "simulated " if measured.simulated else ""
     numbers = range(1, len(measured.calls) + 1)
@@ -96,11 +80,7 @@ def run_figure(measured: Measurement, title: str) -> Figure:
 
 
 def sweep_figure(points: Sequence[Point], title: str) -> Figure:
-    """Return the plot of :func:`plot_sweep`; ``points`` are of one model, sorted by batch.
-
-    Raises:
-        ConfigError: matplotlib is missing.
-    """
+    """Return the plot of :func:`plot_sweep`; ``points`` are of one model, sorted by batch."""
     figure, (left, right) = _figure(2, title)
     for axis, key, name in ((left, "latency_ms", "latency in ms"), (right, "throughput", "samples per second")):
         _curves(axis, points, key)

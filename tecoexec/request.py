@@ -74,11 +74,7 @@ def spa_count(target: str) -> int:
 
 
 def read_signature(path: Path) -> Signature:
-    """Return the inputs of an ONNX file or a saved engine; cached until the file changes.
-
-    Raises:
-        ModelError: the file is missing or damaged.
-    """
+    """Return the inputs of an ONNX file or a saved engine, cached until it changes; raise ModelError if invalid."""
     return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
@@ -101,12 +97,7 @@ def _read(path: Path, _: int) -> Signature:
 
 
 def call_shapes(request: Request) -> CardShapes:
-    """Return the shapes of one call.
-
-    Raises:
-        ConfigError: they do not fit the model.
-        ModelError: the model cannot be read.
-    """
+    """Return the shapes of one call; raise ConfigError or ModelError if the shapes or the model are invalid."""
     model, spas = read_signature(request.model), spa_count(request.target)
     if not request.shapes:
         return own_shapes(model, spas)
@@ -123,11 +114,7 @@ def call_shapes(request: Request) -> CardShapes:
 
 
 def open_request(request: Request) -> tuple[Engine, CardShapes]:
-    """Open the engine of a request.
-
-    Raises:
-        TecoInferError: the model, its shapes or an option are invalid.
-    """
+    """Open the engine of a request; raise TecoInferError if the model, its shapes or an option are invalid."""
     saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
@@ -149,11 +136,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
 
 
 def random_inputs(request: Request, engine: Engine, shapes: CardShapes) -> list[Array]:
-    """Return seeded random arrays: normal floats, 0 or 1 for integers; zeros if no values are computed.
-
-    Raises:
-        ConfigError: dtypes do not fit the inputs, or the memory is exceeded.
-    """
+    """Return seeded random arrays (zeros if no values are computed); raise ConfigError for wrong dtypes or sizes."""
     kinds = request.input_dtypes or tuple(spec.dtype.name for spec in engine.inputs)
     wanted = [spec.dtype.kind for spec in engine.inputs]
     if [np.dtype(kind).kind for kind in kinds] != wanted:

@@ -30,11 +30,7 @@ from utils.places import check_output
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of the command line.
-
-    Raises:
-        ConfigError: options conflict, or the output path is invalid.
-    """
+    """Return the options of the command line; raise ConfigError if options conflict, or the output path is invalid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     add = parser.add_argument
@@ -70,22 +66,14 @@ def _default_path(onnx_path: Path) -> Path:
 
 
 def _check_place(path: Path, model: Path, what: str) -> None:
-    """Check the output path before building.
-
-    Raises:
-        ConfigError: the path is a folder, is in a missing or read-only folder, or is the model.
-    """
+    """Raise ConfigError, before building, if the output is a folder, the model, or in a missing or read-only folder."""
     check_output(what, path)
     if path.suffix == ".onnx" or path.resolve() == model.resolve():
         raise ConfigError(f"{what} {path}: this is the name of a model; use {path.stem}{SUFFIX}")
 
 
 def spec_of(args: argparse.Namespace) -> EngineSpec:
-    """Return the specification of the engine.
-
-    Raises:
-        TecoInferError: the model or an option is invalid.
-    """
+    """Return the specification of the engine; raise TecoInferError if the model or an option is invalid."""
     given = tuple(parse_shapes(args.input_shapes)) if args.input_shapes else ()
     shapes = call_shapes(Request(model=args.onnx, shapes=given))
     return EngineSpec(
@@ -98,11 +86,7 @@ def spec_of(args: argparse.Namespace) -> EngineSpec:
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Build and save the engine, print a summary, and return exit code 0.
-
-    Raises:
-        TecoInferError: the engine cannot be built or saved.
-    """
+    """Build and save the engine, print a summary, and return 0; raise TecoInferError on failure."""
     args = arguments(argv)
     spec = spec_of(args)
     start = time.perf_counter()
@@ -155,11 +139,7 @@ class SaveEngine:
         self.input_shapes = _lists(input_shapes)
 
     def save(self) -> list[list[int]]:
-        """Build and save the engine; return the shapes per SPA, one per input.
-
-        Raises:
-            TecoInferError: the engine cannot be built or saved.
-        """
+        """Build and save the engine; return the shapes per SPA, one per input."""
         path, place = Path(self.onnx_path), Path(self.save_path)
         _check_place(place, path, "save_path")
         spas = spa_count("sdaa")
@@ -180,11 +160,7 @@ class SaveEngine:
 
 
 def _lists(shapes: Sequence[Any] | str | None) -> list[list[int]] | None:
-    """Return shapes as lists, one per input; a bare shape is that of a single input.
-
-    Raises:
-        ConfigError: the value is invalid.
-    """
+    """Return shapes as lists, one per input; a bare shape is that of a single input. Raise ConfigError if invalid."""
     if shapes is None or len(shapes) == 0:
         return None
     if isinstance(shapes, str):

@@ -65,20 +65,12 @@ class CardShapes:
 
 
 def parse_shapes(text: str) -> list[tuple[str, Shape]]:
-    """Parse ``[name:]shape[,[name:]shape...]``; the name is empty if omitted.
-
-    Raises:
-        ConfigError: the text is invalid.
-    """
+    """Parse ``[name:]shape[,[name:]shape...]``, with an empty name if omitted; raise ConfigError if invalid."""
     return [(name, tuple(size or 0 for size in shape)) for name, shape in read_shapes(text)]
 
 
 def parse_dtypes(text: str) -> list[str]:
-    """Parse dtypes separated by commas.
-
-    Raises:
-        ConfigError: a dtype is unknown.
-    """
+    """Parse dtypes separated by commas; raise ConfigError if a dtype is unknown."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in INPUT_DTYPES:
@@ -87,11 +79,7 @@ def parse_dtypes(text: str) -> list[str]:
 
 
 def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShapes:
-    """Sort shapes into the model's order and check them; the batch of a fixed model may differ.
-
-    Raises:
-        ConfigError: wrong count, name, rank or size; the text contains the shape and the model's inputs.
-    """
+    """Return given shapes in the model's order; raise ConfigError for wrong count, name, rank or size."""
     shapes = _in_order(given, model)
     for shape, spec, dims in zip(shapes, model.inputs, model.dims, strict=True):
         if len(shape) != len(dims):
@@ -115,11 +103,7 @@ def _check_sizes(shapes: Sequence[Shape], axes: Sequence[int | None], model: Sig
 
 
 def own_shapes(model: Signature, spa_count: int) -> CardShapes:
-    """Return the shapes that fill the card by default: the model's batch on every SPA.
-
-    Raises:
-        ConfigError: the model has dynamic dimensions.
-    """
+    """Return the default shapes: the model's batch on every SPA; raise ConfigError for dynamic dimensions."""
     own, axes = _fixed(model), model.axes()
     batches = [shape[axis] for shape, axis in zip(own, axes, strict=True) if axis is not None]
     shards = spa_count if model.split and batches else 1

@@ -33,11 +33,7 @@ from utils.places import check_folder
 
 
 def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:
-    """Run a case at one batch; return its results and the text that the command line would print.
-
-    Raises:
-        TecoInferError: the run failed.
-    """
+    """Run a case at one batch; return its results and the printed text, or raise TecoInferError."""
     request = case.request(batch, target)
     engine, shapes = open_request(request)
     with engine:
@@ -155,11 +151,7 @@ def _others(point: Point, names: Iterable[str]) -> list[object]:
 
 
 def make_folder(folder: Path) -> Path:
-    """Create a folder for results.
-
-    Raises:
-        ConfigError: it cannot be created.
-    """
+    """Create a folder for results; raise ConfigError if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -192,11 +184,7 @@ def file_name(name: str) -> str:
 
 
 def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
-    """Write the output of a run.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the output of a run; raise ConfigError if the file cannot be written."""
     path = folder / f"{file_name(case.name)}_{batch}.log"
     try:
         path.write_text(text, encoding="utf-8")
@@ -205,11 +193,7 @@ def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep and return the exit code.
-
-    Raises:
-        TecoInferError: the configuration is invalid, or no case ran.
-    """
+    """Run the sweep and return the exit code; raise TecoInferError if the configuration is invalid, or no case ran."""
     parser = argparse.ArgumentParser(
         prog="python -m tecoexec.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

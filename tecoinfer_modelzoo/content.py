@@ -49,11 +49,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return a file's stamp; links are followed.
-
-    Raises:
-        OSError: the file does not exist.
-    """
+    """Return a file's stamp; links are followed. Raise OSError if the file does not exist."""
     return Stamp.of(os.stat(path))
 
 

@@ -43,11 +43,7 @@ def has_packages(root: Path) -> bool:
 
 
 def python_path(root: Path) -> str:
-    """Return the ``PYTHONPATH`` of a script below a root.
-
-    Args:
-        root: a clone, which is put first so that ``contrib/`` finds its packages, or a project, which is not added.
-    """
+    """Return the ``PYTHONPATH`` of a script below a root; a clone comes first, a project is not added."""
     own = [str(root)] if has_packages(root) else []
     return os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -68,11 +64,7 @@ def version() -> str | None:
 
 
 def install_command(*extras: str) -> str:
-    """Return the pip command that installs optional parts of the zoo, valid in the current folder.
-
-    Args:
-        extras: keys of ``[project.optional-dependencies]`` in ``pyproject.toml``.
-    """
+    """Return the pip command that installs ``extras`` of ``pyproject.toml``, valid in the current folder."""
     wanted, root = f"[{','.join(extras)}]" if extras else "", clone()
     if root is None:
         return f'pip install "{NAME}{wanted}"'

@@ -27,11 +27,7 @@ _PIPE_TIMEOUT = 5.0
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; does not block on a pipe without a writer.
-
-    Raises:
-        OSError: the file cannot be opened, or is a folder, a pipe, a socket or a device.
-    """
+    """Open a regular file for reading without blocking on a pipe; raise OSError for folders, pipes and devices."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a NUL in the name
@@ -49,11 +45,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise if an existing path is not a regular file; for readers that open a file by name themselves.
-
-    Raises:
-        OSError: it is a folder, a pipe, a socket or a device.
-    """
+    """Raise OSError if an existing path is not a regular file; for readers that open a file by name themselves."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -69,11 +61,7 @@ def _refuse_special(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or is larger.
-    """
+    """Return the content of a regular file; raise OSError if it is unreadable or larger than ``most`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -87,11 +75,7 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def write_file(path: Path, *parts: bytes) -> None:
-    """Write the concatenated parts to a file atomically; on failure an existing file is unchanged.
-
-    Raises:
-        OSError: the folder is not writable, or the disk is full.
-    """
+    """Write the concatenated parts to a file atomically; on failure, raise OSError and keep an existing file."""
     with in_place_of(path) as temporary, temporary.open("wb") as file:
         for part in parts:
             file.write(part)
@@ -171,11 +155,7 @@ def _write_special(path: Path, content: bytes) -> None:
 
 
 def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
-    """Return the SHA-256 of the concatenated contents of files in hexadecimal, reading ``chunk`` bytes at once.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the SHA-256 of the concatenated files in hexadecimal; raise OSError if a file cannot be read."""
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:

@@ -41,10 +41,7 @@ def clean(text: str) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return an untrusted text as one line: cleaned (:func:`clean`), with white space collapsed to single blanks.
-
-    For trusted texts use :func:`engine.one_line`.
-    """
+    """Return an untrusted text as one line: cleaned (:func:`clean`), with white space collapsed to single blanks."""
     return one_line(clean(text))
 
 
@@ -108,10 +105,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_csv(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as CSV text with all digits of numbers; the first row holds the column names.
-
-    Texts that a spreadsheet would evaluate as a formula are prefixed with an apostrophe.
-    """
+    """Return rows as CSV text with all digits; texts that spreadsheets evaluate are prefixed with an apostrophe."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(map(_escape_formula, row) for row in rows)
     return text.getvalue()

@@ -12,11 +12,7 @@ MOST = 2**62
 
 
 def parsed(content: bytes | str) -> Any:
-    """Parse JSON text.
-
-    Raises:
-        ValueError, RecursionError: the text is not JSON, or contains NaN or an infinity.
-    """
+    """Parse JSON text; raise ValueError or RecursionError if the text is not JSON, or contains NaN or an infinity."""
     import json
 
     return json.loads(content, parse_constant=_refused)

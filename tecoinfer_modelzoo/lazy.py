@@ -10,12 +10,7 @@ from tecoinfer_modelzoo import refuse_hidden
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that exports names of its modules.
-
-    Args:
-        package: its ``__name__``.
-        homes: module -> names that the package exports from it.
-    """
+    """Return ``__getattr__`` and ``__dir__`` (PEP 562) of a package; ``homes``: module -> names that it exports."""
     home = {name: module for module, names in homes.items() for name in names}
 
     def find(name: str) -> Any:

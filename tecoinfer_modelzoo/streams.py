@@ -52,12 +52,7 @@ def fill_closed() -> None:
 
 
 class Output:
-    """Stream whose writes never raise; lost output is recorded.
-
-    Attributes:
-        left: the reader has closed its end, as ``head`` does.
-        lost: first system error of another kind, such as a full disk.
-    """
+    """Stream whose writes never raise; ``left``: the reader has gone, ``lost``: first other error of the system."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -158,10 +153,7 @@ def _file_of(stream: TextIO) -> tuple[int, int] | None:
 
 
 class Standing:
-    """Context manager that wraps standard output and error; returns the :class:`Output` of standard output.
-
-    Call :func:`fill_closed` before, so that both streams exist.
-    """
+    """Context manager that wraps both output streams; call :func:`fill_closed` before, so that they exist."""
 
     def __enter__(self) -> Output:
         self._before = sys.stdout, sys.stderr

@@ -19,11 +19,7 @@ _PIPE_WIDTH = 10_000
 
 
 def open_console(file: TextIO | None = None) -> Console:
-    """Return a console for tables: coloured and as wide as the terminal; plain and not truncated elsewhere.
-
-    Raises:
-        ConfigError: rich is not installed.
-    """
+    """Return a console, plain and not truncated outside a terminal; raise ConfigError without rich."""
     with extra("the table"):
         from rich.console import Console
 

@@ -28,22 +28,14 @@ MOST_SHOWN = 1200
 
 
 def printable(text: str, keep: str = _KEPT) -> str:
-    """Return a text with characters that move the cursor, change colours or reorder text as escapes.
-
-    Args:
-        keep: control characters that stay; ``""`` for file names, which may contain any character.
-    """
+    """Return a text with control, colour and reordering characters escaped, except ``keep`` (``""`` for file names)."""
     if text.isprintable():  # fast path for almost every text
         return text
     return text.translate({code: shown for code, shown in _ESCAPES.items() if chr(code) not in keep})
 
 
 def shortened(text: str, most: int = MOST_SHOWN, *, end: bool = True) -> str:
-    """Return a line of at most ``most`` characters plus a count of those omitted from its middle.
-
-    Args:
-        end: ``False`` keeps only the beginning, ``most`` characters including the trailing ``...``.
-    """
+    """Return a line of at most ``most`` characters, without its middle or (``end=False``) its end."""
     if len(text) <= most:
         return text
     if not end:
@@ -82,11 +74,7 @@ def shape_text(sizes: Iterable[int | str | None]) -> str:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known word; ``None`` if there is none.
-
-    Args:
-        cutoff: minimum similarity from 0 to 1, as in :func:`difflib.get_close_matches`.
-    """
+    """Return the most similar known word, with ``cutoff`` as in :func:`difflib.get_close_matches`; else ``None``."""
     import difflib  # only an error needs it
 
     if len(word) > _LONGEST_WORD:

@@ -15,12 +15,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def walk(
     top: str | os.PathLike[str], onerror: Callable[[OSError], object] | None = None, *, followlinks: bool = False
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder from ``top`` down with the names of its folders and files, like ``os.walk``.
-
-    Args:
-        onerror: called with the error of an unreadable folder; by default it is skipped.
-        followlinks: also descend into links.
-    """
+    """Yield (folder, folders, files) like ``os.walk``; ``onerror`` gets the errors of unreadable folders."""
     waiting = [os.fspath(top)]
     while waiting:
         here = waiting.pop()
@@ -40,11 +35,7 @@ def walk(
 
 
 def below(top: Path, pattern: str = "*") -> Iterator[Path]:
-    """Yield everything below a folder whose name matches a pattern, like ``top.rglob(pattern)``.
-
-    Raises:
-        OSError: a folder cannot be read for a reason other than its permissions.
-    """
+    """Yield matches like ``top.rglob(pattern)``; raise OSError if a folder is unreadable despite permissions."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, (PermissionError, FileNotFoundError, NotADirectoryError)):
@@ -55,11 +46,7 @@ def below(top: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def copy_tree(source: Path, target: Path, left_out: str) -> None:
-    """Copy a folder with permissions and times, except entries named ``left_out``; links stay links.
-
-    Raises:
-        OSError: an entry cannot be read or written, or is not a file, folder or link.
-    """
+    """Copy a folder with permissions, times and links, except entries named ``left_out``; raise OSError on failure."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -79,10 +66,7 @@ def copy_tree(source: Path, target: Path, left_out: str) -> None:
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder with its content, at any depth and with any permissions; entries that cannot be removed stay.
-
-    Links are removed, not followed.
-    """
+    """Remove a folder of any depth and permissions without following links; entries that cannot be removed stay."""
     with suppress(OSError):
         at = _opened(os.fspath(top), None)
         above: list[tuple[str, os.stat_result]] = []

@@ -42,12 +42,7 @@ class YamlError(ValueError):
 
 
 def yaml_text(path: Path) -> str:
-    """Return the text of a file, without a byte order mark.
-
-    Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        YamlError: it is larger than :data:`LARGEST`, or not UTF-8.
-    """
+    """Return the text of a file; raise OSError if it is unreadable, YamlError if it is too large or not UTF-8."""
     with open_regular(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
@@ -63,12 +58,7 @@ _NOT_PLAIN = tuple(f"tag:yaml.org,2002:{name}" for name in ("binary", "omap", "p
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a file in plain types; ``None`` for an empty one.
-
-    Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        YamlError: it is not YAML, exceeds a limit, or has a duplicate key.
-    """
+    """Return the content of a file in plain types, ``None`` if empty; raise OSError or YamlError if it is invalid."""
     top = compose_yaml(yaml_text(path))
     if top is None:
         return None
@@ -79,11 +69,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """Return the node tree of a text; ``None`` if it is empty.
-
-    Raises:
-        YamlError: the text is not YAML, or has several documents.
-    """
+    """Return the node tree of a text, ``None`` if empty; raise YamlError if it is not YAML or has several documents."""
     import yaml
 
     try:
@@ -115,11 +101,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def build_yaml(node: yaml.Node) -> Any:
-    """Return a node's value in plain types; call :func:`check_yaml` before.
-
-    Raises:
-        YamlError: its type is not plain, or its value is invalid for the type (such as a 13th month).
-    """
+    """Return a node's value in plain types after :func:`check_yaml`; raise YamlError if invalid (a 13th month)."""
     import yaml
 
     try:

@@ -114,11 +114,7 @@ def _checked(call: Call, value: Value | None) -> Value:
 
 
 def merged(call: Call, name: str, a: Value, b: Value) -> Value:
-    """Return the properties of a tensor that is one of two.
-
-    Raises:
-        UnprovenError: only one of them has samples, and the other differs between samples.
-    """
+    """Return the properties of a tensor that is one of two; raise UnprovenError if only one has samples."""
     for value in (a, b):
         if value.fault:
             raise UnprovenError(value.fault)

@@ -23,11 +23,7 @@ _PICKS = {"Gather": 1, "Concat": 0}
 
 
 def counted(call: Call) -> list[Value] | None:
-    """Return the outputs of a node that reads sample positions; ``None`` if it reads none.
-
-    Raises:
-        UnprovenError: the node uses them for something other than selecting rows.
-    """
+    """Return a node's outputs if it selects rows by sample positions; ``None`` if it reads none."""
     if not any(value is not None and value.count for value in call.inputs):
         trial = _with_constants(call)
         result = None if trial is None else _read(trial)

@@ -61,11 +61,7 @@ def _check_closed(symbol: str, sizes: Sequence[int], inputs: Sequence[TensorSpec
 def call_sizes(
     arrays: Sequence[Array], places: Places, dims: Mapping[str, Sequence[int]], inputs: Sequence[TensorSpec]
 ) -> tuple[int, ...]:
-    """Return the sizes of a call's arrays, one per symbol in the order of ``places``.
-
-    Raises:
-        InputError: two arrays disagree, or a size is not listed in ``dims``.
-    """
+    """Return a call's sizes in the order of ``places``; raise InputError if arrays disagree, or ``dims`` lacks one."""
     found = []
     for symbol, spots in places.items():
         first, axis = spots[0]

@@ -162,10 +162,7 @@ def quantize(call: Call) -> list[Value]:
 
 
 def along(default: int, old: int | None = None) -> Rule:
-    """Return the rule of operators that work along the axis in attribute ``axis`` (or input 1) and keep the shape.
-
-    Before opset 13 some work along all axes from ``axis`` on, by default ``old``.
-    """
+    """Return the rule of shape-preserving operators along ``axis`` (or, before opset 13, all axes from ``old`` on)."""
 
     def rule(call: Call) -> list[Value]:
         value = call.need(0)

@@ -7,11 +7,7 @@ from engine.batching.value import Call, Rows, Value, is_flat
 
 
 def leading(*beside: int) -> Rule:
-    """Return the rule of operators that process rows of axis 0 of input 0 independently.
-
-    Args:
-        beside: further inputs that may have the same rows; all others must be shared.
-    """
+    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``beside``."""
 
     def rule(call: Call) -> list[Value]:
         _only_leading(call, 0, *beside)

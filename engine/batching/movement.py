@@ -45,11 +45,7 @@ def reshape(call: Call) -> list[Value]:
 
 
 def _constant_sizes(call: Call, numbers: Sequence[Number] | None, what: str) -> list[Size]:
-    """Return constant sizes of a node.
-
-    Raises:
-        UnprovenError: they are not constant sizes; the text contains ``what``.
-    """
+    """Return constant sizes of a node; raise UnprovenError with the text ``what`` for others."""
     sizes = [] if numbers is None else [number for number in numbers if not isinstance(number, float)]
     if numbers is None or len(sizes) < len(numbers):
         raise call.fault(f"has {what} not known in advance", depends=False)
@@ -310,11 +306,7 @@ def concat(call: Call) -> list[Value]:
 
 
 def _common_rank(call: Call, values: Sequence[Value]) -> int:
-    """Return the common rank of all values with a known rank.
-
-    Raises:
-        UnprovenError: ranks differ, or none is known.
-    """
+    """Return the common rank of all values with a known rank; raise UnprovenError if ranks differ, or none is known."""
     ranks = {value.rank for value in values if value.rank is not None}
     if len(ranks) != 1:
         raise call.unknown()

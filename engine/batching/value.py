@@ -185,10 +185,7 @@ class Tracer(Protocol):
 
 
 class Call:
-    """A node with the properties of its inputs, as passed to an operator's rule.
-
-    ``inputs`` are in the node's order, ``None`` for an omitted one; ``scope`` contains all known tensors.
-    """
+    """A node with its inputs (``None`` if omitted), for an operator's rule; ``scope`` holds all known tensors."""
 
     def __init__(self, node: NodeProto, inputs: list[Value | None], tracer: Tracer, scope: Mapping[str, Value]) -> None:
         self.node = node
@@ -210,42 +207,26 @@ class Call:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def need(self, i: int) -> Value:
-        """Return a required input.
-
-        Raises:
-            UnprovenError: it is missing.
-        """
+        """Return a required input; raise UnprovenError if it is missing."""
         value = self.get(i)
         if value is None:
             raise self.unknown()
         return value
 
     def rank(self, i: int = 0) -> int:
-        """Return an input's rank.
-
-        Raises:
-            UnprovenError: it is unknown.
-        """
+        """Return an input's rank; raise UnprovenError if it is unknown."""
         rank = self.need(i).rank
         if rank is None:
             raise self.unranked(self.need(i))
         return rank
 
     def dims(self, i: int = 0) -> Sizes:
-        """Return an input's shape.
-
-        Raises:
-            UnprovenError: its rank is unknown.
-        """
+        """Return an input's shape; raise UnprovenError if its rank is unknown."""
         self.rank(i)
         return self.need(i).dims or ()
 
     def axis(self, axis: int, i: int = 0, extra: int = 0) -> int:
-        """Return an axis of an input counted from the front.
-
-        Raises:
-            UnprovenError: it counts from the back and the rank is unknown.
-        """
+        """Return an axis of an input from the front; raise UnprovenError for a negative one with unknown rank."""
         return axis if axis >= 0 else axis + self.rank(i) + extra
 
     def content(self, i: int) -> list[Number] | None:
@@ -255,11 +236,7 @@ class Call:
         return None if content is None else list(content.flat)
 
     def integers(self, name: str, i: int) -> list[int] | None:
-        """Return the value of an attribute of older opsets or an input of newer ones; ``None`` if both are missing.
-
-        Raises:
-            UnprovenError: the input's elements are unknown.
-        """
+        """Return an attribute of older opsets or input of newer ones, ``None`` if missing; raise if not constant."""
         if name in self._attributes:
             value = self.attribute(name)
             return list(value) if isinstance(value, Sequence) else [value]

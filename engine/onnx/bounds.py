@@ -75,11 +75,7 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
 
 
 def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
-    """Yield a model and all nested messages, without copying weight data.
-
-    Raises:
-        ModelError: bodies are nested too deeply.
-    """
+    """Yield a model and all nested messages, without copying weights; raise ModelError for too deep bodies."""
     waiting: list[tuple[Message, int]] = [(model, 0)]
     while waiting:
         message, depth = waiting.pop()

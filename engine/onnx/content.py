@@ -60,11 +60,7 @@ class ModelContent(NamedTuple):
 
 
 def model_content(path: Path) -> ModelContent:
-    """Return the current content of a model; hashes of unchanged files come from the cache.
-
-    Raises:
-        OSError: the model file cannot be read.
-    """
+    """Return the content of a model, with cached hashes of unchanged files; raise OSError if it is unreadable."""
     model = content_of(path, _WORD)
     names = external_names(path) if model.found and model.stamp.size <= _MOST_MODEL else []
     return ModelContent(model, {name: _external(path, name) for name in names})
@@ -78,11 +74,7 @@ def _external(path: Path, name: str) -> Content | None:
 
 
 def external_names(path: Path) -> list[str]:
-    """Return the sorted names of the weight files of a model; empty if the file is not ONNX.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the sorted names of the weight files of a model, none if it is not ONNX; raise OSError if unreadable."""
     source = BytesSource(read_regular(path))
     return sorted(set(_names(source, 0, len(source.content), "model", 0)))
 

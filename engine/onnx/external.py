@@ -49,11 +49,7 @@ def read_external(model: ModelProto, path: Path) -> None:
 
 
 def place_of(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:
-    """Return the file of a tensor's data, the offset and the length in bytes.
-
-    Raises:
-        ModelError: the entry or the file is invalid.
-    """
+    """Return the file of a tensor's data, the offset and the length in bytes; raise ModelError if one is invalid."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if unknown := sorted(entries.keys() - set(_KEYS)):
         raise ModelError(

@@ -83,10 +83,7 @@ def to_float16(
 
 
 def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> tuple[ModelProto, Exact]:
-    """Return the model converted by the library, and its parts that must be float32.
-
-    Nodes to keep and nodes that the library cannot convert stay float32.
-    """
+    """Return the model converted by the library, except nodes to keep and unsupported ones, and its exact parts."""
     from onnxconverter_common import float16
 
     # The library's defaults replace tiny and huge weights by arbitrary limits.
@@ -115,10 +112,7 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
 
 
 def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
-    """Name all nodes, copy the weights of nodes that stay float32, and return the names of the nodes to keep.
-
-    Changes the model, whose types are inferred, in place.
-    """
+    """Name all nodes, copy the weights of float32 nodes, and return the names of the nodes to keep, in place."""
     from onnxconverter_common import float16
 
     blocked = []

@@ -74,11 +74,7 @@ def without_clashes(model: ModelProto) -> ModelProto:
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model in which all calls of its functions are replaced by their bodies.
-
-    Raises:
-        ModelError: inlining failed.
-    """
+    """Return a model in which all calls of its functions are replaced by their bodies; raise ModelError on failure."""
     return _inlined(model, None) if model.functions else model
 
 

@@ -22,10 +22,7 @@ def has_bodies(node: NodeProto) -> bool:
 
 
 def widen_captured(graph: onnx.GraphProto) -> None:
-    """Cast the float16 values that bodies of a converted graph capture to float32, in place.
-
-    The nodes are not sorted afterwards.
-    """
+    """Cast the float16 values that bodies of a converted graph capture to float32, in place and unsorted."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     half = {info.name for info in infos if info.type.tensor_type.elem_type == TensorProto.FLOAT16}
     half |= {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT16}
@@ -90,10 +87,7 @@ def keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
 
 
 def keep_output(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
-    """Restore float32 for an output of a converted graph, in place, if a float32 node writes it.
-
-    The nodes are not sorted afterwards.
-    """
+    """Restore float32 for an output of a converted graph, in place and unsorted, if a float32 node writes it."""
     cast = next((node for node in graph.node if info.name in node.output), None)
     if cast is None or not is_cast(cast, "_output_cast", TensorProto.FLOAT16):
         return

@@ -140,11 +140,7 @@ def _as_tensor(attribute: AttributeProto) -> TensorProto | None:
 
 
 def unfit(node: NodeProto, constants: Mapping[str, TensorProto], clamp: bool) -> bool:
-    """Return whether a node scales by a constant beyond float16's range and must compute in float32.
-
-    Args:
-        clamp: numbers below -65504 are clipped and therefore fit: they belong to masks, and saturate.
-    """
+    """Return whether a node scales by a constant beyond float16; with ``clamp`` large negative ones saturate."""
     if node.op_type not in _SCALING or node.domain:
         return False
     return any(_beyond(constants[name], clamp) for name in node.input if name in constants)

@@ -184,11 +184,7 @@ def copy_without_initializers(model: ModelProto) -> ModelProto:
 
 
 def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
-    """Convert large Constant nodes to initializers, in place, if a model exceeds one message; return the model.
-
-    Raises:
-        ModelError: the rest of the model exceeds one message.
-    """
+    """Convert large Constant nodes to initializers, in place, if a model exceeds one message; return the model."""
     if fits_message(model):
         return model
     left = []
@@ -241,11 +237,7 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
-    """Return the values of tensors by name.
-
-    Raises:
-        ModelError: the number of elements does not match the shape.
-    """
+    """Return the values of tensors by name; raise ModelError if the number of elements does not match the shape."""
     try:
         return {name: np.ascontiguousarray(numpy_helper.to_array(tensor)) for name, tensor in tensors.items()}
     except ValueError as error:

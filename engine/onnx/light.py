@@ -188,12 +188,7 @@ def _declared(source: Source, field: Field) -> tuple[str, int | None]:
 
 
 class LightModel:
-    """Graph, functions and opset of a model.
-
-    Args:
-        source: bytes of the model.
-        end: number of bytes.
-    """
+    """Graph, functions and opset of a model with ``end`` bytes."""
 
     def __init__(self, source: Source, end: int) -> None:
         self._source, self._functions, self.opset = source, dict[tuple[str, str], Field](), 1
@@ -233,11 +228,7 @@ class LightModel:
 
 @contextmanager
 def open_light(path: Path) -> Iterator[LightModel]:
-    """Yield the model in a file while it is open; if it is not ONNX, the model has no outputs.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Yield the model in an open file, without outputs if it is not ONNX; raise OSError if it cannot be read."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= _WHOLE:

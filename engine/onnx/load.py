@@ -146,11 +146,7 @@ def save_model(model: ModelProto, path: Path) -> None:
 
 
 def external_files(path: Path) -> list[str]:
-    """Return the sorted names of a model's external weight files.
-
-    Raises:
-        ModelError: the model is missing or not ONNX, or an external file is invalid.
-    """
+    """Return the sorted names of a model's external weight files; raise ModelError if a file is missing or invalid."""
     found = set()
     for tensor in external_tensors(_parse(path)):
         place_of(tensor, path)  # checks that it is a regular file

@@ -45,10 +45,7 @@ FLOATS = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Range ``low`` to ``high`` of a tensor's elements; infinite bounds mean "unknown".
-
-    ``infinite``: an infinity from a constant of the model may be among them.
-    """
+    """Range of a tensor's elements (infinite bounds: unknown); ``infinite`` if a constant has an infinity."""
 
     low: float
     high: float
@@ -81,12 +78,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """A node and the known properties of its inputs.
-
-    Attributes:
-        operands: ``None`` for an omitted input.
-        longest: maximum size of an unknown dimension.
-    """
+    """A node with its inputs (``None`` for an omitted one); ``longest``: maximum size of an unknown dimension."""
 
     node: NodeProto
     operands: Sequence[Operand | None]

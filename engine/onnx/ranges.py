@@ -84,11 +84,7 @@ def whole_range(kind: int) -> Range:
 
 
 def steps(graph: GraphProto, assumed: Assumed) -> list[Step]:
-    """Return the nodes of a graph in order, each after those of its bodies.
-
-    Args:
-        graph: graph with inferred types and shapes and topologically sorted nodes.
-    """
+    """Return the nodes of a sorted graph with inferred types and shapes, each after those of its bodies."""
     return list(_walk(graph, assumed, _Scope(), inner=False))
 
 

@@ -39,11 +39,7 @@ _UNTYPED = ("", "GroupNormalization")  # onnx does not infer its output, which h
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Return a copy with inferred shapes and dtypes; the data of large weights is not passed to the inference.
-
-    Raises:
-        ModelError: shapes or dtypes are inconsistent, or the model is invalid.
-    """
+    """Return a copy with inferred shapes and dtypes, without large weights in onnx; raise ModelError on failure."""
     return _inferred(_light(model), model)
 
 
@@ -106,11 +102,7 @@ def _known(info: onnx.ValueInfoProto) -> tuple[int, ...]:
 
 
 def check_types(model: ModelProto) -> None:
-    """Reject nodes that mix float16 and float32 inputs, which a conversion of all tensors would hide.
-
-    Raises:
-        ModelError: there is such a node; ONNX Runtime rejects it, too.
-    """
+    """Raise ModelError for nodes that mix float16 and float32 inputs, which a conversion of all tensors would hide."""
     kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
     kinds.update(tensor.data_type for tensor in model.graph.initializer)
     if TensorProto.FLOAT16 not in kinds:
@@ -123,11 +115,7 @@ def check_types(model: ModelProto) -> None:
 
 
 def _check_declared(model: ModelProto) -> None:
-    """Reject internal tensors whose declared type differs from the inferred one.
-
-    Raises:
-        ModelError: there is such a tensor; ONNX Runtime rejects it, too.
-    """
+    """Raise ModelError for internal tensors whose declared type differs from the inferred one, as ONNX Runtime does."""
     declared = {info.name: info.type.tensor_type.elem_type for info in model.graph.value_info}
     if not declared:
         return
@@ -147,11 +135,7 @@ def _check_declared(model: ModelProto) -> None:
 
 
 def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:
-    """Return a copy whose inputs have exactly these shapes; all other shapes are inferred again.
-
-    Raises:
-        ModelError: the model does not support these shapes.
-    """
+    """Return a copy with these input shapes and all others inferred; raise ModelError if the model rejects them."""
     bound = _light(model)
     given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     before = [dims(info) for info in graph_inputs(bound)]
@@ -194,10 +178,7 @@ def _untyped(model: ModelProto) -> list[int]:
 
 
 def _typed(model: ModelProto, declared: Sequence[int]) -> ModelProto:
-    """Restore the element types of the outputs; a different inferred type is an error, as in ONNX Runtime.
-
-    Values stored in float16 are cast to the type of their output.
-    """
+    """Restore the element types of the outputs, also of stored float16; raise ModelError for different ones."""
     for info, kind in zip(model.graph.output, declared, strict=True):
         found = info.type.tensor_type.elem_type
         if kind and found not in (kind, onnx.TensorProto.UNDEFINED):

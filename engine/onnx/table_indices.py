@@ -43,11 +43,7 @@ _SIZING = {
 
 
 def index_bounds(graph: GraphProto) -> dict[str, int]:
-    """Return graph input -> smallest number of rows of the tables that it indexes, where known.
-
-    Args:
-        graph: graph with inferred shapes and topologically sorted nodes.
-    """
+    """Return graph input -> smallest number of rows of the tables that it indexes, for a sorted graph with shapes."""
     infos = (*graph.input, *graph.value_info, *graph.output)
     shapes = {info.name: dims(info) for info in infos if info.type.tensor_type.HasField("shape")}
     shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}

@@ -66,11 +66,7 @@ _ELEMENTWISE |= {"Round", "Neg", "Reciprocal", "LayerNormalization", "HardSwish"
 
 
 def output_tails(path: Path, names: Collection[str] | None = None) -> dict[str, Tail]:
-    """Return the properties of the outputs of a model file by name; empty if it is not an ONNX graph.
-
-    Args:
-        names: requested outputs; ``None`` for all.
-    """
+    """Return the properties of the outputs (or those in ``names``) of a model file; empty if it is not ONNX."""
     try:
         with open_light(path) as model:
             return tails_of(model, names)

@@ -73,10 +73,7 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 
 def dims(info: ValueInfoProto) -> list[Dim]:
-    """Return a declared shape: numbers, symbols, or ``None`` for unnamed dynamic dimensions.
-
-    0 is an empty dimension, as in ONNX and ONNX Runtime; a negative number means dynamic.
-    """
+    """Return a declared shape: numbers (0: empty dimension), symbols, or ``None`` for unnamed dynamic dimensions."""
     return [d.dim_value if is_fixed(d) else (d.dim_param or None) for d in info.type.tensor_type.shape.dim]
 
 
@@ -113,11 +110,7 @@ def metadata(model: ModelProto) -> dict[str, str]:
 
 
 def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
-    """Sort the nodes of the main graph topologically, in place; a sorted graph is unchanged.
-
-    Raises:
-        ModelError: the graph has a cycle.
-    """
+    """Sort the nodes of the main graph topologically, in place; raise ModelError if the graph has a cycle."""
     nodes = list(model.graph.node)
     producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [{producer[name] for name in used_names(node) if name in producer} for node in nodes]

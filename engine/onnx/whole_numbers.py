@@ -138,11 +138,7 @@ def exact_parts(graph: GraphProto) -> Exact:
 
 
 class _Walk:
-    """Classification of the float tensors of a graph.
-
-    Attributes:
-        following: nodes that depend on integers and constants only, or compute coordinates, in order.
-    """
+    """Classified float tensors of a graph; ``following``: nodes of integers, constants and coordinates, in order."""
 
     def __init__(self, graph: GraphProto) -> None:
         infos = (*graph.input, *graph.value_info, *graph.output)

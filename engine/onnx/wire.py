@@ -23,11 +23,7 @@ class Source:
 
 
 class FileSource(Source):
-    """Open file, whose position is not changed.
-
-    Args:
-        handle: file descriptor.
-    """
+    """Open file by its descriptor; its position is not changed."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

@@ -88,11 +88,7 @@ def tidy(model: ir.Model) -> None:
 
 
 def raise_opset(model: ir.Model, opset: int) -> None:
-    """Convert a model to a newer version of the default operator set, in place, unless it is as new already.
-
-    Raises:
-        PassError: the conversion failed.
-    """
+    """Convert a model to a newer version of the default operator set, in place; raise PassError on failure."""
     from onnx.helper import find_min_ir_version_for, make_opsetid
     from onnxscript import version_converter
 

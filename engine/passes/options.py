@@ -88,11 +88,7 @@ class PassOptions:
         return cls(**{name: _checked(path, name, found[name]) for name in names}, path=path)
 
     def keeps_float32(self, node: onnx.NodeProto) -> bool:
-        """Return whether a node stays float32 in the conversion to float16 storage.
-
-        Raises:
-            PassError: ``convert_judge`` failed or did not return a bool.
-        """
+        """Return whether a node stays float32 in float16 storage; raise PassError if ``convert_judge`` fails."""
         if not self.need_convert or node.op_type in self.skip_ops or node.name in self.skip_ops:
             return True
         if not self.normalized and node.op_type in NORMALISATION_OPS:

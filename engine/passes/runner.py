@@ -161,11 +161,7 @@ def _check_outputs(
 
 
 def _first_run(session: HostSession, feed: list[Array]) -> tuple[list[Array], list[Array]]:
-    """Return inputs that the model accepts, and its outputs; integer inputs are set to 0 if 1 is out of range.
-
-    Raises:
-        TecoInferError: the model runs with neither.
-    """
+    """Return inputs that the model accepts, with integers 0 if 1 is out of range, and its outputs."""
     try:
         return feed, session.run(feed)
     except TecoInferError:
@@ -174,10 +170,7 @@ def _first_run(session: HostSession, feed: list[Array]) -> tuple[list[Array], li
 
 
 def random_inputs(session: HostSession, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
-    """Return seeded random arrays for a session's inputs: normal floats, 0 or 1 for integers and bools.
-
-    Dimensions with the same symbol have the same size.
-    """
+    """Return seeded random arrays for a session: normal floats, 0 or 1 for integers; equal symbols have equal sizes."""
     rng = np.random.default_rng(SEED)
     sizes: dict[str, int] = {}
     feed: list[Array] = []

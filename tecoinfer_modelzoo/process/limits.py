@@ -48,11 +48,7 @@ def limits_of(words: Sequence[str] = ()) -> Limits:
 
 
 def positive_number(name: str, text: str) -> float:
-    """Parse a positive number.
-
-    Raises:
-        ValueError: the text is not one; the message contains ``name``.
-    """
+    """Parse a positive number; raise ValueError if the text is not one; the message contains ``name``."""
     try:
         value = float(text)
     except ValueError:

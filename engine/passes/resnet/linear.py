@@ -173,10 +173,7 @@ def _bypass(value: ir.Value, chain: list[ir.Node]) -> None:
 
 
 def fold_before(node: ir.Node) -> bool:
-    """Fold constant Mul and Div on a Conv's input into its weights; return whether any was folded.
-
-    Exact with padding, because scaled zeros stay zero; a shift would not be.
-    """
+    """Fold constant Mul and Div on a Conv's input into its weights (exact with padding); return whether any was."""
     linear = _read_linear(node) if node.op_type == "Conv" else None
     if linear is None:
         return False

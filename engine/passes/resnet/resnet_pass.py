@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimized model; ``model`` is not changed.
-
-    Raises:
-        PassError: the graph libraries do not support this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return _library.edit(model, _optimise, "resnet_pass")
 
 

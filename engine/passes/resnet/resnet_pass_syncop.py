@@ -21,9 +21,5 @@ RULES = ("conv_activation", "transpose_pair", "transpose_view", "reshape_chain")
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimized model; ``model`` is not changed.
-
-    Raises:
-        PassError: the graph libraries do not support this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return rewrite(resnet_pass.use_passes(model), RULES)

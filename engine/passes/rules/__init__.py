@@ -158,10 +158,7 @@ def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onn
 def rewrite_counted(
     model: onnx.ModelProto, names: Iterable[str], opset: int = 0, tidied: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """Like :func:`rewrite`, and also return the number of matches of each rule.
-
-    ``tidied``: the model is a result of this function, so that the default pass is skipped.
-    """
+    """Like :func:`rewrite`, and also return the matches of each rule; ``tidied`` skips the default pass."""
     chosen = {name: find(name) for name in names}
     counts: dict[str, int] = {}
 
@@ -176,11 +173,7 @@ def rewrite_counted(
 
 
 def find(name: str) -> Rule:
-    """Return a rule.
-
-    Raises:
-        PassError: there is no rule with this name.
-    """
+    """Return a rule; raise PassError if there is no rule with this name."""
     if name not in RULES:
         raise PassError(f"there is no rewrite rule {name!r}; use: {', '.join(RULES)}")
     return RULES[name]

@@ -111,10 +111,7 @@ def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
 
 
 def _keys(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
-    """Return the source of transposed keys, and the order of its axes for (batch, heads, positions, size).
-
-    Newer exporters transpose in three dimensions, between two reshapes.
-    """
+    """Return the source of transposed (possibly flattened) keys, and the order of its axes for 4-D keys."""
     return _turned_whole(turned) or _turned_flat(turned)
 
 

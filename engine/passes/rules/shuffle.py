@@ -45,10 +45,7 @@ def _gather(op: Any, x: Any, order: list[int]) -> Any:
 
 
 def _order(x: ir.Value, split: ir.Value, turned: ir.Value, joined: ir.Value) -> list[int] | None:
-    """Return the permutation of channels; ``None`` unless only axis 1 is split, permuted and joined.
-
-    The size of the first axis may be unknown: it follows from the others.
-    """
+    """Return the permutation of channels; ``None`` unless only axis 1 is split, permuted and joined."""
     before, inside, after = sizes(x), sizes(split), sizes(joined)
     perm = permutation(node_of(turned))
     if before is None or inside is None or after is None or perm is None or len(before) < 2 or before[1:] != after[1:]:

@@ -16,9 +16,5 @@ RULES = ("channel_shuffle", "shuffle_split", "gather_conv")
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimized model; ``model`` is not changed.
-
-    Raises:
-        PassError: the graph libraries do not support this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return rewrite(model, RULES)

@@ -33,11 +33,7 @@ CHOSEN = ("silu", "hard_swish", "conv_activation", "transpose_pair", "transpose_
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimized model; ``model`` is not changed.
-
-    Raises:
-        PassError: the graph libraries do not support this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     folded = _library.edit(resnet_pass.use_passes(model), fold_focus, "yolov5_pass")
     if all(node.op_type != "Sigmoid" for node in folded.graph.node):
         return rewrite(folded, CHOSEN)
