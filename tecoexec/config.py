@@ -27,12 +27,8 @@ CONFIG = HERE / "testcase_configs" / "tecoexec_config.yaml"
 HISTORICAL_SPA, SHRUNK_SPA = 4, 3
 """Batch sizes are given for 4 SPA; on a card with 3 they are scaled by 3/4, which keeps the batch of a SPA."""
 
-_LONGEST_NAME, _LONGEST_PATH = 100, 1000
-"""Maximum length of a name, which is the prefix of file names, and of a path."""
-
-_MOST = 2**31 - 1
-"""Maximum of integers."""
-
+_LONGEST_NAME, _LONGEST_PATH = 100, 1000  # maximum length of a name, which is the prefix of file names, and of a path
+_MOST = 2**31 - 1  # maximum of integers
 _REQUIRED = ("case_name", "onnx_path", "input_shapes", "batch_size")
 _OPTIONAL: dict[str, Any] = {
     "model_name": None,

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from tecoexec.point import Point
 
 _INCHES = (10.0, 4.2)
-_LEAST_MARGIN = 1.05
-"""Minimum margin of a logarithmic axis at both ends, as a factor, so that its range is not empty."""
+_LEAST_MARGIN = 1.05  # minimum margin of a logarithmic axis at both ends, as a factor, so that its range is not empty
 
 _temporary: list[TemporaryDirectory[str]] = []
 """Configuration folder of matplotlib in a process without a cache; removed at exit."""

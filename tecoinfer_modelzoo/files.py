@@ -19,11 +19,8 @@ MOST_BYTES = 4 << 30
 """Largest file that is read as a whole, in bytes; the passages of MS MARCO have 3 GB."""
 
 _CHUNK = 2**20
-
 _SPECIAL = "it is a pipe, a socket or a device, not a regular file"
-
-_PIPE_TIMEOUT = 5.0
-"""Seconds to wait for the reader of a named pipe."""
+_PIPE_TIMEOUT = 5.0  # seconds to wait for the reader of a named pipe
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -25,8 +25,7 @@ _FORBIDDEN = re.compile(
 )
 
 
-_FIGURE = re.compile(r"[+-][0-9.]+(e[+-]?[0-9]+)?( ?%)?\Z")
-"""A single signed number, such as ``+3.1 %``."""
+_FIGURE = re.compile(r"[+-][0-9.]+(e[+-]?[0-9]+)?( ?%)?\Z")  # A single signed number, such as ``+3.1 %``
 
 
 def clean(text: str) -> str:

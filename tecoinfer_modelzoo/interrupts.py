@@ -25,10 +25,8 @@ INTERRUPTED = 130
 _OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 _say: list[Callable[[], str]] = []
-_times: list[int] = []
-"""Interrupts received so far."""
+_times: list[int] = []  # interrupts received so far
 _reports: list[Callable[[], None]] = []
 """In a supervised process: report to the parent that the handler ran, and that the line was written."""
 _leaving = itertools.count()

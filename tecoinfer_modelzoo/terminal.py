@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_PIPE_WIDTH = 10_000
-"""Columns of an output that is not a terminal, so that tables are not truncated."""
+_PIPE_WIDTH = 10_000  # columns of an output that is not a terminal, so that tables are not truncated
 
 
 def open_console(file: TextIO | None = None) -> Console:

@@ -19,9 +19,7 @@ _CONTROL = [*range(0x20), *range(0x7F, 0xA0)]
 _BIDIRECTIONAL = [0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF]
 """Bidirectional formatting characters, line and paragraph separators, and the byte order mark (Unicode Annex 9)."""
 _ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in (*_CONTROL, *_BIDIRECTIONAL)}
-
-_LONGEST_WORD = 200
-"""Maximum length of a word that is compared with others."""
+_LONGEST_WORD = 200  # maximum length of a word that is compared with others
 
 MOST_SHOWN = 1200
 """Maximum length of a printed line; longer ones are shortened in the middle."""

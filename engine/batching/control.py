@@ -10,8 +10,7 @@ from onnx import GraphProto
 from engine.batching.sizes import symbol
 from engine.batching.value import Call, Rows, Sizes, UnprovenError, Value, is_flat
 
-_ROUNDS = 8
-"""Maximum number of passes over a body until its states must have converged."""
+_ROUNDS = 8  # maximum number of passes over a body until its states must have converged
 
 
 def if_(call: Call) -> list[Value]:

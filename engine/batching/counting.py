@@ -17,9 +17,7 @@ from engine.batching.sizes import Size, Term, is_size, times
 from engine.batching.value import MANY, Call, Count, Rows, Value, content_of, read
 
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-
-_PICKS = {"Gather": 1, "Concat": 0}
-"""Operators that may read constant positions, and the input that contains them."""
+_PICKS = {"Gather": 1, "Concat": 0}  # operators that may read constant positions, and the input that contains them
 
 
 def counted(call: Call) -> list[Value] | None:

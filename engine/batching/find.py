@@ -26,9 +26,7 @@ _NO_BATCH = re.compile(
 )
 """Names of dimensions that are unlikely to be the batch."""
 
-_TRIES = 16
-"""Maximum number of choices that are analysed."""
-
+_TRIES = 16  # maximum number of choices that are analysed
 _RECURRENT = frozenset(("RNN", "GRU", "LSTM"))
 
 

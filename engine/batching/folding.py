@@ -15,9 +15,7 @@ from engine.signature import Array
 
 Fold: TypeAlias = Callable[[NodeProto, list[Array]], Array | None]
 
-_MOST = 256
-"""Maximum number of elements of an evaluated tensor."""
-
+_MOST = 256  # maximum number of elements of an evaluated tensor
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 

@@ -26,8 +26,7 @@ from engine.batching.value import Call, Rows, Value
 Cut: TypeAlias = tuple[Number | None, Number | None, Number | None]
 """Start, end and step of a slice, ``None`` if unknown."""
 
-_END = 2**31 - 1
-"""Minimum end of a slice that means the end of the axis."""
+_END = 2**31 - 1  # minimum end of a slice that means the end of the axis
 
 # ------------------------------------------------------------------------------------------------------------- reshape
 

@@ -25,7 +25,6 @@ Conv ConvInteger ConvTranspose DepthToSpace GroupNormalization InstanceNormaliza
 """Operators on (batch, channels, ...) or (batch, ...) whose other inputs are weights, scales or similar."""
 
 _LEADING_ANY_RANK = _names("Col2Im STFT")
-
 _POOLS = _names("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool")
 
 _TABLE_ROWS = _names("""

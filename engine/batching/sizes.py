@@ -11,8 +11,7 @@ from typing import TypeAlias
 BATCH_SYMBOL = "#"
 """Symbol of the number of samples; every symbol whose name contains it depends on that number."""
 
-_LONGEST = 120
-"""Maximum length of a symbol's name; longer names are replaced by a hash."""
+_LONGEST = 120  # maximum length of a symbol's name; longer names are replaced by a hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,7 @@ from engine.onnx.view import dims, graph_inputs, sort_nodes, subgraphs, used_nam
 from engine.signature import Array, Dim
 from tecoinfer_modelzoo.errors import ModelError
 
-_SMALL = 1024
-"""Maximum number of elements of a constant that is passed to ONNX's shape inference."""
-
+_SMALL = 1024  # maximum number of elements of a constant that is passed to ONNX's shape inference
 _FOLLOWED = frozenset(("If", "Loop", "Scan"))
 
 

@@ -15,8 +15,7 @@ from engine.signature import Array
 
 Sizes: TypeAlias = tuple[Size, ...]
 
-_FEW = 256
-"""Maximum number of elements of a tensor whose contents are propagated."""
+_FEW = 256  # maximum number of elements of a tensor whose contents are propagated
 
 MANY = 2**22
 """Maximum number of elements of a constant whose rows are compared."""

@@ -17,12 +17,8 @@ from tecoinfer_modelzoo.content import Content, content_of
 from tecoinfer_modelzoo.files import read_regular
 
 _WORD = b"location"
-
-_MOST_MODEL = 2**31
-"""Maximum size of a protobuf message in bytes."""
-
-_DEEPEST = 64
-"""Maximum nesting of graphs that is followed; deeper models are rejected when opened."""
+_MOST_MODEL = 2**31  # maximum size of a protobuf message in bytes
+_DEEPEST = 64  # maximum nesting of graphs that is followed; deeper models are rejected when opened
 
 _FIELDS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},

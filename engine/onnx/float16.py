@@ -32,7 +32,6 @@ from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
 _log = logging.getLogger(__name__)
-
 _HALF = TensorProto.FLOAT16
 _SMALLEST, _LARGEST = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
 
@@ -151,8 +150,7 @@ def _is_half(model: ModelProto) -> bool:
     return wide <= exact.inputs | exact.outputs
 
 
-_ISLANDS = 0.01
-"""Maximum share of weights in nodes that stay float32."""
+_ISLANDS = 0.01  # maximum share of weights in nodes that stay float32
 
 
 def _join_float32(graph: onnx.GraphProto) -> None:

@@ -20,11 +20,8 @@ from tecoinfer_modelzoo.text import one_line
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_FUNCTIONS = 25
-"""Number of ``ModelProto.functions`` in onnx.proto."""
-
-_MOST_FIELDS = 10_000
-"""Maximum number of top-level fields of a model."""
+_FUNCTIONS = 25  # number of ``ModelProto.functions`` in onnx.proto
+_MOST_FIELDS = 10_000  # maximum number of top-level fields of a model
 
 
 def clashing(model: Path | str | bytes) -> ModelProto | None:

@@ -26,20 +26,14 @@ MOST_MESSAGE = 2**31 - 2**24
 APART = 2**16
 """Minimum size in bytes of a weight that is stored separately."""
 
-_ALIGNED = 4096
-"""Alignment in bytes of weights in an external file, so that a runtime can map them into memory."""
-
+_ALIGNED = 4096  # alignment in bytes of weights in an external file, so that a runtime can map them into memory
 _CHUNK = 2**20
-
-_PLAUSIBLE = 2**40
-"""Maximum plausible size of a tensor in memory, in bytes."""
+_PLAUSIBLE = 2**40  # maximum plausible size of a tensor in memory, in bytes
 
 _WIDTHS = {"float_data": 4, "double_data": 8, "int32_data": 10, "int64_data": 10, "uint64_data": 10}
 """Numeric fields of a tensor -> maximum bytes of an element."""
 
-_VALUES = ("raw_data", "string_data", *_WIDTHS)
-"""Fields of a tensor that contain its elements."""
-
+_VALUES = ("raw_data", "string_data", *_WIDTHS)  # fields of a tensor that contain its elements
 _BYTES = ("raw_data",)
 
 _NUMBERS = frozenset(

@@ -237,8 +237,7 @@ def open_light(path: Path) -> Iterator[LightModel]:
             yield LightModel(FileSource(file.fileno()), size)
 
 
-_WHOLE = 1 << 24
-"""Maximum size in bytes of a file that is read at once."""
+_WHOLE = 1 << 24  # maximum size in bytes of a file that is read at once
 
 
 def _scopes(scope: Graph, name: str) -> Iterator[tuple[Graph, str]]:

@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 
 from engine.onnx.range_rules import EXP_HIGHEST, INF, KEEPING, TRUTHS, Inputs, Range, exponent
 
-_LEAST_DIVISOR = 1e-20
-"""Smallest divisor for which ordinary numbers stay in the range of float32."""
-
-_LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)
-"""Exponents of Pow that are computed as products."""
+_LEAST_DIVISOR = 1e-20  # smallest divisor for which ordinary numbers stay in the range of float32
+_LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)  # exponents of Pow that are computed as products
 
 
 def _is_nearly_zero(a: Range) -> bool:

@@ -9,14 +9,9 @@ from onnx import TensorProto, numpy_helper
 
 from engine.signature import Array
 
-_DISTINCT = 8
-"""Minimum number of distinct values of a list of positions; a mean of colours has 3."""
-
-_MOST = 2**20
-"""Maximum number of elements of a constant that is examined."""
-
-_FIRST = 64
-"""Number of elements that are examined first."""
+_DISTINCT = 8  # minimum number of distinct values of a list of positions; a mean of colours has 3
+_MOST = 2**20  # maximum number of elements of a constant that is examined
+_FIRST = 64  # number of elements that are examined first
 
 
 def holds_numbers(tensor: TensorProto) -> bool:

@@ -19,8 +19,7 @@ from engine.signature import Dim
 
 INF = math.inf
 
-_MOST = 2**200
-"""Limit of followed products; no type can represent larger ones."""
+_MOST = 2**200  # limit of followed products; no type can represent larger ones
 
 EXP_HIGHEST = 88.0
 """Exp of a larger number is infinite in float32."""

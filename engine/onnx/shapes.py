@@ -16,11 +16,8 @@ from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
-_SMALL = 1024
-"""Maximum number of elements of a float constant that shapes may depend on (scales of Resize)."""
-
-_MOST_SIZES = 2**16
-"""Maximum number of elements of other constants that shapes may depend on."""
+_SMALL = 1024  # maximum number of elements of a float constant that shapes may depend on (scales of Resize)
+_MOST_SIZES = 2**16  # maximum number of elements of other constants that shapes may depend on
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,

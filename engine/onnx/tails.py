@@ -39,16 +39,9 @@ class Tail(NamedTuple):
 
 
 _NOTHING = Tail()
-
-_STEPS = 2000
-"""Maximum number of nodes visited for one output."""
-
-_DEEPEST = 40
-"""Maximum recursion depth where several tensors are followed."""
-
-_MOST_CLASSES = 1 << 24
-"""Maximum plausible number of classes of a layer."""
-
+_STEPS = 2000  # maximum number of nodes visited for one output
+_DEEPEST = 40  # maximum recursion depth where several tensors are followed
+_MOST_CLASSES = 1 << 24  # maximum plausible number of classes of a layer
 _SAME_AXES = {"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"}
 _SAME_AXES |= {"Upsample", "Slice", "Split", "Gather", "Expand", "Pad", "com.microsoft::QuantizeLinear", "Min", "Max"}
 _SAME_AXES |= {"com.microsoft::DequantizeLinear"}

@@ -36,8 +36,7 @@ _COMPARING = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqu
 _SENSITIVE = _WAVES | _ROUNDING | _COMPARING | {"Tan", "Exp"}
 """Operators that amplify the relative error of their input."""
 
-_CURVED = _WAVES | {"Tan", "Exp", "Log", "Reciprocal"}
-"""Operators whose outputs are not positions."""
+_CURVED = _WAVES | {"Tan", "Exp", "Log", "Reciprocal"}  # operators whose outputs are not positions
 
 _JOINING = frozenset(("Concat", "Where", "Min", "Max", "Clip", "ScatterElements", "ScatterND", "Pad"))
 """Operators whose outputs are elements of several inputs."""
@@ -65,17 +64,10 @@ _COUNTING = frozenset(
 )
 """Operators whose outputs are counts or indices."""
 
-_SIZES = frozenset(("Shape", "Size"))
-"""Operators that do not read values."""
-
-_FEW = 2.0
-"""Maximum constant that may be added without harm, such as the 1 of ``1 - mask``."""
-
-_FILL = 1000.0
-"""Minimum factor that turns a mask into a fill value for scores, which is not a position."""
-
-_EXACT = 2048
-"""Largest integer up to which float16 represents all integers."""
+_SIZES = frozenset(("Shape", "Size"))  # operators that do not read values
+_FEW = 2.0  # maximum constant that may be added without harm, such as the 1 of ``1 - mask``
+_FILL = 1000.0  # minimum factor that turns a mask into a fill value for scores, which is not a position
+_EXACT = 2048  # largest integer up to which float16 represents all integers
 
 
 class Kind(IntEnum):
@@ -148,18 +140,14 @@ class _Walk:
         self.sizes |= {name: list(tensor.dims) for name, tensor in self.constants.items()}
         self.types |= {name: tensor.data_type for name, tensor in self.constants.items()}
         self.ends = [info.name for info in graph.output]
-        self.given = set(_given(graph, self))
-        """Float inputs that hold integers."""
+        self.given = set(_given(graph, self))  # float inputs that hold integers
         numbers = (set(_single_numbers(graph)) & _waved(graph)) | self.given
         self.kinds = dict.fromkeys(numbers, Kind.NUMBER)
-        self.counts: set[str] = set()
-        """Integers that do not depend on inputs and constants only."""
+        self.counts: set[str] = set()  # integers that do not depend on inputs and constants only
         self.spent: set[str] = set()
         """Tensors that are no longer integers: results of curved functions, and inputs scaled by fractions."""
-        self.fills: set[str] = set()
-        """Masks multiplied by a fill value."""
-        self.steps: set[str] = set()
-        """Rows of integer tables (such as strides of levels), which scale coordinates."""
+        self.fills: set[str] = set()  # masks multiplied by a fill value
+        self.steps: set[str] = set()  # rows of integer tables (such as strides of levels), which scale coordinates
         self.divisors: set[str] = set()
         self.moving = {info.name for info in graph.input if not self.is_float(info.name)} | numbers
         """Tensors that do not depend on constants only."""

@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_HEAD = 24
-"""Bytes that contain a field's number and its length."""
+_HEAD = 24  # bytes that contain a field's number and its length
 
 
 class Source:

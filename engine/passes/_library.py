@@ -24,8 +24,7 @@ FOLD_INPUT_LIMIT = 8192
 FOLD_OUTPUT_LIMIT = 8192
 """Maximum number of elements of a tensor created by folding."""
 
-_NODE_ELEMENTS = 32
-"""Size of a node in a file in float32 elements; a fold may add this many."""
+_NODE_ELEMENTS = 32  # size of a node in a file in float32 elements; a fold may add this many
 
 
 def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) -> onnx.ModelProto:

@@ -43,19 +43,12 @@ A script normally ends within this time and prints its progress, unless native c
 
 _FORWARDED = 0.3
 """Seconds before a signal is forwarded to a child that has not reported it; a terminal sends it to both processes."""
-_AT_ONCE = 0.2
-"""Seconds until the kill after the second Ctrl-C."""
-_ENDING = 30.0
-"""Seconds from the commit to the end of the interpreter, in which native code may join its threads."""
-_SILENT = 30.0
-"""Seconds after which a running native call is reported, once."""
-_KILLING = 10.0
-"""Seconds after which unkillable processes (such as those waiting for a broken disk) are abandoned."""
-_SHARE = 0.02
-"""Maximum fraction of the time spent inspecting processes."""
-
+_AT_ONCE = 0.2  # seconds until the kill after the second Ctrl-C
+_ENDING = 30.0  # seconds from the commit to the end of the interpreter, in which native code may join its threads
+_SILENT = 30.0  # seconds after which a running native call is reported, once
+_KILLING = 10.0  # seconds after which unkillable processes (such as those waiting for a broken disk) are abandoned
+_SHARE = 0.02  # maximum fraction of the time spent inspecting processes
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
-
 _ENDS_BY = (signal.SIGTERM, signal.SIGHUP)
 _CAUSES = {
     "SIGFPE": "an integer division by 0, or of the smallest integer by -1; look for such a Div or Mod in the model",
@@ -68,8 +61,7 @@ _CRASH = "a crash in native code (a runtime, an engine or a plug-in); update tha
 _HEARD_IT, _SAID_IT, _COMMIT = b"i", b"s", b"c"
 """Messages of the child: its Ctrl-C handler ran; its line is written; the exit code follows."""
 
-_news: list[tuple[int, int]] = []
-"""In a supervised child: its process id, and the descriptor of the pipe to the parent."""
+_news: list[tuple[int, int]] = []  # in a supervised child: its process id, and the descriptor of the pipe to the parent
 
 
 def is_supervised() -> bool:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _log = logging.getLogger(__name__)
-
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm"})
 
 

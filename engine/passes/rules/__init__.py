@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-_ROUNDS = 10
-"""Maximum number of applications of a rule, whose result may match again."""
+_ROUNDS = 10  # maximum number of applications of a rule, whose result may match again
 
 
 @dataclass(frozen=True, slots=True)

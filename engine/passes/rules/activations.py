@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
-
 _FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE"})
 _HALF_OR_FLOAT = frozenset({"FLOAT", "FLOAT16"})
 """Dtypes of Swish, and of ONNX Runtime's HardSwish; neither supports float64."""

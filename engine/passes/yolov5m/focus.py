@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _CORNERS = {(0, 0), (0, 1), (1, 0), (1, 1)}
-_NO_END = 2**31 - 1
-"""Minimum end of a slice that exporters write for "to the end"."""
+_NO_END = 2**31 - 1  # minimum end of a slice that exporters write for "to the end"
 
 
 def fold_focus(model: ir.Model) -> None:
