@@ -163,7 +163,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "a.xml").unlink()
     os.mkfifo(tmp_path / "a.xml")
     (rejected,) = load_boxes(tmp_path).rejected
-    assert rejected.reason == "it is a pipe, a socket or a device, and no file"
+    assert rejected.reason == "it is a pipe, a socket or a device, not a regular file"
 
 
 def test_a_document_type_is_named_as_such(tmp_path: Path) -> None:
