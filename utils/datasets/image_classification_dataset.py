@@ -1,4 +1,4 @@
-"""The historical face of the classification data: ``load_data`` and its iteration over decoded pictures."""
+"""The historical face of the classification data: ``load_data`` and its iteration over decoded images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ImageLoader:
     The labels are a numpy array, or a torch tensor where the script itself has imported torch: existing scripts call
     ``target.size(0)`` and ``target.view(1, -1)``. torch is never imported here.
 
-    ``len()`` is the number of steps, and the last batch is short, not dropped. A picture that cannot be decoded raises
+    ``len()`` is the number of steps, and the last batch is short, not dropped. An image that cannot be decoded raises
     :class:`~engine.base.DataError` naming the file. Rows of an ``.npz`` file come as they are. Pipelines that decode in
     threads of their own take ``batches``, which holds the same samples as paths.
     """
@@ -58,14 +58,14 @@ def load_data(
 def load_data(
     path: str | os.PathLike[str], batch_size: int = 1, rank: int = -1, *, demo_infer: bool = False
 ) -> ImageLoader | list[Image.Image]:
-    """Load a classification data set, or one picture.
+    """Load a classification data set, or one image.
 
     Args:
-        path: anything :func:`~utils.datasets.loading.load_dataset` takes; with ``demo_infer``, a picture file.
+        path: anything :func:`~utils.datasets.loading.load_dataset` takes; with ``demo_infer``, an image file.
         batch_size: samples per step.
         rank: this process's part where ``OMPI_COMM_WORLD_RANK`` is not set (``OMPI_COMM_WORLD_SIZE`` says of how many);
             -1 means everything.
-        demo_infer: return a list of the one decoded picture instead of a loader.
+        demo_infer: return a list of the one decoded image instead of a loader.
 
     Raises:
         DataError: nothing usable at the path.

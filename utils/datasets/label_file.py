@@ -15,10 +15,10 @@ from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
-    """Load the pictures a label file lists, in its order.
+    """Load the images a label file lists, in its order.
 
     A line is ``path label``: the label is the last field, so the path may hold spaces. Blank lines and lines starting
-    with ``#`` are passed over. Listed pictures that do not exist, and files that are not pictures, are in ``rejected``.
+    with ``#`` are passed over. Listed images that do not exist, and files that are not images, are in ``rejected``.
 
     Args:
         file: the label file, UTF-8.
@@ -26,7 +26,7 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
 
     Raises:
         DataError: the file cannot be read or lists nothing, a line is malformed, a label is not a whole number of at
-            least 0, a path leaves the root, or not a single listed picture can be used.
+            least 0, a path leaves the root, or not a single listed image can be used.
     """
     root = file.parent if root is None else root
     listing = Listing()
@@ -71,7 +71,7 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
     """Return path and label of a line."""
     fields = text.rsplit(maxsplit=1)
     if len(fields) != 2:
-        raise DataError(f"{where}: {text!r} is not 'path label'; write a picture path, a space and a class index")
+        raise DataError(f"{where}: {text!r} is not 'path label'; write an image path, a space and a class index")
     name, label = fields
     if not re.fullmatch("[0-9]{1,18}", label):
         raise DataError(
@@ -86,9 +86,9 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
 
 def _nothing_usable(file: Path, root: Path, rejected: list[Rejected]) -> DataError:
     if not rejected:
-        return DataError(f"label file {file} lists no picture; write one 'path label' per line")
+        return DataError(f"label file {file} lists no image; write one 'path label' per line")
     path, reason = rejected[0]
     return DataError(
-        f"label file {file}: none of its {len(rejected)} pictures can be used under {root}, "
+        f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
         f"the first is {path}: {reason}; check the data folder"
     )

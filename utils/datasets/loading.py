@@ -23,14 +23,14 @@ LABEL_FILE = "val.txt"
 def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> TableDataset:
     """Load whatever data set lies at a path.
 
-    A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
-    class per subfolder; else it is a flat folder of unlabelled pictures. A ``.txt`` file is a label file, an ``.npz``
-    file holds arrays, any other file is a single picture. ImageNet's validation pictures beside its development kit or
+    A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold images has one
+    class per subfolder; else it is a flat folder of unlabelled images. A ``.txt`` file is a label file, an ``.npz``
+    file holds arrays, any other file is a single image. ImageNet's validation images beside its development kit or
     Kaggle's table are labelled by these (:mod:`utils.datasets.image.imagenet`).
 
     Args:
         path: folder or file.
-        labels: label file for the pictures in the folder ``path``, with paths relative to that folder.
+        labels: label file for the images in the folder ``path``, with paths relative to that folder.
 
     Raises:
         DataError: nothing usable at the path; the text names it and says what would be.
@@ -40,15 +40,13 @@ def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str]
         raise DataError(f"data path {path} does not exist; check the path")
     if labels is not None:
         if not path.is_dir():
-            raise DataError(
-                f"label file {labels} was given for {path}, which is not a folder; give the pictures' folder"
-            )
+            raise DataError(f"label file {labels} was given for {path}, which is not a folder; give the images' folder")
         return load_label_file(expanded(labels), root=path)
     return _load_folder(path) if path.is_dir() else _load_file(path)
 
 
 def _load_folder(path: Path) -> TableDataset:
-    # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all pictures.
+    # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all images.
     if (path / LABEL_FILE).is_file():
         return load_label_file(path / LABEL_FILE, _pictures_of(path))
     if (layout := _imagenet(path)) is not None:

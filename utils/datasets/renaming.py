@@ -58,7 +58,7 @@ def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> Box
     """Return the data set with other names of its classes; classes that get one name become one.
 
     Args:
-        dataset: pictures with objects; others stay as they are.
+        dataset: images with objects; others stay as they are.
         names: the new name by the old one; what is not among them keeps its name.
         file: where they are from, for errors.
 

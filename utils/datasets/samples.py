@@ -1,4 +1,4 @@
-"""Data sets of pictures or rows: a compact table of files, or the rows of one array."""
+"""Data sets of images or rows: a compact table of files, or the rows of one array."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class TableDataset(Dataset):
 
         It covers, in order, the samples' paths below the innermost folder that holds all of them (a data set that is
         moved as a whole keeps its fingerprint), their labels, and every file's size and time of modification, or the
-        content of the rows of an ``.npz`` file. Pictures are not read, so a change that keeps size and time is not
+        content of the rows of an ``.npz`` file. Images are not read, so a change that keeps size and time is not
         seen, and a copy that does not keep the times counts as another data set. A file that is gone counts as changed.
 
-        The cost is one ``stat`` per picture: about 5 us where the folder is in the page cache, and on a cold disk or a
+        The cost is one ``stat`` per image: about 5 us where the folder is in the page cache, and on a cold disk or a
         network file system what a ``stat`` takes there; for rows about a second per GB.
         """
         from utils.datasets.fingerprint import fingerprint

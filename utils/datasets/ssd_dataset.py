@@ -23,14 +23,14 @@ __all__ = ["Sample", "VOCDataset", "collate_fn"]
 
 
 class Sample(NamedTuple):
-    """One picture as a model takes it.
+    """One image as a model takes it.
 
     Attributes:
-        image: 3 x S x S uint8, RGB, stretched to a square; ``None`` for a picture that cannot be decoded.
+        image: 3 x S x S uint8, RGB, stretched to a square; ``None`` for an image that cannot be decoded.
         target: what is in it: ``boxes`` N x 4 (left, top, right, bottom in its own pixels), ``labels``
             N from 1 on, ``difficult`` N booleans.
         image_id: its place in the data set.
-        side: S, of every picture.
+        side: S, of every image.
     """
 
     image: Array | None
@@ -40,23 +40,23 @@ class Sample(NamedTuple):
 
 
 class VOCDataset:
-    """The pictures of a split of Pascal VOC, by their places.
+    """The images of a split of Pascal VOC, by their places.
 
     Args:
         root_dir: a folder such as ``VOC2007`` with ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``; or
             ``VOCdevkit``, or what holds it, where one year in it has the list.
-        datashape: side of the squares that pictures are stretched to, in pixels, as a number or as text.
+        datashape: side of the squares that images are stretched to, in pixels, as a number or as text.
         image_set: the list in ``ImageSets/Main`` without its ``.txt``.
 
     Attributes:
         class_names: of the labels: the background's, then the classes'. VOC's own classes are in VOC's order; a data
             set with others numbers its names in alphabetical order, and a warning says so.
-        names: the same without the background. objects: of each picture.
+        names: the same without the background. objects: of each image.
 
-    A bad entry of the list costs its picture: what was left out is counted and named in a warning.
+    A bad entry of the list costs its image: what was left out is counted and named in a warning.
 
     Raises:
-        DataError: there is no such folder or list, or no picture of it can be used.
+        DataError: there is no such folder or list, or no image of it can be used.
         ConfigError: a datashape that is no length.
     """
 
@@ -76,7 +76,7 @@ class VOCDataset:
         if self.dataset.rejected:
             first = self.dataset.rejected[0]
             warnings.warn(
-                f"{root_dir}: {len(self.dataset.rejected)} pictures are left out, the first: {first.path}: "
+                f"{root_dir}: {len(self.dataset.rejected)} images are left out, the first: {first.path}: "
                 f"{first.reason}",
                 stacklevel=2,
             )
@@ -85,7 +85,7 @@ class VOCDataset:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Sample:
-        """Return a picture; one that cannot be decoded has no image, and a warning names it."""
+        """Return an image; one that cannot be decoded has no image, and a warning names it."""
         place = range(len(self))[index]  # a negative place counts from the end; IndexError ends a loop
         try:
             picture = open_image(self.dataset.samples[place])
@@ -96,23 +96,23 @@ class VOCDataset:
         return Sample(np.ascontiguousarray(levels.transpose(2, 0, 1)), self.get_annotation(place), place, self.side)
 
     def get_annotation(self, index: int) -> dict[str, Array]:
-        """Return what is in a picture (:attr:`Sample.target`)."""
+        """Return what is in an image (:attr:`Sample.target`)."""
         found = self.objects[index]
         return {"boxes": found.boxes.astype(np.float32), "labels": found.classes + 1, "difficult": found.crowd.copy()}
 
     def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of a picture in pixels, from the head of its file.
+        """Return width and height of an image in pixels, from the head of its file.
 
         Raises:
-            DataError: the file is gone or no picture.
+            DataError: the file is gone or no image.
         """
         return upright_size(self.dataset.samples[index])
 
 
 def collate_fn(batch: Sequence[Sample]) -> tuple[Any, list[dict[str, Array]], Any]:
-    """Return a batch: N x 3 x S x S uint8, targets, and the pictures' places, N int64.
+    """Return a batch: N x 3 x S x S uint8, targets, and the images' places, N int64.
 
-    Pictures and places are torch tensors where the script has imported torch, else arrays. Pictures without an image
+    Images and places are torch tensors where the script has imported torch, else arrays. Images without an image
     are left out; where none is left, a grey one without a place stands for them, so that a model has something to run.
     """
     real = [sample for sample in batch if sample.image is not None]

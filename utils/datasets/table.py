@@ -23,7 +23,7 @@ CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One thing to run: a picture file, or a row of an ``.npz`` file (then ``path`` reads ``file.npz[row]``)."""
+    """One thing to run: an image file, or a row of an ``.npz`` file (then ``path`` reads ``file.npz[row]``)."""
 
     path: Path
     label: int | None

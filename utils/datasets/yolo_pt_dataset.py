@@ -1,4 +1,4 @@
-"""The historical face of the data of YOLO's scripts: pictures and objects in batches that a model can take."""
+"""The historical face of the data of YOLO's scripts: images and objects in batches that a model can take."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Shapes: TypeAlias = "tuple[tuple[int, int], tuple[tuple[float, float], tuple[int, int]]]"
-"""Height and width of a picture; how much it was scaled, down and across, and where it begins, left and top."""
+"""Height and width of an image; how much it was scaled, down and across, and where it begins, left and top."""
 
 _TRAINING = ("augment", "hyp", "image_weights", "quad")
 """Arguments that are for training."""
 
 
 class Item(NamedTuple):
-    """One picture, ready for a batch.
+    """One image, ready for a batch.
 
     Attributes:
         image: 3 x H x W uint8, RGB.
@@ -53,14 +53,14 @@ class Item(NamedTuple):
 
 
 class YoloPictures:
-    """Pictures with their objects, each laid into an input.
+    """Images with their objects, each laid into an input.
 
     Attributes:
-        im_files: the pictures' paths, in their order.
+        im_files: the images' paths, in their order.
         label_files: where the objects of each are written; the file need not be there.
         objects: of each, in pixels.
-        batch_shapes: height and width in pixels of the input of each picture.
-        rejected: files that cannot be used; a picture that cannot be decoded joins them when it is due.
+        batch_shapes: height and width in pixels of the input of each image.
+        rejected: files that cannot be used; an image that cannot be decoded joins them when it is due.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class YoloPictures:
         return len(self.im_files)
 
     def __getitem__(self, place: int) -> Item:
-        """Return a picture in its input.
+        """Return an image in its input.
 
         Raises:
             DataError: it cannot be read.
@@ -110,13 +110,13 @@ class YoloPictures:
         return item
 
     def keep(self) -> None:
-        """Keep every picture in memory from when it is first read."""
+        """Keep every image in memory from when it is first read."""
         self._kept = {}
 
     def by_proportions(self, batch_size: int, stride: int, pad: float) -> None:
-        """Sort the pictures by their proportions, and give each batch an input that is hardly larger than they need.
+        """Sort the images by their proportions, and give each batch an input that is hardly larger than they need.
 
-        The sides are multiples of the stride, and of strides ``pad`` larger than needed. A picture whose size cannot
+        The sides are multiples of the stride, and of strides ``pad`` larger than needed. An image whose size cannot
         be read is rejected.
         """
         proportions = []
@@ -140,7 +140,7 @@ class YoloPictures:
             self.batch_shapes += [(shape[0], shape[1])] * len(tall)
 
     def _targets(self, place: int, geometry: Geometry) -> Array:
-        """Return the objects of a picture as shares of its input."""
+        """Return the objects of an image as shares of its input."""
         height, width = self.batch_shapes[place]
         found = self.objects[place]
         boxes = to_input(found.boxes, geometry) / np.array([width, height] * 2)
@@ -155,13 +155,13 @@ class YoloLoader:
     """Iterates ``(images, targets, paths, shapes)`` over a :class:`YoloPictures`; ``len()`` is the number of batches.
 
     - images: N x 3 x H x W uint8, RGB. The last batch is short.
-    - targets: n x 6 float32: which picture of the batch, class, and the box: centre x, centre y, width and height as
+    - targets: n x 6 float32: which image of the batch, class, and the box: centre x, centre y, width and height as
       shares of W and H.
     - paths: N texts.
-    - shapes: per picture :data:`Shapes`.
+    - shapes: per image :data:`Shapes`.
 
     Images and targets are tensors where the script has imported torch, else :class:`~utils.torch_array.TorchArray`. A
-    picture that cannot be read is left out of its batch, named in a warning, and is in ``dataset.rejected``.
+    image that cannot be read is left out of its batch, named in a warning, and is in ``dataset.rejected``.
     """
 
     def __init__(self, dataset: YoloPictures, batch_size: int, workers: int, shuffle: bool) -> None:
@@ -185,13 +185,13 @@ class YoloLoader:
             if items:
                 yield _batch(items)
         if self._bad and not given:
-            raise DataError(f"none of {len(self.dataset)} pictures can be read; the first: {self._bad[min(self._bad)]}")
+            raise DataError(f"none of {len(self.dataset)} images can be read; the first: {self._bad[min(self._bad)]}")
 
     def _starts(self) -> range:
         return range(self.batch_size, len(self.dataset), self.batch_size)
 
     def _read(self, groups: Sequence[Sequence[int]]) -> Iterator[list[Item | None]]:
-        """Yield the pictures of each batch; with workers, threads read the next batch meanwhile."""
+        """Yield the images of each batch; with workers, threads read the next batch meanwhile."""
         if self._workers < 1:
             yield from ([self._item(place) for place in group] for group in groups)
             return
@@ -210,7 +210,7 @@ class YoloLoader:
             pool.shutdown(cancel_futures=True)
 
     def _item(self, place: int) -> Item | None:
-        """Return a picture; ``None`` where it cannot be read, which is said once."""
+        """Return an image; ``None`` where it cannot be read, which is said once."""
         try:
             return self.dataset[place]
         except DataError as error:
@@ -223,7 +223,7 @@ class YoloLoader:
 
 
 def _batch(items: Sequence[Item]) -> tuple[Any, Any, tuple[str, ...], tuple[Shapes, ...]]:
-    """Return some pictures as one batch."""
+    """Return some images as one batch."""
     targets = [item.targets.copy() for item in items]
     for place, rows in enumerate(targets):
         rows[:, 0] = place
@@ -250,22 +250,22 @@ def create_dataloader(
     prefix: str = "",
     shuffle: bool = False,
 ) -> tuple[YoloLoader, YoloPictures]:
-    """Load pictures and YOLO's labels for a script that evaluates a detector.
+    """Load images and YOLO's labels for a script that evaluates a detector.
 
     Args:
-        path: a text file that lists pictures, a line each, absolute or from its own folder on; a folder, in and below
-            which the pictures are; a picture; or a list of such. Labels of ``images/a/b.jpg`` are in
-            ``labels/a/b.txt``, those of a picture that is below no ``images`` beside it.
+        path: a text file that lists images, a line each, absolute or from its own folder on; a folder, in and below
+            which the images are; an image; or a list of such. Labels of ``images/a/b.jpg`` are in
+            ``labels/a/b.txt``, those of an image that is below no ``images`` beside it.
         imgsz: side of the input in pixels, or its height and width.
-        batch_size: pictures per batch.
+        batch_size: images per batch.
         stride: of the model in pixels; the sides of a ``rect`` input are multiples of it.
         single_cls: all objects are of class 0.
         hyp, augment, image_weights, quad: for training; set, a warning says that they are not used.
-        cache: keep pictures in memory once they are read. ``"disk"`` is not done, which a warning says.
-        pad: strides by which a ``rect`` input is larger than its pictures need.
-        rect: sort the pictures by their proportions, and give each batch an input of about these.
+        cache: keep images in memory once they are read. ``"disk"`` is not done, which a warning says.
+        pad: strides by which a ``rect`` input is larger than its images need.
+        rect: sort the images by their proportions, and give each batch an input of about these.
         rank: this process's part, as :func:`~utils.datasets.sharding.rank_and_size` has it; -1: everything.
-        workers: threads that read pictures ahead; 0: none.
+        workers: threads that read images ahead; 0: none.
         prefix: goes in front of what is said about the data.
         shuffle: another order in every round, the same ones in every run. Not with ``rect``, which a warning says.
 
@@ -317,7 +317,7 @@ def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
 
 
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
-    """Read the labels of all pictures."""
+    """Read the labels of all images."""
     named = [path] if isinstance(path, (str, os.PathLike)) else path
     if (
         not isinstance(named, Sequence)
@@ -325,7 +325,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
         or not all(one and isinstance(one, (str, os.PathLike)) for one in named)
     ):
         shown = "an empty list" if isinstance(path, (list, tuple)) and not path else one_line(repr(path))
-        raise DataError(f"path is {shown}; name a folder, or a text file that lists pictures")
+        raise DataError(f"path is {shown}; name a folder, or a text file that lists images")
     places = [Path(one) for one in named]
     gathered = Gathered(places[0])
     for picture in (picture for place in places for picture in _pictures_of(place)):
@@ -344,15 +344,15 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
 
 
 def _pictures_of(place: Path) -> list[Path]:
-    """Return the pictures in a folder and below it, those that a text file lists, or the one that it is."""
+    """Return the images in a folder and below it, those that a text file lists, or the one that it is."""
     if os.path.isdir(place):
         return pictures_below(place)
     if not os.path.isfile(place):  # Path's own raise for a name that is too long
-        raise DataError(f"{place} does not exist; name a folder of pictures, or a text file that lists them")
+        raise DataError(f"{place} does not exist; name a folder of images, or a text file that lists them")
     if is_picture(place.name):
         return [place]
     if place.suffix != ".txt":
-        raise DataError(f"{place} is neither a folder, nor a picture, nor a text file (.txt) that lists pictures")
+        raise DataError(f"{place} is neither a folder, nor an image, nor a text file (.txt) that lists images")
     lines = [line.strip() for line in lines_of(place)]
     broken = next((line for line in lines if "\0" in line), None)
     if broken is not None:

@@ -1,4 +1,4 @@
-"""The historical face of YOLOv9's data: that of YOLO's, with a least number of objects per picture."""
+"""The historical face of YOLOv9's data: that of YOLO's, with a least number of objects per image."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def create_dataloader(
     prefix: str = "",
     shuffle: bool = False,
 ) -> tuple[YoloLoader, YoloPictures]:
-    """Load pictures and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
+    """Load images and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
 
     Args:
-        min_items: pictures with fewer objects are left out; 0 keeps all. The others are that function's.
+        min_items: images with fewer objects are left out; 0 keeps all. The others are that function's.
 
     Raises:
-        ConfigError: ``min_items`` is no number of objects, or as that function. DataError: no picture has so many
+        ConfigError: ``min_items`` is no number of objects, or as that function. DataError: no image has so many
             objects, or as that function.
     """
     if not isinstance(min_items, int) or min_items < 0:
@@ -54,11 +54,11 @@ def create_dataloader(
 
 
 def _leave_out(dataset: YoloPictures, min_items: int, path: Source) -> None:
-    """Keep the pictures with so many objects."""
+    """Keep the images with so many objects."""
     counts = [len(found.classes) for found in dataset.objects]
     kept = [place for place, count in enumerate(counts) if count >= min_items]
     if not kept:
-        raise DataError(f"{path}: no picture has {min_items} objects, the most are {max(counts)}; lower min_items")
+        raise DataError(f"{path}: no image has {min_items} objects, the most are {max(counts)}; lower min_items")
     dataset.im_files = [dataset.im_files[place] for place in kept]
     dataset.label_files = [dataset.label_files[place] for place in kept]
     dataset.objects = [dataset.objects[place] for place in kept]

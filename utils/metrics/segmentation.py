@@ -1,4 +1,4 @@
-"""Metrics of segmentation: mean intersection over union, from the confusion matrix of every picture."""
+"""Metrics of segmentation: mean intersection over union, from the confusion matrix of every image."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine import Array, InputError
 from utils.metrics.base import RecordMetric, Records
 
 RECORD = np.dtype([("real", np.int32), ("found", np.int32), ("pixels", np.uint32)])
-"""A cell of one picture's confusion matrix that is not 0: pixels of class ``real`` that were taken for ``found`` (-1:
-the model's output holds NaN there). 12 bytes; a picture has few of them, however many classes there are."""
+"""A cell of one image's confusion matrix that is not 0: pixels of class ``real`` that were taken for ``found`` (-1:
+the model's output holds NaN there). 12 bytes; an image has few of them, however many classes there are."""
 
 
 class MeanIoU(RecordMetric):
-    """Mean over the classes of intersection over union, 0 to 1, with all pixels of all pictures put together.
+    """Mean over the classes of intersection over union, 0 to 1, with all pixels of all images put together.
 
     A class's value is TP / (TP + FP + FN) in pixels (Everingham et al. 2015, "The PASCAL Visual Object Classes
     Challenge", 4.2). A class that is neither in the truth nor in any answer does not count, as in scikit-learn's
     ``jaccard_score(average="macro")`` of the labels that occur; torchvision's reference has NaN there. Pixels whose
-    truth is negative count for nothing. A picture is a unit, and several runs' records together are those of one run.
+    truth is negative count for nothing. An image is a unit, and several runs' records together are those of one run.
 
     Args:
         labels: the model's class names, in the order of its classes, for the figures of the classes.
@@ -38,12 +38,12 @@ class MeanIoU(RecordMetric):
         """Count one batch.
 
         Args:
-            predictions: per picture the class of each pixel, H x W whole numbers; -1 where there is no answer.
-            targets: per picture what is right, H x W whole numbers; negative where that is not known or to be ignored.
+            predictions: per image the class of each pixel, H x W whole numbers; -1 where there is no answer.
+            targets: per image what is right, H x W whole numbers; negative where that is not known or to be ignored.
             contexts: where a context has a ``truth`` that is not ``None``, that is what is right.
 
         Returns:
-            A record of :data:`RECORD` per pair of classes that occurs in a picture, and the picture's position.
+            A record of :data:`RECORD` per pair of classes that occurs in an image, and the image's position.
 
         Raises:
             InputError: a prediction is not H x W whole numbers, or has another size than its target.
@@ -114,7 +114,7 @@ class MeanIoU(RecordMetric):
 
 
 def _cells(prediction: Array, target: Array) -> Array:
-    """Return the cells of one picture's confusion matrix that are not 0, in the matrix' order."""
+    """Return the cells of one image's confusion matrix that are not 0, in the matrix' order."""
     if prediction.ndim != 2 or prediction.dtype.kind not in "iu" or target.dtype.kind not in "iu":
         raise InputError(
             f"a prediction has shape {prediction.shape} and dtype {prediction.dtype}, its target dtype {target.dtype}; "

@@ -13,7 +13,7 @@ from utils.datasets.folders import EXTENSIONS, class_folders, flat_folder, has_c
 
 
 def picture(path: Path) -> Path:
-    """Write a tiny picture, whatever the extension says."""
+    """Write a tiny image, whatever the extension says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (2, 2), "red").save(path, format="PNG")
     return path
@@ -42,7 +42,7 @@ def odd_tree(root: Path) -> Path:
     for name in names:
         picture(root / name)
     for name in ("b/notes.txt", "b/1.png.txt", "b/.gitkeep", "b/1.gif", "b/jpg", "README.md", ".DS_Store"):
-        (root / name).write_text("not a picture")
+        (root / name).write_text("not an image")
     picture(root / "stray.png")
     outside = picture(root.parent / "outside" / "1.png").parent
     (root / "link").symlink_to(outside, target_is_directory=True)
@@ -94,7 +94,7 @@ def test_class_folders_report_what_torchvision_skips(tmp_path: Path) -> None:
     dataset = class_folders(odd_tree(tmp_path / "data"))
     reasons = {rejected.path.name: rejected.reason for rejected in dataset.rejected}
     assert sorted(reasons) == ["1.gif", "1.png.txt", "README.md", "jpg", "notes.txt", "stray.png"]
-    assert "not a picture" in reasons["notes.txt"]
+    assert "not an image" in reasons["notes.txt"]
     assert "outside the class folders" in reasons["stray.png"]
 
 
@@ -103,7 +103,7 @@ def test_empty_class_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "notes.txt").write_text("no")
-    with pytest.raises(DataError, match=r"class folder empty, texts; add pictures or remove the folder"):
+    with pytest.raises(DataError, match=r"class folder empty, texts; add images or remove the folder"):
         class_folders(tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_flat_folder_lists_the_rest_as_rejected(tmp_path: Path) -> None:
     assert dataset.labels is None
     assert dataset.classes is None
     assert [path.name for path, _ in dataset.rejected] == ["notes.txt", "sub"]
-    assert "not a picture file" in dataset.rejected[0].reason
+    assert "not an image file" in dataset.rejected[0].reason
     assert "a folder" in dataset.rejected[1].reason
 
 
@@ -152,7 +152,7 @@ def test_folder_without_pictures(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is empty; it needs files ending in .jpg"):
         flat_folder(tmp_path)
     (tmp_path / "notes.txt").write_text("no")
-    with pytest.raises(DataError, match=r"holds no picture; it needs files ending in .jpg"):
+    with pytest.raises(DataError, match=r"holds no image; it needs files ending in .jpg"):
         flat_folder(tmp_path)
 
 
@@ -168,5 +168,5 @@ def test_has_class_folders_ignores_hidden_folders(tmp_path: Path) -> None:
 def test_single_picture(tmp_path: Path) -> None:
     dataset = single_picture(picture(tmp_path / "1.png"))
     assert [(sample.path, sample.label) for sample in dataset] == [(tmp_path / "1.png", None)]
-    with pytest.raises(DataError, match=r"notes.docx: not a picture file .*; give a picture, a folder"):
+    with pytest.raises(DataError, match=r"notes.docx: not an image file .*; give an image, a folder"):
         single_picture(tmp_path / "notes.docx")

@@ -1,4 +1,4 @@
-"""COCO's pictures and objects as scripts for Grounding DINO take them."""
+"""COCO's images and objects as scripts for Grounding DINO take them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_engine() -> Iterator[None]:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return COCO's layout of two pictures of different sizes and one that is missing."""
+    """Return COCO's layout of two images of different sizes and one that is missing."""
     pictures = tmp_path / "images" / "val2017"
     pictures.mkdir(parents=True)
     for name, size in (("a.png", (40, 20)), ("b.png", (30, 60))):
@@ -106,6 +106,6 @@ def test_what_cannot_be_opened(data: Path) -> None:
         CocoDetection(data / "none", file)
     with pytest.raises(DataError, match="cannot be read"):
         CocoDetection(data, data / "none.json")
-    (data / "images" / "val2017" / "a.png").write_bytes(b"no picture")
+    (data / "images" / "val2017" / "a.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"a\.png"):
         opened(data)[1]

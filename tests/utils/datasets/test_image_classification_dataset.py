@@ -88,7 +88,7 @@ def test_rows_come_as_they_are(tmp_path: Path) -> None:
 
 
 def test_broken_picture_names_the_file(root: Path) -> None:
-    (root / "c1" / "1.png").write_bytes(b"no picture")
+    (root / "c1" / "1.png").write_bytes(b"no image")
     loader = iter(load_data(root, 1))
     next(loader)
     with pytest.raises(DataError, match=r"c1/1\.png"):

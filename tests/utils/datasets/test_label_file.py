@@ -55,7 +55,7 @@ def test_relative_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("line", ["a.png", "5", "a.png,1"])
 def test_malformed_line(root: Path, line: str) -> None:
-    with pytest.raises(DataError, match=rf"val.txt:2: '{line}' is not 'path label'; write a picture path, a space"):
+    with pytest.raises(DataError, match=rf"val.txt:2: '{line}' is not 'path label'; write an image path, a space"):
         listed(root, f"a.png 1\n{line}\n")
 
 
@@ -77,13 +77,13 @@ def test_missing_and_other_files_are_rejected_and_the_rest_stays(root: Path) -> 
     assert dataset.labels.tolist() == [2]
     assert [path.name for path, _ in dataset.rejected] == ["gone.png", "notes.txt", "nu\0l.png"]
     assert dataset.rejected[0].reason == "it does not exist but is listed in val.txt line 1"
-    assert "not a picture file" in dataset.rejected[1].reason
+    assert "not an image file" in dataset.rejected[1].reason
 
 
 def test_nothing_usable(root: Path) -> None:
-    with pytest.raises(DataError, match=r"none of its 2 pictures can be used under .*gone.png.*check the data folder"):
+    with pytest.raises(DataError, match=r"none of its 2 images can be used under .*gone.png.*check the data folder"):
         listed(root, "gone.png 1\nlost.png 2")
-    with pytest.raises(DataError, match="lists no picture; write one 'path label' per line"):
+    with pytest.raises(DataError, match="lists no image; write one 'path label' per line"):
         listed(root, "# nothing\n\n")
 
 

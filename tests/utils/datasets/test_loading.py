@@ -40,7 +40,7 @@ def test_given_label_file(tmp_path: Path) -> None:
     picture(tmp_path / "data" / "1.png")
     (tmp_path / "list.txt").write_text("1.png 4")
     assert found(load_dataset(tmp_path / "data", labels=tmp_path / "list.txt")) == [("1.png", 4)]
-    with pytest.raises(DataError, match="which is not a folder; give the pictures' folder"):
+    with pytest.raises(DataError, match="which is not a folder; give the images' folder"):
         load_dataset(tmp_path / "data" / "1.png", labels=tmp_path / "list.txt")
 
 
@@ -70,8 +70,8 @@ def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^data folder \S+ is empty; it needs files ending in \.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "sub").mkdir()
-    with pytest.raises(DataError, match=r"^data folder \S+ holds no picture; it needs files ending in \.jpg"):
+    with pytest.raises(DataError, match=r"^data folder \S+ holds no image; it needs files ending in \.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "data.bin").write_bytes(b"no")
-    with pytest.raises(DataError, match=r"data.bin: not a picture file"):
+    with pytest.raises(DataError, match=r"data.bin: not an image file"):
         load_dataset(tmp_path / "data.bin")

@@ -66,7 +66,7 @@ def test_a_label_file_that_is_a_pipe_and_no_pictures(tmp_path: Path) -> None:
     sets.yolo(tmp_path)
     os.mkfifo(tmp_path / "labels" / "val" / "nobody.txt")
     rejected = load_yolo(tmp_path).rejected
-    assert [(one.path.name, one.reason) for one in rejected] == [("nobody.txt", "no picture goes with this label file")]
+    assert [(one.path.name, one.reason) for one in rejected] == [("nobody.txt", "no image goes with this label file")]
     (tmp_path / "data.yaml").write_text("names: [a]\nval: list.txt\n")
     os.mkfifo(tmp_path / "list.txt")
     with pytest.raises(DataError, match="it is a pipe"):
@@ -122,7 +122,7 @@ def test_faces_beyond_any_picture(tmp_path: Path) -> None:
     file = sets.wider(tmp_path)[0]
     lines = file.read_text().split("\n")
     file.write_text("\n".join([*lines[:2], "1e308 1 1e308 2 0 0 0 0 0 0", *lines[3:]]))
-    assert "beyond any picture" in load_wider(file).rejected[0].reason
+    assert "beyond any image" in load_wider(file).rejected[0].reason
 
 
 def test_a_kit_whose_table_is_a_bomb(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     file.write_text(f"{'x' * 5000} 1 2\nann 1 2\nbob 1 2\n")
     found = load_pairs(file)
     assert len(found) == 2
-    assert "has no folder of pictures" in found.rejected[0].reason
+    assert "has no folder of images" in found.rejected[0].reason
     (tmp_path / "val.txt").write_text(f"{'x' * 5000}.png 1\n")
     with pytest.raises(DataError, match="does not exist"):
         load_dataset(tmp_path)

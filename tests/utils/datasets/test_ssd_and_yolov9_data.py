@@ -1,4 +1,4 @@
-"""The historical loaders of SSD and YOLOv9: what a batch holds, and what becomes of bad pictures."""
+"""The historical loaders of SSD and YOLOv9: what a batch holds, and what becomes of bad images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECT = (
 
 @pytest.fixture
 def voc(tmp_path: Path) -> Path:
-    """Return three pictures of 60 x 30 with a dog, the second with a difficult cat, and a list that names a fourth."""
+    """Return three images of 60 x 30 with a dog, the second with a difficult cat, and a list that names a fourth."""
     root = tmp_path / "VOC2007"
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / name).mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_a_picture_that_cannot_be_decoded_is_left_out(voc: Path) -> None:
 
 
 def test_bad_entries_of_the_list_are_counted_and_named(voc: Path) -> None:
-    with pytest.warns(UserWarning, match=r"1 pictures are left out, the first: .*000009\.xml: it does not exist"):
+    with pytest.warns(UserWarning, match=r"1 images are left out, the first: .*000009\.xml: it does not exist"):
         dataset = VOCDataset(voc, image_set="val")
     assert dataset.ids == ["000001"]
 
@@ -123,7 +123,7 @@ def test_what_is_no_voc_is_named(voc: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def coco(tmp_path: Path) -> Path:
-    """Return the list of three pictures with no, one and two objects."""
+    """Return the list of three images with no, one and two objects."""
     for name in ("images", "labels"):
         (tmp_path / name).mkdir()
     for number in range(3):
@@ -150,7 +150,7 @@ def test_pictures_with_few_objects_are_left_out(coco: Path) -> None:
 
 
 def test_a_least_number_that_cannot_be_used(coco: Path) -> None:
-    with pytest.raises(DataError, match="no picture has 7 objects, the most are 2; lower min_items"):
+    with pytest.raises(DataError, match="no image has 7 objects, the most are 2; lower min_items"):
         yolov9m_dataset.create_dataloader(coco, 64, 2, 32, min_items=7)
     with pytest.raises(ConfigError, match="min_items -1"):
         yolov9m_dataset.create_dataloader(coco, 64, 2, 32, min_items=-1)

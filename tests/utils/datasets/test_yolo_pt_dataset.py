@@ -29,7 +29,7 @@ def _no_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return COCO's layout in YOLO's form: five pictures of one colour each, the last without labels."""
+    """Return COCO's layout in YOLO's form: five images of one colour each, the last without labels."""
     images, labels = tmp_path / "images" / "val2017", tmp_path / "labels" / "val2017"
     images.mkdir(parents=True)
     labels.mkdir(parents=True)
@@ -44,7 +44,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def check(batch: Any, size: tuple[int, int] = (64, 64)) -> None:
-    """Say that a batch's objects are where the labels say, and its pictures where the shapes say."""
+    """Say that a batch's objects are where the labels say, and its images where the shapes say."""
     images, targets, paths, shapes = batch
     assert (images.dtype, images.shape) == (np.uint8, (len(paths), 3, *size))
     assert (targets.dtype, targets.shape[1]) == (np.float32, 6)
@@ -105,7 +105,7 @@ def test_rect_batches_have_the_proportions_of_their_pictures(data: Path) -> None
     shapes = [batch[0].shape[2:] for batch in padded]
     assert shapes == [(48, 80), (80, 80), (80, 48)]
     for batch in padded:
-        check(batch, batch[0].shape[2:])  # a picture is no larger in a larger input
+        check(batch, batch[0].shape[2:])  # an image is no larger in a larger input
         assert batch[3][0][1][0] == pytest.approx([64 / max(batch[3][0][0])] * 2, abs=0.02)
 
 
@@ -159,13 +159,13 @@ def test_a_bad_picture_costs_itself(data: Path) -> None:
         file.write_bytes(file.read_bytes()[:45])
     with (
         pytest.warns(UserWarning, match="left out"),
-        pytest.raises(DataError, match=r"none of 4 pictures can be read; the first: .*0\.png"),
+        pytest.raises(DataError, match=r"none of 4 images can be read; the first: .*0\.png"),
     ):
         list(loader)
 
 
 def test_a_rect_batch_without_the_size_of_a_picture(data: Path) -> None:
-    (data / "images" / "val2017" / "4.png").write_bytes(b"nothing of a picture")
+    (data / "images" / "val2017" / "4.png").write_bytes(b"nothing of an image")
     with pytest.warns(UserWarning, match=r"files that are left out: 1, .*4\.png"):
         loader, dataset = create_dataloader(data / "val2017.txt", 64, 2, 16, rect=True, workers=0)
     assert len(dataset) == 4
@@ -174,7 +174,7 @@ def test_a_rect_batch_without_the_size_of_a_picture(data: Path) -> None:
 
 def test_pictures_without_labels_are_said(data: Path) -> None:
     (data / "labels" / "val2017" / "0.txt").unlink()
-    with pytest.warns(UserWarning, match="pictures without a label file: 1"):
+    with pytest.warns(UserWarning, match="images without a label file: 1"):
         loader, _ = create_dataloader(data / "val2017.txt", 64, 5, 32, workers=0)
     (batch,) = loader
     assert (batch[1][:, 0] != 0).all()

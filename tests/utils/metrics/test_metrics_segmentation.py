@@ -41,7 +41,7 @@ class Reference:
 
 
 def pictures(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return truths and predictions of pictures of several sizes; some of the truth is ignored."""
+    """Return truths and predictions of images of several sizes; some of the truth is ignored."""
     rng = np.random.default_rng(seed)
     truths, found = [], []
     for _ in range(count):

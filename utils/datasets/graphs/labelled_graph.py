@@ -21,7 +21,7 @@ class Labelled(NamedTuple):
         graph: nodes float32 [N, F], edges int64 [2, E] as they are written.
         labels: int64 [N], -1 where a class is not known.
         parts: int8 [N], place in :data:`SPLITS`, -1 for none of them.
-        classes: names of the classes. names: of the nodes. picture: height and width of a node's row, if it is one.
+        classes: names of the classes. names: of the nodes. image: height and width of a node's row, if it is one.
         undirected: an edge is written once for both directions.
     """
 

@@ -5,7 +5,7 @@ The ``.npz`` file of N nodes, in which nothing is pickled:
 - ``x``: N x F numbers. ``edges``: 2 x E whole numbers, source and target, counted from 0 (also ``edge_index``).
 - ``y``: N whole numbers, the class of each node, -1 where it is not known. ``classes``: their names.
 - ``train_mask``, ``val_mask``, ``test_mask``: N truth values. ``names``: N texts.
-- ``picture``: height and width, where a row of ``x`` is a picture of values of 0 to 1: then a node is drawn as that.
+- ``picture``: height and width, where a row of ``x`` is an image of values of 0 to 1: then a node is drawn as that.
 """
 
 from __future__ import annotations
@@ -280,5 +280,5 @@ def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, in
     whole = arrays["picture"].dtype.kind in "iu" and len(sides) == 2 and min(sides) > 0
     if not whole or sides[0] * sides[1] != x.shape[1]:
         shown = shown_value(sides)
-        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; leave it out")
+        raise DataError(f"{file}: image {shown} is not height and width of {x.shape[1]} numbers; leave it out")
     return int(sides[0]), int(sides[1])

@@ -1,4 +1,4 @@
-"""Pictures with the objects in them, in any of the usual layouts; which one is seen from what the path is."""
+"""Images with the objects in them, in any of the usual layouts; which one is seen from what the path is."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PICTURES = "pictures"
 
 
 def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
-    """Load pictures, and their objects where they are known.
+    """Load images, and their objects where they are known.
 
     - ``coco``: a ``.json`` file, a folder with one of :data:`LABEL_FILES`, or COCO's own layout
       (:func:`~utils.datasets.image.coco.load_coco`);
     - ``voc``: a folder such as ``VOC2012``, one that holds it, a list of ``ImageSets/Main``, or XML files beside
-      pictures (:func:`~utils.datasets.image.voc.load_voc`);
-    - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files beside pictures
+      images (:func:`~utils.datasets.image.voc.load_voc`);
+    - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files beside images
       (:func:`~utils.datasets.image.yolo.load_yolo`);
     - ``wider``: faces in a text file as WIDER FACE's or RetinaFace's, or a folder with one
       (:func:`~utils.datasets.image.wider_face.load_wider`);
-    - ``pictures``: any other folder, or one picture: no objects are known.
+    - ``pictures``: any other folder, or one image: no objects are known.
 
     Samples are paths. What cannot be used is in ``rejected``, an entry each, and the rest is there; what is used
     although it looks wrong is counted in a warning.
@@ -67,10 +67,10 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
 
 
 def _plain(path: Path) -> BoxedPictures:
-    """Return pictures without targets."""
+    """Return images without targets."""
     if path.is_file() and not is_picture(path.name):
         raise DataError(
-            f"{path}: not a picture file; give a picture, a folder, a .json file as COCO's, a data.yaml as YOLO's, a "
+            f"{path}: not an image file; give an image, a folder, a .json file as COCO's, a data.yaml as YOLO's, a "
             "list of VOC's ImageSets/Main, or one of faces as WIDER FACE's"
         )
     found = flat_folder(path) if path.is_dir() else single_picture(path)

@@ -1,4 +1,4 @@
-"""The part of COCO's JSON that detection needs, and where its pictures lie."""
+"""The part of COCO's JSON that detection needs, and where its images lie."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.text import one_line
 from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, shown
 from utils.datasets.text.tables import is_text
 
-LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
+LISTED_TWICE = "images listed under several ids: {} (each counts as an image)"
 
 REPEATED = "annotations with the id of another one: {} (each counts as an object)"
 
@@ -24,7 +24,7 @@ _Entry = tuple[str, Mapping[str, Any]]
 
 
 def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any] | None = None) -> Gathered:
-    """Read pictures and objects off a JSON file that holds an object with
+    """Read images and objects off a JSON file that holds an object with
 
     - ``images``: ``{"id": 1, "file_name": "a.png"}``; ``width`` and ``height`` are compared with the file's;
     - ``categories``: ``{"id": 1, "name": "cat"}``; classes are numbered in the order of the ids;
@@ -32,12 +32,12 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
       ``"iscrowd": 1`` where it stands for many objects, and ``area``, by which COCO tells small objects from large
       ones. Other keys, masks among them, are passed over.
 
-    Pictures are numbered in the order of their ids, as pycocotools takes them. A picture with an annotation that cannot
+    Images are numbered in the order of their ids, as pycocotools takes them. An image with an annotation that cannot
     be used is rejected, as an evaluation without the object would be another one.
 
     Args:
         file: the JSON.
-        folder: where the pictures lie; ``None``: where :func:`pictures_root` finds them.
+        folder: where the images lie; ``None``: where :func:`pictures_root` finds them.
         content: what the file holds, where it has been read already.
 
     Raises:
@@ -78,10 +78,10 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
 
 
 def pictures_root(file: Path, names: list[str]) -> Path:
-    """Return the folder in which the pictures lie: the file's own, or where COCO's archives put them.
+    """Return the folder in which the images lie: the file's own, or where COCO's archives put them.
 
     Those of ``annotations/instances_val2017.json`` are in ``val2017/``, ``images/val2017/`` or ``images/`` beside the
-    folder ``annotations``. The first folder that has the first picture is taken, else the file's own.
+    folder ``annotations``. The first folder that has the first image is taken, else the file's own.
     """
     split = file.stem.rpartition("_")[2]
     above = file.parent.parent if file.parent.name == "annotations" else file.parent
@@ -173,7 +173,7 @@ def images_of(
         if not is_id(key):
             gathered.reject(file, f"{where}: id {shown(key)} is no id")
         elif key in found or key in dropped:
-            gathered.reject(file, f"{where}: id {shown(key)} stands twice: neither picture is used")
+            gathered.reject(file, f"{where}: id {shown(key)} stands twice: neither image is used")
             dropped.add(key)
             found.pop(key, None)
         elif not isinstance(name, str) or not name or "\0" in name or not is_text(name):
@@ -222,7 +222,7 @@ def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
 
 
 def _is_number(value: Any) -> bool:
-    """Say whether a value is a number that a picture may have."""
+    """Say whether a value is a number that an image may have."""
     return type(value) in (int, float) and abs(value) < 1e9 and math.isfinite(value)
 
 

@@ -27,12 +27,12 @@ UNLISTED = ("refuse", "background", "ignore")
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of one picture; class 0 is what none of them covers, category ``i`` is class ``i + 1``.
+    """The regions of one image; class 0 is what none of them covers, category ``i`` is class ``i + 1``.
 
     Attributes:
         file: the JSON file.
         regions: for each annotation where it stands, its class, and its ``segmentation``.
-        declared: height and width of the picture as the file has them; 0 where it has none.
+        declared: height and width of the image as the file has them; 0 where it has none.
         categories: names of the categories.
         overlap: one of :data:`OVERLAPS`. unlisted: one of :data:`UNLISTED`.
     """
@@ -58,12 +58,12 @@ class Regions:
         """Return the class of every pixel, H x W int16; :data:`IGNORED` where ``overlap`` says so.
 
         Raises:
-            DataError: the file has another size for the picture, or a region is none; the text names the entry.
+            DataError: the file has another size for the image, or a region is none; the text names the entry.
         """
         if self.declared != size and all(self.declared):
             raise DataError(
-                f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the picture has "
-                f"{size[1]}x{size[0]}; correct its width and height, or replace the picture"
+                f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the image has "
+                f"{size[1]}x{size[0]}; correct its width and height, or replace the image"
             )
         masks: Iterable[tuple[int, Array]]
         masks = ((label, _mask(where, segmentation, size)) for where, label, segmentation in self.regions)
@@ -90,18 +90,18 @@ def load_coco(
 
     Args:
         file: the JSON file.
-        images: folder of the pictures; ``None``: where :func:`~utils.datasets.image.coco.pictures_root` finds them.
+        images: folder of the images; ``None``: where :func:`~utils.datasets.image.coco.pictures_root` finds them.
         overlap: the class of a pixel in several regions: ``ignore`` (it counts for nothing, as in torchvision's
             reference), ``last`` (that of the annotation that comes last in the file), or ``smallest`` (that of the
             smallest region).
         unlisted: for the task, which knows the model's classes.
 
     Returns:
-        Pictures with their regions in the order of the file, and what cannot be a sample.
+        Images with their regions in the order of the file, and what cannot be a sample.
 
     Raises:
-        DataError: the file is not as above; an annotation that belongs to no picture only rejects itself, and one of no
-            category its picture.
+        DataError: the file is not as above; an annotation that belongs to no image only rejects itself, and one of no
+            category its image.
     """
     content = read_json(file)
     names, places = categories_of(content, file)
@@ -154,5 +154,5 @@ def _of_code(code: Mapping[str, Any], size: tuple[int, int]) -> Array:
     if not isinstance(counts, (list, str)):
         raise DataError("counts of its RLE are missing; write a list of runs, or COCO's text")
     if not isinstance(declared, list) or declared != list(size):
-        raise DataError(f"its RLE is of size {declared!r}, and the picture of {list(size)} (height, width); correct it")
+        raise DataError(f"its RLE is of size {declared!r}, and the image of {list(size)} (height, width); correct it")
     return of_runs(counts, *size)

@@ -1,4 +1,4 @@
-"""Pairs of pictures of faces, with who is on them: what verification compares, and the folds it is judged by."""
+"""Pairs of images of faces, with who is on them: what verification compares, and the folds it is judged by."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ MOST_PAIRS = 5_000_000
 """Pairs that are held at once."""
 
 MOST_OF_ONE = 100
-"""Pairs of one person's pictures that ``balanced`` takes, so that nobody with many pictures decides alone."""
+"""Pairs of one person's images that ``balanced`` takes, so that nobody with many images decides alone."""
 
 RULES = ("balanced", "all")
 """How a folder of people becomes pairs. ``balanced``: of each fold as many pairs of two people as there are of one.
-``all``: every picture with every other one; accuracy is measured by the same pairs as with ``balanced``."""
+``all``: every image with every other one; accuracy is measured by the same pairs as with ``balanced``."""
 
 
 class Pair(NamedTuple):
-    """Two pictures to compare."""
+    """Two images to compare."""
 
     first: Path
     second: Path
@@ -44,7 +44,7 @@ class Truth(NamedTuple):
     """What is known of a pair.
 
     Attributes:
-        same: whether both pictures show one person.
+        same: whether both images show one person.
         people: who is on the first and who on the second.
         fold: the part of the data set that accuracy counts it in, from 0 on; :data:`NO_FOLD`: in none.
     """
@@ -55,13 +55,13 @@ class Truth(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Pictures and pairs of them, as a loader finds them.
+    """Images and pairs of them, as a loader finds them.
 
     Attributes:
-        pictures: paths.
-        people: for each picture the place of its person in ``names``; ``None`` where nobody knows.
+        images: paths.
+        people: for each image the place of its person in ``names``; ``None`` where nobody knows.
         names: of the people.
-        pairs: P x 2 int32, places of pictures.
+        pairs: P x 2 int32, places of images.
         folds: P int16.
         rejected: what cannot be used.
     """
@@ -75,13 +75,13 @@ class Listed(NamedTuple):
 
 
 class FacePairs(Dataset):
-    """Pairs of pictures.
+    """Pairs of images.
 
-    A unit, which the accuracy gate resamples, is the person on the first picture. The person on the second one is not
+    A unit, which the accuracy gate resamples, is the person on the first image. The person on the second one is not
     drawn with them, so an interval is a little narrow where most pairs show two people.
 
     Args:
-        listed: pictures and pairs. root: the folder that names of pairs start from.
+        listed: images and pairs. root: the folder that names of pairs start from.
     """
 
     def __init__(self, listed: Listed, root: Path) -> None:
@@ -126,9 +126,9 @@ class FacePairs(Dataset):
         return text.removeprefix(base)
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths, sizes and times, of the people, and of the pairs with their folds.
+        """Return a hash of the images' paths, sizes and times, of the people, and of the pairs with their folds.
 
-        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
+        Images are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per image.
         """
         digest = hashlib.sha256()
         for path in self.listed.pictures:
@@ -141,15 +141,15 @@ class FacePairs(Dataset):
         return digest.hexdigest()
 
     def watched(self) -> set[str]:
-        """Return the folder that the pictures are in."""
+        """Return the folder that the images are in."""
         return {str(self.root)}
 
 
 def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> FacePairs:
-    """Make pairs of a folder with a folder of pictures for each person (ORL's ``s1/1.pgm``, LFW's).
+    """Make pairs of a folder with a folder of images for each person (ORL's ``s1/1.pgm``, LFW's).
 
     People are dealt to the folds by the seed, so every fold has its own. With ``balanced`` the pairs of a fold are all
-    of its people's own pictures (of one person :data:`MOST_OF_ONE` at most, drawn by the seed), and as many of two of
+    of its people's own images (of one person :data:`MOST_OF_ONE` at most, drawn by the seed), and as many of two of
     its people, drawn by the seed; with ``all`` there is every pair, and those alone are in a fold.
 
     Args:
@@ -157,13 +157,13 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
             fewer than two people for each.
 
     Raises:
-        DataError: no person has a picture, or there are fewer than two.
+        DataError: no person has an image, or there are fewer than two.
         ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
     """
     pictures, people, names, rejected = _of_people(root)
     if len(names) < 2:
         who = "one person" if names else "nobody"
-        raise DataError(f"{root}: has pictures of {who}; give a folder with a folder for each of several people")
+        raise DataError(f"{root}: has images of {who}; give a folder with a folder for each of several people")
     chance = np.random.default_rng(seed)
     dealt = _dealt(len(names), folds, chance)
     chosen, parts = balanced(people, dealt, chance)
@@ -171,7 +171,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
     if rule == "all":
         count = len(pictures) * (len(pictures) - 1) // 2
         if count > MOST_PAIRS:
-            raise ConfigError(f"--pairs all of {len(pictures)} pictures are {count} pairs; use --pairs balanced")
+            raise ConfigError(f"--pairs all of {len(pictures)} images are {count} pairs; use --pairs balanced")
         pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
         numbers = np.full(count, NO_FOLD, np.int16)
         numbers[_place_in_triangle(np.sort(chosen, axis=1), len(pictures))] = parts
@@ -179,7 +179,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
 
 
 def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]]:
-    """Return the pictures in a folder's folders by person, in the order of their names, and what is passed over."""
+    """Return the images in a folder's folders by person, in the order of their names, and what is passed over."""
     pictures: list[Path] = []
     people: list[int] = []
     names: list[str] = []
@@ -193,7 +193,7 @@ def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]
         own = [file for file in found if is_picture(file.name) and file.is_file()]
         rejected += [Rejected(file, NOT_A_PICTURE) for file in found if not is_picture(file.name)]
         if not own:
-            rejected.append(Rejected(folder, "a person's folder without a picture"))
+            rejected.append(Rejected(folder, "a person's folder without an image"))
             continue
         pictures += own
         people += [len(names)] * len(own)
@@ -229,7 +229,7 @@ def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator)
 
 
 def _of_one(places: Array, chance: np.random.Generator) -> Array:
-    """Return pairs of one person's pictures: all, or :data:`MOST_OF_ONE` of them."""
+    """Return pairs of one person's images: all, or :data:`MOST_OF_ONE` of them."""
     pairs = np.stack(np.triu_indices(len(places), 1), axis=1)
     if len(pairs) > MOST_OF_ONE:
         pairs = pairs[np.sort(chance.choice(len(pairs), MOST_OF_ONE, replace=False))]
@@ -237,9 +237,9 @@ def _of_one(places: Array, chance: np.random.Generator) -> Array:
 
 
 def _of_two(people: Array, places: Array, count: int, chance: np.random.Generator) -> Array:
-    """Return so many different pairs of two people's pictures; all there are, where those are fewer.
+    """Return so many different pairs of two people's images; all there are, where those are fewer.
 
-    Either may come first, so that everybody is on the first picture about as often as on the second one.
+    Either may come first, so that everybody is on the first image about as often as on the second one.
     """
     _, sizes = np.unique(people[places], return_counts=True)
     there = (len(places) ** 2 - int((sizes.astype(np.int64) ** 2).sum())) // 2
@@ -256,7 +256,7 @@ def _of_two(people: Array, places: Array, count: int, chance: np.random.Generato
 
 
 def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator) -> list[tuple[int, int]]:
-    """Draw different pairs of two people's pictures, of which there are at least twice as many."""
+    """Draw different pairs of two people's images, of which there are at least twice as many."""
     found: dict[tuple[int, int], None] = {}
     while len(found) < count:
         a, b = sorted(places[chance.integers(0, len(places), 2)].tolist())
@@ -273,7 +273,7 @@ def _place_in_triangle(pairs: Array, count: int) -> Array:
 
 
 def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
-    """Pair each of some pictures with each other one; nobody knows who is on them.
+    """Pair each of some images with each other one; nobody knows who is on them.
 
     Raises:
         DataError: there are fewer than two.
@@ -281,14 +281,14 @@ def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected]
     """
     count = len(pictures) * (len(pictures) - 1) // 2
     if not count:
-        raise DataError(f"{root}: {len(pictures)} picture makes no pair; give two pictures at least")
+        raise DataError(f"{root}: {len(pictures)} image makes no pair; give two images at least")
     if count > MOST_PAIRS:
-        raise ConfigError(f"{root}: {len(pictures)} pictures make {count} pairs; give fewer, or a list of pairs")
+        raise ConfigError(f"{root}: {len(pictures)} images make {count} pairs; give fewer, or a list of pairs")
     pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
     folds = np.full(count, NO_FOLD, np.int16)
     return FacePairs(Listed(list(pictures), None, [], pairs, folds, list(rejected)), root)
 
 
 def has_people(root: Path) -> bool:
-    """Say whether a folder has folders with pictures right in them."""
+    """Say whether a folder has folders with images right in them."""
     return any(is_picture(file.name) for folder in _visible(root) if folder.is_dir() for file in _visible(folder))

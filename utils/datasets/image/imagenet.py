@@ -1,9 +1,9 @@
-"""ImageNet's validation pictures (ILSVRC2012) as they are handed out: one folder of files, their labels elsewhere.
+"""ImageNet's validation images (ILSVRC2012) as they are handed out: one folder of files, their labels elsewhere.
 
 Read here, each told by the names of its files:
 
-- the development kit (``ILSVRC2012_devkit_t12``, unpacked or not) beside the pictures of ``ILSVRC2012_img_val.tar``: a
-  line per picture with its ``ILSVRC2012_ID``, which is not the number of a model's output: the kit's own table
+- the development kit (``ILSVRC2012_devkit_t12``, unpacked or not) beside the images of ``ILSVRC2012_img_val.tar``: a
+  line per image with its ``ILSVRC2012_ID``, which is not the number of a model's output: the kit's own table
   (``meta.mat``) says which WordNet id it is, and sorted WordNet ids are the outputs;
 - Kaggle's competition: ``LOC_val_solution.csv`` and ``ILSVRC/Data/CLS-LOC/val``;
 - the folder of ``torchvision.datasets.ImageNet``, whose ``val`` has a folder per class.
@@ -30,7 +30,7 @@ from utils.datasets.table import Listing, prefix_of
 from utils.imagenet_classes import WNIDS
 
 PICTURE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
-"""Name of a validation picture; the number counts from 1."""
+"""Name of a validation image; the number counts from 1."""
 
 KIT, TRUTH, TABLE = "ILSVRC2012_devkit_t12", "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 KAGGLE, KAGGLE_PICTURES = "LOC_val_solution.csv", Path("ILSVRC", "Data", "CLS-LOC", "val")
@@ -40,18 +40,18 @@ LARGEST = 1 << 26
 """Bytes of a file of the kit that is read; the largest has one millionth of the bytes that an archive can hold."""
 
 _UP = 4
-"""How many folders above the pictures their labels are looked for."""
+"""How many folders above the images their labels are looked for."""
 
 
 class Layout(NamedTuple):
-    """Where pictures and labels are. ``labels``: the kit (a folder or an archive), Kaggle's table, or ``meta.bin``."""
+    """Where images and labels are. ``labels``: the kit (a folder or an archive), Kaggle's table, or ``meta.bin``."""
 
     pictures: Path
     labels: Path
 
 
 def find_layout(path: Path) -> Layout | None:
-    """Return how ImageNet lies in a folder: that of the pictures or one above; ``None`` where it does not."""
+    """Return how ImageNet lies in a folder: that of the images or one above; ``None`` where it does not."""
     for pictures in (path, path / "val", path / KAGGLE_PICTURES):
         if not pictures.is_dir():
             continue
@@ -67,7 +67,7 @@ def find_layout(path: Path) -> Layout | None:
 
 
 def _holds(folder: Path) -> tuple[bool, bool]:
-    """Say whether a folder holds validation pictures, and whether it holds the folder of a class."""
+    """Say whether a folder holds validation images, and whether it holds the folder of a class."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if PICTURE.fullmatch(entry.name):
@@ -81,10 +81,10 @@ _IDS = frozenset(WNIDS)
 
 
 def load_imagenet(layout: Layout) -> TableDataset:
-    """Load the validation pictures with the outputs of a model of 1000 classes as labels.
+    """Load the validation images with the outputs of a model of 1000 classes as labels.
 
     Raises:
-        DataError: labels that cannot be read, or no picture that has one.
+        DataError: labels that cannot be read, or no image that has one.
     """
     pictures, labels = layout
     if not _holds(pictures)[0]:
@@ -99,12 +99,12 @@ def load_imagenet(layout: Layout) -> TableDataset:
         elif match:
             rejected.append(Rejected(pictures / name, f"{labels.name} has no label for it"))
     if not listing:
-        raise DataError(f"{pictures}: {labels} has a label for none of its pictures; get the files again")
+        raise DataError(f"{pictures}: {labels} has a label for none of its images; get the files again")
     return TableDataset(listing.table(), rejected=rejected, listed_in=labels if labels.is_file() else None)
 
 
 def _kaggle(file: Path) -> dict[int, int]:
-    """Return the class of each picture by its number; a row is ``ILSVRC2012_val_00048981,n03995372 85 1 499 272``."""
+    """Return the class of each image by its number; a row is ``ILSVRC2012_val_00048981,n03995372 85 1 499 272``."""
     places = {wnid: place for place, wnid in enumerate(WNIDS)}
     found = {}
     try:
@@ -114,7 +114,7 @@ def _kaggle(file: Path) -> dict[int, int]:
                 match = PICTURE.fullmatch(f"{row['ImageId']}.JPEG")
                 wnid = row["PredictionString"].split()[0]
                 if match is None or wnid not in places:
-                    raise DataError(f"{file}: {row['ImageId']!r} of {wnid!r} is no picture of a class; get it again")
+                    raise DataError(f"{file}: {row['ImageId']!r} of {wnid!r} is no image of a class; get it again")
                 found[int(match[1])] = places[wnid]
     except (OSError, KeyError, IndexError, AttributeError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(
@@ -124,7 +124,7 @@ def _kaggle(file: Path) -> dict[int, int]:
 
 
 def _kit(kit: Path) -> dict[int, int]:
-    """Return the class of each picture by its number, of the development kit."""
+    """Return the class of each image by its number, of the development kit."""
     files = dict(_members(kit, (TRUTH, TABLE)))
     missing = next((name for name in (TRUTH, TABLE) if name not in files), None)
     if missing:

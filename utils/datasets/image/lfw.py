@@ -1,7 +1,7 @@
-"""Lists of pairs as Labeled Faces in the Wild has them: ``pairs.txt`` and ``pairsDevTest.txt``, beside the pictures.
+"""Lists of pairs as Labeled Faces in the Wild has them: ``pairs.txt`` and ``pairsDevTest.txt``, beside the images.
 
-The format is that of http://vis-www.cs.umass.edu/lfw/README.txt: ``name n1 n2`` is a pair of one person's pictures,
-``name1 n1 name2 n2`` one of two people, and picture n of a person is ``name/name_000n.jpg``.
+The format is that of http://vis-www.cs.umass.edu/lfw/README.txt: ``name n1 n2`` is a pair of one person's images,
+``name1 n1 name2 n2`` one of two people, and image n of a person is ``name/name_000n.jpg``.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ class Line(NamedTuple):
 
 @dataclass
 class _People:
-    """The pictures of people, found by name and number; a person's folder is listed once."""
+    """The images of people, found by name and number; a person's folder is listed once."""
 
     root: Path
     found: dict[str, dict[int, Path]] = field(default_factory=dict)
     _folders: dict[str, Path] | None = None
 
     def picture(self, name: str, number: int) -> Path:
-        """Return a picture; raise LookupError with what is missing."""
+        """Return an image; raise LookupError with what is missing."""
         if name not in self.found:
             self.found[name] = self._listed(name)
         path = self.found[name].get(number)
         if path is not None:
             return path
         if not self.found[name]:
-            raise LookupError(f"person {name!r} has no folder of pictures in {self.root}")
-        raise LookupError(f"person {name!r} has no picture {number} ({name}_{number:04d}.jpg) in {self.root / name}")
+            raise LookupError(f"person {name!r} has no folder of images in {self.root}")
+        raise LookupError(f"person {name!r} has no image {number} ({name}_{number:04d}.jpg) in {self.root / name}")
 
     def _listed(self, name: str) -> dict[int, Path]:
-        """Return a person's pictures by number: ``NAME_0001.jpg``, else ``1.jpg``, of any kind of picture."""
+        """Return a person's images by number: ``NAME_0001.jpg``, else ``1.jpg``, of any kind of image."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return {}
         folder = self.root / name
@@ -166,11 +166,11 @@ def _fault(columns: Sequence[str]) -> str:
     numbers = (columns[1], columns[2] if len(columns) == 3 else columns[3])
     wrong = next((number for number in numbers if not re.fullmatch("[0-9]{1,9}", number)), None)
     if wrong is not None:
-        return f"{wrong!r} is no number of a picture; write {FORMS}"
+        return f"{wrong!r} is no number of an image; write {FORMS}"
     if len(columns) == 4 and columns[0] == columns[2]:
         return f"four columns are of two people, and both are {columns[0]!r}; write '{columns[0]} n1 n2'"
     if len(columns) == 3 and int(numbers[0]) == int(numbers[1]):
-        return f"compares picture {numbers[0]} of {columns[0]!r} with itself; name two pictures"
+        return f"compares image {numbers[0]} of {columns[0]!r} with itself; name two images"
     return ""
 
 
@@ -189,7 +189,7 @@ def _root(file: Path, people: Sequence[str]) -> Path:
 def _resolved(
     file: Path, known: _People, lines: Sequence[Line], rejected: list[Rejected]
 ) -> tuple[list[Path], Array, list[str], Array, list[Line]]:
-    """Return pictures, their people, the people's names, the pairs P x 2 int32, and the lines of these."""
+    """Return images, their people, the people's names, the pairs P x 2 int32, and the lines of these."""
     pictures: dict[Path, int] = {}
     owners: list[int] = []
     names: dict[str, int] = {}

@@ -98,8 +98,8 @@ CODES = {code.name: code for code in (INDEX, VOC, BINARY, CITYSCAPES_CODE, ADE20
 def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Array:
     """Return the class of every pixel of a mask file, H x W int16; :data:`IGNORED` where it counts for nothing.
 
-    Grey, palette and black-and-white pictures have one number per pixel, of 8 or 16 bits; of a palette that is the
-    index. A colour picture is read by ``code.colours``, or, where its three channels are equal, as grey. Alpha is
+    Grey, palette and black-and-white images have one number per pixel, of 8 or 16 bits; of a palette that is the
+    index. A colour image is read by ``code.colours``, or, where its three channels are equal, as grey. Alpha is
     dropped. For background and foreground white of 16 bits (65535) is 255 where nothing else but 0 occurs.
 
     JPEG, and WebP that is not lossless, changes levels a little. Such a mask is read for background and foreground
@@ -121,7 +121,7 @@ def read_mask(path: Path, code: Code, ignore: int, size: tuple[int, int]) -> Arr
             return _of_colours(channels, code.colours, path)
         if not _grey(channels):
             raise DataError(
-                f"{path}: a colour picture, where --data_format {code.name} expects one class number per pixel; "
+                f"{path}: a colour image, where --data_format {code.name} expects one class number per pixel; "
                 "--data_format voc reads VOC's colours, any others must be turned into numbers first"
             )
         values = channels[..., 0]
@@ -215,14 +215,14 @@ def _values(path: Path, size: tuple[int, int] | None) -> tuple[Array, bool]:
                 mode, values, lossy = image.mode, np.asarray(image), _is_lossy(image.format, path)
     except PictureError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise DataError(f"{path}: there is no such mask; add it, or remove its picture") from error
+            raise DataError(f"{path}: there is no such mask; add it, or remove its image") from error
         reason = str(error.args[0]).removeprefix(f"{path}: ")
         raise DataError(f"{path}: cannot be read as a mask: {reason}") from error
     except Exception as error:  # decoders raise nearly anything on damaged data
         raise DataError(f"{path}: cannot be read as a mask ({reason_of(error)}); replace the file") from error
     if found != size[::-1]:
         raise DataError(
-            f"{path}: the mask has {found[0]}x{found[1]} pixels and its picture {size[1]}x{size[0]}; replace either"
+            f"{path}: the mask has {found[0]}x{found[1]} pixels and its image {size[1]}x{size[0]}; replace either"
         )
     if mode == "LA":
         return values[..., 0], lossy

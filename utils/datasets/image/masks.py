@@ -1,4 +1,4 @@
-"""Pictures with the class of every pixel: two folders, Pascal VOC, Cityscapes, ADE20K, and COCO's JSON."""
+"""Images with the class of every pixel: two folders, Pascal VOC, Cityscapes, ADE20K, and COCO's JSON."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ SEEN = 64
 """Masks of a data set that are looked at for what 255 means in it."""
 
 IMAGES, MASKS = ("images", "imgs", "img", "pictures"), ("masks", "labels", "annotations", "mask", "gt")
-"""Names of the two folders that hold pictures and masks of the same stems."""
+"""Names of the two folders that hold images and masks of the same stems."""
 
 SUFFIXES = ("_mask", "_label", "-mask")
-"""What may stand between stem and ending of a mask beside its picture."""
+"""What may stand between stem and ending of a mask beside its image."""
 
 JSON_FILES = ("val.json", "instances.json", "annotations.json")
 """A folder that holds a file of one of these names is read through it."""
 
 TEXTS = (".csv", ".json", ".md", ".txt", ".xml", ".yaml", ".yml")
-"""Endings of files that describe the pictures they lie beside: licences, lists, annotations for other tasks."""
+"""Endings of files that describe the images they lie beside: licences, lists, annotations for other tasks."""
 
 
 class Truth(Protocol):
-    """Where the right classes of one picture are; they are read when the picture is."""
+    """Where the right classes of one image are; they are read when the image is."""
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -100,7 +100,7 @@ class MaskFile:
         (:data:`FOREGROUND`). For any other model 255 counts for nothing (:data:`NOTHING`), as where masks hold numbers.
 
         Args:
-            size: height and width of the picture. classes: ``None``: not known.
+            size: height and width of the image. classes: ``None``: not known.
 
         Raises:
             DataError: the mask cannot be read, or is not of this size.
@@ -113,7 +113,7 @@ class MaskFile:
 
 
 class Labelled(NamedTuple):
-    """A picture, and where its right classes are."""
+    """An image, and where its right classes are."""
 
     picture: Path
     truth: Truth
@@ -137,7 +137,7 @@ class Reading(NamedTuple):
 
 
 class MaskedPictures(ListDataset):
-    """Pictures, and where the classes of their pixels are, where they are known.
+    """Images, and where the classes of their pixels are, where they are known.
 
     Args:
         samples: :class:`Labelled` or paths.
@@ -154,7 +154,7 @@ class MaskedPictures(ListDataset):
     def fingerprint(self) -> str:
         """Return a hash of all files' paths below the source's folder, their sizes and times, and of how they are read.
 
-        Pictures and masks are not read: a change that keeps size and time is not seen.
+        Images and masks are not read: a change that keeps size and time is not seen.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
@@ -171,20 +171,20 @@ class MaskedPictures(ListDataset):
 
 
 def picture_of(sample: Labelled | Path) -> Path:
-    """Return a sample's picture."""
+    """Return a sample's image."""
     return sample.picture if isinstance(sample, Labelled) else sample
 
 
 def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedPictures:
-    """Load pictures, and where their masks are, where there are any.
+    """Load images, and where their masks are, where there are any.
 
     Args:
         paths: ``{"data": path}``, or ``{"images": folder, "masks": folder or JSON file}``. A ``.json`` file is COCO's
             (:func:`utils.datasets.image.coco_masks.load_coco`). A folder is looked at in this order: Pascal VOC
             (``JPEGImages``, ``SegmentationClass``, also below ``VOC2012`` and the like), Cityscapes (``leftImg8bit``,
             ``gtFine``), ADE20K (``images/validation``, ``annotations/validation``), a JSON file of
-            :data:`JSON_FILES`, two folders as :data:`IMAGES` and :data:`MASKS` name them, masks beside their pictures
-            (``a.jpg`` and ``a.png``, or ``a_mask.png``), and otherwise pictures without masks, as is one picture.
+            :data:`JSON_FILES`, two folders as :data:`IMAGES` and :data:`MASKS` name them, masks beside their images
+            (``a.jpg`` and ``a.png``, or ``a_mask.png``), and otherwise images without masks, as is one image.
         how: how to read it.
 
     Raises:
@@ -213,7 +213,7 @@ def _load(path: Path, how: Reading) -> MaskedPictures:
 
 
 def _plain(path: Path) -> MaskedPictures:
-    """Return pictures without masks; texts beside them are passed over."""
+    """Return images without masks; texts beside them are passed over."""
     found = flat_folder(path) if path.is_dir() else single_picture(path)
     rejected = [one for one in found.rejected if one.path.suffix.lower() not in TEXTS]
     return MaskedPictures([sample.path for sample in found], path, rejected)
@@ -230,7 +230,7 @@ def _dataset(samples: Sequence[Labelled], rejected: Sequence[Rejected], source: 
     if samples:
         return MaskedPictures(samples, source, rejected)
     first = f", the first: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
-    raise DataError(f"{source}: no picture with a mask in it{first}; check the path and --data_format")
+    raise DataError(f"{source}: no image with a mask in it{first}; check the path and --data_format")
 
 
 # ------------------------------------------------------------------------------------------------------------- layouts
@@ -262,13 +262,13 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
         ) from error
     outside = next((stem for stem in stems if leaves(root / "JPEGImages", f"{stem}.jpg")), None)
     if outside is not None:
-        raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of pictures in JPEGImages")
+        raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of images in JPEGImages")
     pairs = [(root / "JPEGImages" / f"{stem}.jpg", root / "SegmentationClass" / f"{stem}.png") for stem in stems]
     return _paired(pairs, code, how, path)
 
 
 def _cityscapes(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load Cityscapes: pictures by split and city, and their label ids, or train ids where only those are there."""
+    """Load Cityscapes: images by split and city, and their label ids, or train ids where only those are there."""
     images, truth = path / "leftImg8bit" / how.split, path / "gtFine" / how.split
     if not (path / "leftImg8bit").is_dir() or not (path / "gtFine").is_dir():
         return None
@@ -292,14 +292,14 @@ def _ade20k(path: Path, how: Reading) -> MaskedPictures | None:
 
 
 def _folders(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load two folders of pictures and masks with the same stems."""
+    """Load two folders of images and masks with the same stems."""
     images = next((path / name for name in IMAGES if (path / name).is_dir()), None)
     masks = next((path / name for name in MASKS if (path / name).is_dir()), None)
     return None if images is None or masks is None else _matched(images, masks, _code(how, "index"), how, path)
 
 
 def _beside(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load pictures whose masks lie beside them; ``None`` where no picture has one."""
+    """Load images whose masks lie beside them; ``None`` where no image has one."""
     names = sorted(entry.name for entry in os.scandir(path) if entry.is_file() and is_picture(entry.name))
     pngs = {name for name in names if name.lower().endswith(".png")}
     masks: dict[str, str] = {}
@@ -337,12 +337,12 @@ def _code(how: Reading, usual: str) -> str:
 
 def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedPictures:
     if not images.is_dir() or not masks.is_dir():
-        raise DataError(f"{images} and {masks} must be folders, of pictures and of masks with the same stems")
+        raise DataError(f"{images} and {masks} must be folders, of images and of masks with the same stems")
     return _matched(images, masks, _code(how, "index"), how, masks)
 
 
 def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedPictures:
-    """Pair the pictures below one folder with the masks of the same path and stem below another."""
+    """Pair the images below one folder with the masks of the same path and stem below another."""
     (pictures, many), (found, others) = _by_stem(images), _by_stem(masks)
     pairs = [(path, found.get(stem) or masks / f"{stem}.png") for stem, path in pictures.items()]
     lone = [
@@ -351,21 +351,19 @@ def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -
             for path, first in many
         ),
         *(
-            Rejected(path, f"it goes with the picture that {first.name} goes with; remove one of them")
+            Rejected(path, f"it goes with the image that {first.name} goes with; remove one of them")
             for path, first in others
         ),
     ]
     lone += [
-        Rejected(path, f"there is no picture {stem} in {images}")
-        for stem, path in found.items()
-        if stem not in pictures
+        Rejected(path, f"there is no image {stem} in {images}") for stem, path in found.items() if stem not in pictures
     ]
     paired = _paired(pairs, code, how, source)
     return MaskedPictures(paired.samples, source, [*paired.rejected, *lone])
 
 
 def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
-    """Return the pictures below a folder by their path in it without the ending, and without a mask's suffix.
+    """Return the images below a folder by their path in it without the ending, and without a mask's suffix.
 
     The second value are those whose name an earlier one has taken, each with that one.
     """
@@ -384,7 +382,7 @@ def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
 def _paired(
     pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how: Reading, source: Path
 ) -> MaskedPictures:
-    """Return pairs of picture and mask as a data set; those that lack either are rejected."""
+    """Return pairs of image and mask as a data set; those that lack either are rejected."""
     samples, rejected = [], []
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
     for (picture, mask), code in zip(pairs, listed, strict=True):

@@ -1,4 +1,4 @@
-"""Pictures with the objects in them: what loaders of any layout hand over, and how they tell of what is wrong."""
+"""Images with the objects in them: what loaders of any layout hand over, and how they tell of what is wrong."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ CATEGORIES, COUNTS = "categories", "objects"
 """Notes of a data set: the names of its classes, and how many objects there are of each, crowds too."""
 
 IMAGE_IDS, CATEGORY_IDS = "image_ids", "category_ids"
-"""Notes of a data set with ids of its own: of its pictures by their ``number``, of its categories by their place."""
+"""Notes of a data set with ids of its own: of its images by their ``number``, of its categories by their place."""
 
 SLACK = 1.0
-"""Pixels by which a box may reach out of its picture unremarked: annotations are rounded."""
+"""Pixels by which a box may reach out of its image unremarked: annotations are rounded."""
 
 
-OTHER_SIZE = "pictures of another size than annotated: {} (boxes are taken in pixels of the upright picture)"
+OTHER_SIZE = "images of another size than annotated: {} (boxes are taken in pixels of the upright image)"
 
 
 class Objects(NamedTuple):
-    """The objects of one picture, what is right for it.
+    """The objects of one image, what is right for it.
 
     Attributes:
-        boxes: N x 4 float64: left, top, right, bottom in pixels of the upright picture, edges and not centres of
-            pixels: a whole picture is 0, 0, width, height. N may be 0.
+        boxes: N x 4 float64: left, top, right, bottom in pixels of the upright image, edges and not centres of
+            pixels: a whole image is 0, 0, width, height. N may be 0.
         classes: N int64: places in ``categories``.
         crowd: N booleans: the box holds many objects that nobody told apart, or is too difficult to judge by. Finding
             it is neither right nor wrong.
-        categories: the names of the classes, which all pictures of a data set share; empty where they are only
+        categories: the names of the classes, which all images of a data set share; empty where they are only
             numbered, as the model's.
         areas: N float64: what the annotation states, in square pixels; ``None``: the boxes' own.
-        number: the picture's place in the order in which equal scores count.
+        number: the image's place in the order in which equal scores count.
         points: N x K x 2 float64: x and y of points of each object, NaN where one is not labelled; ``None``: none are.
     """
 
@@ -69,11 +69,11 @@ class Found(NamedTuple):
 
 
 class BoxedPictures(ListDataset):
-    """Picture files, and the objects in them where they are known.
+    """Image files, and the objects in them where they are known.
 
     Args:
-        pictures: paths, which are the samples.
-        objects: one per picture, or ``None``.
+        images: paths, which are the samples.
+        objects: one per image, or ``None``.
         source: the file or the folder they come from.
         rejected: files that cannot be samples.
         notes: what holds for all of them.
@@ -91,9 +91,9 @@ class BoxedPictures(ListDataset):
         super().__init__(pictures, objects, names=names, files=[source], rejected=rejected, notes=notes)
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths below the source's folder, sizes and times, and of all objects.
+        """Return a hash of the images' paths below the source's folder, sizes and times, and of all objects.
 
-        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
+        Images are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per image.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
@@ -115,15 +115,15 @@ class BoxedPictures(ListDataset):
 
 @dataclass
 class Gathered:
-    """What a loader has read so far; a bad entry costs its picture, and the rest goes on.
+    """What a loader has read so far; a bad entry costs its image, and the rest goes on.
 
     Attributes:
         source: the file or folder that is read.
         names: the classes; empty where they are only numbered.
-        pictures: paths in order. objects: of each picture. sizes: width and height.
+        images: paths in order. objects: of each image. sizes: width and height.
         numbers: places in the order of equal scores.
         rejected: what cannot be used.
-        ids: ids of pictures and of categories, as notes.
+        ids: ids of images and of categories, as notes.
         remarks: how often something was met that is used all the same, in words with ``{}`` for the number.
     """
 
@@ -155,10 +155,10 @@ class Gathered:
         stated: bool = True,
         number: int | None = None,
     ) -> None:
-        """Take in a picture with its objects; one that is not there, or no picture, is rejected.
+        """Take in an image with its objects; one that is not there, or no image, is rejected.
 
         Args:
-            path: the picture. objects: what is in it.
+            path: the image. objects: what is in it.
             size: its width and height, where they are known.
             stated: they are what the annotation says, and are compared with the file's.
             number: its place where equal scores are counted; ``None``: in the order of adding.
@@ -179,14 +179,14 @@ class Gathered:
         """Return the data set, and say what was remarked, a line each.
 
         Raises:
-            DataError: no picture can be used.
+            DataError: no image can be used.
         """
         if not self.pictures:
             if not self.rejected:
                 raise DataError(f"{self.source} lists no image; list at least one")
             first = self.rejected[0]
             raise DataError(
-                f"{self.source}: none of its pictures can be used, the first of {len(self.rejected)} reasons: "
+                f"{self.source}: none of its images can be used, the first of {len(self.rejected)} reasons: "
                 f"{first.path}: {first.reason}; correct the data set"
             )
         targets = [self._target(place) for place in range(len(self.pictures))]
@@ -207,7 +207,7 @@ class Gathered:
         if size is not None:
             over = (boxes < -SLACK) | (boxes > np.array(size * 2) + SLACK)
             beyond = int(np.count_nonzero(over.any(axis=1)))
-            self.remark("boxes that reach out of their picture: {} (used as they are)", beyond)
+            self.remark("boxes that reach out of their image: {} (used as they are)", beyond)
         stated = [found.area for found in objects]
         areas = None
         if any(area is not None for area in stated):
@@ -234,7 +234,7 @@ def _points(objects: Sequence[Found]) -> Array | None:
 
 
 def _other_size(path: Path, size: tuple[float, float]) -> bool:
-    """Say whether a picture has another width or height; one that cannot be read is named later, when it is due."""
+    """Say whether an image has another width or height; one that cannot be read is named later, when it is due."""
     try:
         return upright_size(path) != size
     except (DataError, OSError):

@@ -25,7 +25,7 @@ IGNORED = ("###", "*")
 
 
 FARTHEST = 1e6
-"""Coordinates beyond this, in pixels, are of no picture."""
+"""Coordinates beyond this, in pixels, are of no image."""
 
 
 MOST_LINES = 20_000
@@ -37,7 +37,7 @@ class Word(NamedTuple):
 
     Attributes:
         text: what it says; ``None``: nobody could read it.
-        outline: N x 2 float64 (x, y), N at least 3, in pixels of the upright picture.
+        outline: N x 2 float64 (x, y), N at least 3, in pixels of the upright image.
     """
 
     text: str | None
@@ -60,14 +60,14 @@ def load_pages(paths: Mapping[str, Path]) -> ListDataset:
     """Load pages, with what is on them where that is known.
 
     - ``data``: a file of lines ``PICTURE<tab>JSON``, PaddleOCR's ``Label.txt``, or a folder with one; the JSON is a
-      list of objects with ``transcription`` and ``points``. A picture is looked for below the file's folder, and below
+      list of objects with ``transcription`` and ``points``. An image is looked for below the file's folder, and below
       the folder that this is in, as PPOCRLabel writes it.
-    - ``data``: a folder with pictures and for each a ``gt_STEM.txt`` (ICDAR 2015: ``x1,y1,..,x4,y4,text`` per line), or
+    - ``data``: a folder with images and for each a ``gt_STEM.txt`` (ICDAR 2015: ``x1,y1,..,x4,y4,text`` per line), or
       a ``STEM.txt`` with the page's text. ``images`` and ``labels``: the same in two folders.
-    - ``data``: a picture, or a folder of pictures alone: pages without truth.
+    - ``data``: an image, or a folder of images alone: pages without truth.
 
     Files are UTF-8, with or without a byte order mark. A line that cannot be read costs its page, which is in
-    ``rejected`` with file, line and reason. Names are the pictures' paths.
+    ``rejected`` with file, line and reason. Names are the images' paths.
 
     Raises:
         DataError: no page can be used. ConfigError: unknown names of paths.
@@ -106,10 +106,10 @@ def _dataset(
 
 
 class Pages(ListDataset):
-    """Pictures of pages, and what is right for them."""
+    """Images of pages, and what is right for them."""
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths, sizes and times, and of what is right; pictures are not read."""
+        """Return a hash of the images' paths, sizes and times, and of what is right; images are not read."""
         from hashlib import sha256
 
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
@@ -140,12 +140,12 @@ def _label_file(path: Path) -> ListDataset:
         name, tab, text = line.partition("\t")
         try:
             if not tab:
-                raise ValueError("it has no tab between the picture and the lines on it")
+                raise ValueError("it has no tab between the image and the lines on it")
             picture = _found(path, name.strip())
             truth = Truth(tuple(_words(text)))
             before = listed.setdefault(picture.resolve(), number)
             if before != number:
-                raise ValueError(f"picture {shown(name)} is listed in line {before} already; a page counts once")
+                raise ValueError(f"image {shown(name)} is listed in line {before} already; a page counts once")
         except ValueError as error:
             rejected.append(Rejected(where, one_line(error)))
             continue
@@ -155,13 +155,13 @@ def _label_file(path: Path) -> ListDataset:
 
 
 def _found(label: Path, name: str) -> Path:
-    """Return the picture that a label file names."""
+    """Return the image that a label file names."""
     if not is_picture(name):
         raise ValueError(f"{shown(name)} is {NOT_A_PICTURE}")
     places = (label.parent / name, label.parent.parent / name, label.parent / Path(name).name)
     picture = next((place for place in places if os.path.isfile(place)), None)
     if picture is None:
-        raise ValueError(f"picture {shown(name)} does not exist in {label.parent}")
+        raise ValueError(f"image {shown(name)} does not exist in {label.parent}")
     return picture
 
 
@@ -198,7 +198,7 @@ def _outline(points: Any, place: int) -> Array:
             f"entry {place}: points {shown(points)} are no outline of three or more pairs of finite numbers"
         )
     if np.abs(outline).max() > FARTHEST:
-        raise ValueError(f"entry {place}: points {shown(points)} lie beyond any picture; correct them")
+        raise ValueError(f"entry {place}: points {shown(points)} lie beyond any image; correct them")
     if len(outline) == 4 and _crossed(outline):
         raise ValueError(
             f"entry {place}: the sides of points {shown(points)} cross; list the corners in their order around the line"
@@ -223,7 +223,7 @@ def _cross(a: Array, b: Array, c: Array, d: Array) -> bool:
 
 
 def _folder(images: Path, labels: Path) -> ListDataset:
-    """Load a folder of pictures, and the text files that go with them, if there are any."""
+    """Load a folder of images, and the text files that go with them, if there are any."""
     if not images.is_dir():
         raise DataError(f"data folder {images} does not exist; check the path")
     listed = flat_folder(images)
@@ -231,9 +231,7 @@ def _folder(images: Path, labels: Path) -> ListDataset:
     texts = {path: _label_of(path, labels) for path in pictures}
     if not any(texts.values()):
         if labels != images:
-            raise DataError(
-                f"{labels} has no gt_STEM.txt and no STEM.txt of any picture in {images}; check the folders"
-            )
+            raise DataError(f"{labels} has no gt_STEM.txt and no STEM.txt of any image in {images}; check the folders")
         return _dataset(pictures, None, images, listed.rejected)
     used = {text for text in texts.values() if text is not None}
     rejected = [one for one in listed.rejected if Path(one.path) not in used]

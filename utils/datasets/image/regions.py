@@ -1,4 +1,4 @@
-"""Regions of a picture as COCO writes them, as masks: run-length codes and polygons, exactly as pycocotools has them.
+"""Regions of an image as COCO writes them, as masks: run-length codes and polygons, exactly as pycocotools has them.
 
 The formats are described by COCO (cocodataset.org, "Data format") and by Lin et al. 2014, and their reading is that of
 COCO's mask API. Runs go down the columns, the first run is of pixels outside.
@@ -21,7 +21,7 @@ FAR = 1 << 20
 """Largest coordinate of a polygon that is believed, in pixels."""
 
 LONGEST = 1 << 22
-"""Longest outline of a polygon that is traced, in pixels: that of a jagged region in a picture of 16 megapixels is a
+"""Longest outline of a polygon that is traced, in pixels: that of a jagged region in an image of 16 megapixels is a
 tenth of it, and a line of JSON may hold one that fills all memory."""
 
 
@@ -30,7 +30,7 @@ def of_runs(counts: Sequence[int] | str | bytes, height: int, width: int) -> Arr
 
     Args:
         counts: lengths of the runs, or the text that COCO packs them into.
-        height, width: of the picture in pixels.
+        height, width: of the image in pixels.
 
     Raises:
         DataError: the text is cut short or no such code, a run is negative, or they do not add up to all pixels.
@@ -74,14 +74,14 @@ def _unpacked(text: str | bytes) -> list[int]:
 
 
 def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
-    """Return the mask of a polygon, H x W booleans; parts outside the picture are cut off.
+    """Return the mask of a polygon, H x W booleans; parts outside the image are cut off.
 
     The outline is traced on a grid of a fifth of a pixel; every crossing from one pixel column's centre to the next
     toggles what is inside, from there down.
 
     Args:
         points: x and y of each corner in turn, in pixels from the left and upper edge; at least three corners.
-        height, width: of the picture in pixels.
+        height, width: of the image in pixels.
 
     Raises:
         DataError: fewer than three corners, half a corner, or a coordinate that is no number.

@@ -1,4 +1,4 @@
-"""Pictures of lines of text with what they say, in the layouts that are usual for text recognition."""
+"""Images of lines of text with what they say, in the layouts that are usual for text recognition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABEL_FILES = (
 """Names of a folder's label file, in the order in which they are looked for."""
 
 TEXTS = (".txt", ".gt.txt")
-"""Endings of the text beside a picture ``name.png``: ``name.txt``, or Tesseract's ``name.gt.txt``."""
+"""Endings of the text beside an image ``name.png``: ``name.txt``, or Tesseract's ``name.gt.txt``."""
 
 LABELLED = (".txt", ".tsv", ".csv")
 """Endings of label files."""
@@ -31,11 +31,11 @@ LINE, FOLDER, NAME = UNITS = ("line", "folder", "name")
 
 
 class TextLines(ListDataset):
-    """Pictures of lines, and what they say where that is known.
+    """Images of lines, and what they say where that is known.
 
     Args:
-        pictures: the files.
-        texts: one per picture; ``None``: not known.
+        images: the files.
+        texts: one per image; ``None``: not known.
         source: the label file or folder they come from.
         rejected: what cannot be a sample.
         units: one of :data:`UNITS`.
@@ -54,9 +54,9 @@ class TextLines(ListDataset):
         super().__init__(list(pictures), texts, names=names, units=of, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths below the source's folder, their sizes and times, texts and units.
+        """Return a hash of the images' paths below the source's folder, their sizes and times, texts and units.
 
-        Pictures are not read: a change that keeps size and time is not seen.
+        Images are not read: a change that keeps size and time is not seen.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         own: Sequence[str | None] = self.units or [None] * len(self)
@@ -78,21 +78,21 @@ def unit_of(picture: Path, units: str) -> str:
 
 
 def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
-    """Load pictures of lines, with their texts where there are any.
+    """Load images of lines, with their texts where there are any.
 
     Args:
         paths: ``{"data": path}``, or ``{"labels": file, "images": folder}``. A path is a label file; a folder with one
-            of :data:`LABEL_FILES`, or with a text beside each picture, or with pictures alone; or one picture.
+            of :data:`LABEL_FILES`, or with a text beside each image, or with images alone; or one image.
         units: one of :data:`UNITS`.
 
-    A label file is UTF-8, a picture per line, all in one of these forms; its paths start from its folder or the one
-    above, whichever has the first picture that is found. Empty lines are passed over.
+    A label file is UTF-8, an image per line, all in one of these forms; its paths start from its folder or the one
+    above, whichever has the first image that is found. Empty lines are passed over.
 
     - ``path<tab>text`` (PaddleOCR). The text is all behind the first tab, and may be empty.
     - ``path, "text"`` (ICDAR); quotes and backslashes within have a backslash before them.
     - ``path number`` with paths like ``3/12_word_7.jpg`` (MJSynth): the text is between the underscores.
 
-    Pictures that are listed twice or do not exist, and files without a text among such with one, are in ``rejected``.
+    Images that are listed twice or do not exist, and files without a text among such with one, are in ``rejected``.
 
     Raises:
         DataError: nothing usable at the path, or a line of another form; the text names file, line and fix.
@@ -111,7 +111,7 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     if path.suffix.lower() in LABELLED:
         return _listed(path, [path.parent, path.parent.parent], units)
     if not is_picture(path.name):
-        raise DataError(f"{path}: {NOT_A_PICTURE}; give a label file ({' '.join(LABELLED)}), a folder or a picture")
+        raise DataError(f"{path}: {NOT_A_PICTURE}; give a label file ({' '.join(LABELLED)}), a folder or an image")
     return TextLines([sample.path for sample in single_picture(path)], None, path, units=units)
 
 
@@ -125,7 +125,7 @@ def _folder(folder: Path, units: str) -> TextLines:
     rejected = [one for one in found.rejected if not one.path.name.endswith(TEXTS)]
     if not texts:
         return TextLines(pictures, None, folder, rejected, units)
-    missing = f"no text beside it ({' or '.join('name' + ending for ending in TEXTS)}), and other pictures have one"
+    missing = f"no text beside it ({' or '.join('name' + ending for ending in TEXTS)}), and other images have one"
     rejected += [Rejected(picture, missing) for picture in pictures if picture not in texts]
     kept = [picture for picture in pictures if picture in texts]
     return TextLines(kept, [_one_line(texts[picture]) for picture in kept], folder, rejected, units)
@@ -139,7 +139,7 @@ def _beside(picture: Path) -> Path | None:
 def _one_line(file: Path) -> str:
     lines = utf8_text(file).rstrip("\r\n").split("\n")
     if len(lines) > 1:
-        raise DataError(f"{file}: {len(lines)} lines of text for a picture of one line; write one")
+        raise DataError(f"{file}: {len(lines)} lines of text for an image of one line; write one")
     return lines[0]
 
 
@@ -149,7 +149,7 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
         (number, row.removesuffix("\r")) for number, row in enumerate(utf8_text(file).split("\n"), 1) if row.strip()
     ]
     if not rows:
-        raise DataError(f"label file {file} lists no picture; write one path, a tab and its text per line")
+        raise DataError(f"label file {file} lists no image; write one path, a tab and its text per line")
     for number, row in rows:
         if "\r" in row:
             raise DataError(f"{file}:{number}: a carriage return within a line; end lines with line feeds")
@@ -162,7 +162,7 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
         place = os.path.normpath(os.path.join(root, name))
         picture = Path(place)
         if before.setdefault(place, number) != number:
-            reason: str | None = f"listed in line {before[place]} already; a picture counts once"
+            reason: str | None = f"listed in line {before[place]} already; an image counts once"
         else:
             reason = _unusable(picture, root, name)
         if reason is None:
@@ -173,7 +173,7 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
     if not pictures:
         path, reason = rejected[0]
         raise DataError(
-            f"label file {file}: none of its {len(rejected)} pictures can be used under {root}, the first is {path}: "
+            f"label file {file}: none of its {len(rejected)} images can be used under {root}, the first is {path}: "
             f"{reason}; check the data folder, or say it with --data_path labels={file} images=FOLDER"
         )
     return TextLines(pictures, texts, file, rejected, units)

@@ -1,4 +1,4 @@
-"""Pascal VOC: an XML file of objects for every picture, and lists of the pictures of a split."""
+"""Pascal VOC: an XML file of objects for every image, and lists of the images of a split."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ SPLITS = ("test", "val")
 """Lists of ``ImageSets/Main`` that are for evaluating: 2007's test set, and the held-out part of later years."""
 
 LARGEST = 32 * 2**20
-"""Bytes of an XML file that is read; annotations of a picture have a few thousand."""
+"""Bytes of an XML file that is read; annotations of an image have a few thousand."""
 
 PAIRS = (("JPEGImages", "Annotations"), ("images", "annotations"), ("images", "Annotations"))
-"""Folders of pictures and of XML files beside each other."""
+"""Folders of images and of XML files beside each other."""
 
 
 def load_voc(path: Path) -> Gathered:
-    """Read pictures and objects in VOC's layout.
+    """Read images and objects in VOC's layout.
 
     Args:
         path: a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages`` and
             ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is taken, and
-            all where there is no list; or a folder of XML files beside their pictures.
+            all where there is no list; or a folder of XML files beside their images.
 
     Corners in the XML are whole pixels, counted from 1, and the last ones are inside: ``xmin`` 1 and ``xmax`` 500 are a
-    picture of 500 pixels. Here that is from 0 to 500: ``left = xmin - 1``, ``right = xmax``, which leaves the
+    image of 500 pixels. Here that is from 0 to 500: ``left = xmin - 1``, ``right = xmax``, which leaves the
     development kit's overlaps as they are. ``difficult`` objects become crowds: finding one is neither right nor wrong,
     by VOC's rules as by COCO's, whose only such kind the crowd is. Parts of an object are passed over.
 
@@ -81,7 +81,7 @@ def is_voc(folder: Path) -> bool:
 
 
 def _split(path: Path) -> tuple[Path, list[str] | None]:
-    """Return the folder of the data set, and the names of the pictures of its split; ``None`` for all."""
+    """Return the folder of the data set, and the names of the images of its split; ``None`` for all."""
     if path.is_file():
         if path.suffix != ".txt" or path.parent.parent.name != "ImageSets":
             raise DataError(f"{path} is no list of VOC; give VOC2012/ImageSets/Main/val.txt, or the folder VOC2012")
@@ -96,12 +96,12 @@ def _listed(file: Path) -> list[str]:
     rows = [line.split() for line in lines_of(file)]
     names = list(dict.fromkeys(row[0] for row in rows if row))
     if not names:
-        raise DataError(f"{file} lists no picture; list one name per line")
+        raise DataError(f"{file} lists no image; list one name per line")
     return names
 
 
 def _folders(folder: Path) -> tuple[Path, Path]:
-    """Return the folders of pictures and of XML files."""
+    """Return the folders of images and of XML files."""
     for pictures, notes in PAIRS:
         if (folder / pictures).is_dir() and (folder / notes).is_dir():
             return folder / pictures, folder / notes
@@ -113,7 +113,7 @@ def _names(found: set[str]) -> tuple[str, ...]:
 
 
 def _without_notes(folder: Path, used: set[Path], gathered: Gathered) -> None:
-    """Reject pictures beside XML files that have none."""
+    """Reject images beside XML files that have none."""
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in EXTENSIONS and file not in used and not file.with_suffix(".xml").exists():
             gathered.reject(file, f"no {file.stem}.xml says what is in it")
@@ -123,7 +123,7 @@ _Object = tuple[str, tuple[float, float, float, float], bool]
 
 
 def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
-    """Return the picture of an XML file, its objects (name, box, whether difficult), and its size as stated.
+    """Return the image of an XML file, its objects (name, box, whether difficult), and its size as stated.
 
     Raises:
         DataError: what is wrong with the file.
@@ -138,7 +138,7 @@ def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[
 
 
 def _picture(file: Path, root: Element, pictures: Path) -> Path:
-    """Return the picture of the same name, else the one that the XML names in the folder of the pictures."""
+    """Return the image of the same name, else the one that the XML names in the folder of the images."""
     for ending in EXTENSIONS:
         for path in (pictures / f"{file.stem}{ending}", pictures / f"{file.stem}{ending.upper()}"):
             if os.path.isfile(path):
@@ -146,7 +146,7 @@ def _picture(file: Path, root: Element, pictures: Path) -> Path:
     named = (root.findtext("filename") or "").strip()
     if named and "\0" not in named and not leaves(pictures, named) and os.path.isfile(pictures / named):
         return pictures / named
-    raise DataError(f"no picture of this name lies in {pictures}")
+    raise DataError(f"no image of this name lies in {pictures}")
 
 
 def _object(place: int, entry: Element) -> _Object:

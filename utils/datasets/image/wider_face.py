@@ -1,4 +1,4 @@
-"""Faces in pictures, listed in a text file: as WIDER FACE has them, or with five points each as RetinaFace has."""
+"""Faces in images, listed in a text file: as WIDER FACE has them, or with five points each as RetinaFace has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTS = ("label.txt", "labels.txt")
 
 ENDING = "_bbx_gt.txt"
 SPLITS = "wider_face_split"
-"""Folder of WIDER FACE's lists, beside those of its pictures."""
+"""Folder of WIDER FACE's lists, beside those of its images."""
 
 POINTS = 5
 BOX, FLAGGED, WITH_POINTS = 4, 10, 4 + 3 * POINTS
@@ -35,13 +35,13 @@ INVALID = 7
 """Place of the flag that says a face is not to be judged by: too small or too dark for those who drew the boxes."""
 
 FARTHEST = 1e9
-"""Coordinates from here on, in pixels, are of no picture."""
+"""Coordinates from here on, in pixels, are of no image."""
 
 _LONGEST_LINE = 100_000
 
 
 class Block(NamedTuple):
-    """A picture of a list: its name, the number of its line, and the lines below it, each with its number."""
+    """An image of a list: its name, the number of its line, and the lines below it, each with its number."""
 
     name: str
     at: int
@@ -58,7 +58,7 @@ def face_lists(path: Path) -> list[Path]:
 
 
 def is_face_list(file: Path) -> bool:
-    """Say whether a text file begins with the name of a picture, behind ``#`` or above a number."""
+    """Say whether a text file begins with the name of an image, behind ``#`` or above a number."""
     try:
         check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:
@@ -69,17 +69,17 @@ def is_face_list(file: Path) -> bool:
 
 
 def load_wider(path: Path) -> Gathered:
-    """Read pictures and their faces.
+    """Read images and their faces.
 
-    WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have for each picture a line with its path,
+    WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have for each image a line with its path,
     one with the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur,
-    expression, illumination, invalid, occlusion and pose. A picture without faces has the number 0, and a line of
+    expression, illumination, invalid, occlusion and pose. An image without faces has the number 0, and a line of
     zeros, or none. An invalid face is neither to be found nor to be missed: ``crowd``.
 
     RetinaFace's have ``# path``, and one line per face: left, top, width and height, and for each of five points x, y
     and a flag; -1 -1 -1 is a point that nobody labelled, and lines of four numbers have none.
 
-    Pictures lie beside the file, in ``images`` there, or in WIDER FACE's own folders. A picture whose lines are wrong
+    Images lie beside the file, in ``images`` there, or in WIDER FACE's own folders. An image whose lines are wrong
     is rejected, and the rest is read.
 
     Args:
@@ -110,7 +110,7 @@ def load_wider(path: Path) -> Gathered:
 
 
 def _blocks(file: Path) -> tuple[list[Block], bool]:
-    """Return the pictures of a list with their lines, and whether it is one as RetinaFace's."""
+    """Return the images of a list with their lines, and whether it is one as RetinaFace's."""
     try:
         lines = text_of(file).splitlines()
     except (OSError, ValueError) as error:
@@ -121,7 +121,7 @@ def _blocks(file: Path) -> tuple[list[Block], bool]:
         if line.startswith("#") if marked else is_picture(line):
             blocks.append(Block(line.removeprefix("#").strip(), number, []))
         elif not blocks:
-            raise DataError(f"{file}, line {number}: {shown(line)} is no picture's path; is it a list of faces?")
+            raise DataError(f"{file}, line {number}: {shown(line)} is no image's path; is it a list of faces?")
         else:
             blocks[-1].rows.append((number, line.split()))
     return blocks, marked
@@ -134,7 +134,7 @@ def _filled(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _root(file: Path, blocks: Sequence[Block]) -> Path:
-    """Return the folder that the pictures' paths begin in: the first that has the first picture of the list."""
+    """Return the folder that the images' paths begin in: the first that has the first image of the list."""
     folder = file.parent
     part = file.name.removesuffix(ENDING).rpartition("_")[2]
     places = [folder, folder / "images"]
@@ -144,7 +144,7 @@ def _root(file: Path, blocks: Sequence[Block]) -> Path:
 
 
 def _faces(block: Block) -> list[Found]:
-    """Return the faces of a picture of WIDER FACE.
+    """Return the faces of an image of WIDER FACE.
 
     Raises:
         ValueError: the lines are not what they should be.
@@ -190,7 +190,7 @@ def _numbers(number: int, words: Sequence[str], counts: tuple[int, ...]) -> list
     if len(values) not in counts:
         raise ValueError(f"line {number} has {len(values)} numbers; a face has {' or '.join(map(str, counts))}")
     if not all(abs(value) < FARTHEST for value in values):
-        raise ValueError(f"line {number}: a number is NaN, infinite or beyond any picture")
+        raise ValueError(f"line {number}: a number is NaN, infinite or beyond any image")
     return values
 
 

@@ -1,4 +1,4 @@
-"""YOLO's text files: a line of class and normalised box for every object, a file for every picture."""
+"""YOLO's text files: a line of class and normalised box for every object, a file for every image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_FILES = ("classes.txt", "obj.names", "classes.names")
 SPLITS = ("val", "valid", "val2017", "test")
 """Folders of ``images/`` that are for evaluating, the first that there is."""
 
-NO_LABELS = "pictures without a label file: {} (taken as pictures without objects)"
+NO_LABELS = "images without a label file: {} (taken as images without objects)"
 
 OVER = 1e-3
 """By how much a normalised number may be more than 1: labels are rounded."""
@@ -33,17 +33,17 @@ _LONGEST_LINE = 100_000
 
 
 def load_yolo(path: Path) -> Gathered:
-    """Read pictures and objects in the layouts of Darknet and Ultralytics.
+    """Read images and objects in the layouts of Darknet and Ultralytics.
 
     Args:
         path: ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, from the folder ``path`` or
-            the file's own on: a folder of pictures, a text file that lists pictures, or several of these; a folder with
-            such a file; one with ``images`` and ``labels``; or one with text files beside the pictures. Without the
+            the file's own on: a folder of images, a text file that lists images, or several of these; a folder with
+            such a file; one with ``images`` and ``labels``; or one with text files beside the images. Without the
             YAML file names come from ``classes.txt`` or ``obj.names``; without that classes have numbers alone.
 
     A line is a class and the centre, width and height of a box, or a class and the corners of a polygon, whose box is
-    taken; all as shares of the upright picture's width and height. Labels of ``images/a/b.jpg`` are in
-    ``labels/a/b.txt``. An empty label file, or none, is a picture without objects.
+    taken; all as shares of the upright image's width and height. Labels of ``images/a/b.jpg`` are in
+    ``labels/a/b.txt``. An empty label file, or none, is an image without objects.
 
     Raises:
         DataError: nothing of the kind is there.
@@ -64,7 +64,7 @@ def load_yolo(path: Path) -> Gathered:
             gathered.reject(picture, str(error))
         gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     if pictures and not labelled:
-        raise DataError(f"{path}: none of its {len(pictures)} pictures has a label file; one goes to {file}")
+        raise DataError(f"{path}: none of its {len(pictures)} images has a label file; one goes to {file}")
     _without_pictures(pictures, gathered)
     return gathered
 
@@ -80,7 +80,7 @@ def is_yolo(folder: Path) -> bool:
 
 
 def label_file(picture: Path) -> Path:
-    """Return where the labels of a picture are: in ``labels/`` for one below ``images/``, else beside it."""
+    """Return where the labels of an image are: in ``labels/`` for one below ``images/``, else beside it."""
     parts = list(picture.parts)
     if "images" in parts[:-1]:
         parts[len(parts) - 2 - parts[-2::-1].index("images")] = "labels"
@@ -88,13 +88,13 @@ def label_file(picture: Path) -> Path:
 
 
 def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
-    """Return names and pictures as a YAML file says."""
+    """Return names and images as a YAML file says."""
     content = mapping_of(file, f"{file}", "names and val")
     names = _names(content.get("names"), file)
     wanted = content.get("val")
     places = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(places, list) or not places or not all(isinstance(place, str) and place for place in places):
-        raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the pictures to evaluate on")
+        raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the images to evaluate on")
     top = _top(content.get("path"), file)
     return names, [picture for place in places for picture in _pictures_at(_within(top, place, file), file)]
 
@@ -171,11 +171,11 @@ def _within(top: Path, place: str, file: Path) -> Path:
 
 
 def _pictures_at(place: Path, file: Path) -> list[Path]:
-    """Return the pictures below a folder, or those that a text file lists."""
+    """Return the images below a folder, or those that a text file lists."""
     if place.is_dir():
         return pictures_below(place)
     if place.suffix != ".txt":
-        raise DataError(f"{file}: {place} is neither a folder nor a text file that lists pictures")
+        raise DataError(f"{file}: {place} is neither a folder nor a text file that lists images")
     lines = [line.strip() for line in lines_of(place)]
     outside = next((line for line in lines if "\0" in line or leaves(place.parent, line)), None)
     if outside is not None:
@@ -184,13 +184,13 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
 
 
 def pictures_below(folder: Path) -> list[Path]:
-    """Return the pictures in a folder and below it, sorted by path; hidden ones are left out."""
+    """Return the images in a folder and below it, sorted by path; hidden ones are left out."""
     found = [Path(at, name) for at, _, names in walk(folder) for name in names if is_picture(name)]
     return sorted(path for path in found if not path.name.startswith("."))
 
 
 def _pictures_of(root: Path) -> list[Path]:
-    """Return the pictures of a folder without a YAML file."""
+    """Return the images of a folder without a YAML file."""
     images = root / "images"
     if not images.is_dir():
         return sorted(file for file in root.iterdir() if is_picture(file.name) and not file.name.startswith("."))
@@ -209,18 +209,18 @@ def _names_of(root: Path) -> tuple[str, ...]:
 
 
 def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of a picture, and its size; without a file of labels there are none.
+    """Return the objects of an image, and its size; without a file of labels there are none.
 
     Args:
         file: its labels, where there are any.
-        picture: its file; only the head is read.
+        image: its file; only the head is read.
         classes: how many classes there are; 0: not known.
 
     Returns:
-        The objects in pixels of the upright picture, and its width and height; ``None`` where nothing needed them.
+        The objects in pixels of the upright image, and its width and height; ``None`` where nothing needed them.
 
     Raises:
-        DataError: what is wrong with the file of the labels, or with the picture.
+        DataError: what is wrong with the file of the labels, or with the image.
     """
     if file is None:
         return [], None
@@ -253,7 +253,7 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
         raise ValueError(f"{len(rest)} numbers behind the class; a box has 4, a polygon 6, 8, ...")
     far = next((value for value in rest if value < -OVER or value > 1 + OVER), None)
     if far is not None:
-        raise ValueError(f"{far:g} is not from 0 to 1: coordinates are shares of the picture's width and height")
+        raise ValueError(f"{far:g} is not from 0 to 1: coordinates are shares of the image's width and height")
     if len(rest) == 4:
         x, y, width, height = rest
         return int(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2
@@ -262,17 +262,17 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
 
 
 def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
-    """Reject label files that no picture goes with, in the folders where the labels of these pictures are."""
+    """Reject label files that no image goes with, in the folders where the labels of these images are."""
     for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
         for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises for a name too long
             if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
-                gathered.reject(file, "no picture goes with this label file")
+                gathered.reject(file, "no image goes with this label file")
 
 
 def _is_list(file: Path) -> bool:
-    """Say whether a text file lists pictures: ``train.txt`` beside them."""
+    """Say whether a text file lists images: ``train.txt`` beside them."""
     try:
         check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:

@@ -21,10 +21,10 @@ DIGITS = (3, 7)
 """How many digits a line has at least and at most."""
 
 HEIGHTS = (32, 56)
-"""Of a line's picture in pixels."""
+"""Of a line's image in pixels."""
 
 SHARE = (0.62, 0.86)
-"""A digit's 8 x 8 picture is as high as this share of the line."""
+"""A digit's 8 x 8 image is as high as this share of the line."""
 
 CONTRAST = (80.0, 170.0)
 """Distance of the ink from what is under it, in grey levels."""

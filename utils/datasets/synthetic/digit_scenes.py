@@ -5,7 +5,7 @@ scikit-learn's. Both are split in two: no digit and no photograph of a training 
 is made of a seed and a number, the same on every machine with the same packages.
 
 What makes it hard: digits of many sizes, ink of any colour, other strokes, letters and shapes beside the digits, pieces
-of other photographs pasted in, light that changes over the picture, blur and noise.
+of other photographs pasted in, light that changes over the image, blur and noise.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Recipe(NamedTuple):
     """How hard scenes are to read.
 
     Attributes:
-        pixels: height of a digit's 8 x 8 picture in the scene, from and to.
+        pixels: height of a digit's 8 x 8 image in the scene, from and to.
         contrast: distance of ink from what is under it in grey levels, from and to.
         blur: most blur, the standard deviation in pixels.
         noise: most noise, the standard deviation in grey levels.
@@ -122,10 +122,10 @@ LETTERS: tuple[tuple[tuple[tuple[float, float], ...], ...], ...] = (
 
 
 class Scene(NamedTuple):
-    """A picture and what is in it.
+    """An image and what is in it.
 
     Attributes:
-        picture: SIZE x SIZE x 3, uint8, RGB.
+        image: SIZE x SIZE x 3, uint8, RGB.
         boxes: N x 4, int64: left, top, right and bottom edges in pixels, tight around the digit's ink in the mask.
         labels: N digits, 0 to 9.
         mask: SIZE x SIZE, uint8: 0 where no digit is, else 1 + the digit.
@@ -138,7 +138,7 @@ class Scene(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What scenes of one part are made of: digits as 8 x 8 grey pictures, what they say, photographs."""
+    """What scenes of one part are made of: digits as 8 x 8 grey images, what they say, photographs."""
 
     digits: list[Image.Image]
     labels: Array
@@ -291,7 +291,7 @@ class _Canvas:
         self._mix(alpha, self._ink(self.picture), 0, 0)
 
     def light(self) -> None:
-        """Let the light fall off over the picture in a random direction."""
+        """Let the light fall off over the image in a random direction."""
         rng = self.rng
         angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0, 0.35)
         ramp = np.linspace(-1, 1, SIZE)
@@ -372,7 +372,7 @@ class _Canvas:
 
 
 def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int]) -> Array:
-    """Return how much ink covers each pixel (0 to 1) of an 8 x 8 picture drawn large, without empty edges."""
+    """Return how much ink covers each pixel (0 to 1) of an 8 x 8 image drawn large, without empty edges."""
     height = int(rng.integers(pixels[0], pixels[1] + 1))
     width = max(round(height * rng.uniform(0.7, 1.15)), 8)
     wide = Image.new("L", (12, 12))

@@ -1,4 +1,4 @@
-"""How far two programs' detections in a picture agree."""
+"""How far two programs' detections in an image agree."""
 
 from __future__ import annotations
 

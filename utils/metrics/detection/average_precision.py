@@ -23,7 +23,7 @@ RECORD = np.dtype(
 )
 """A detection, or an object to be found (score NaN). 33 bytes.
 
-``rank`` is a detection's place among those of its class in its picture, the surest first. Per size of
+``rank`` is a detection's place among those of its class in its image, the surest first. Per size of
 :data:`.SIZES`, bit ``i`` of ``right`` says that it is right at threshold ``i``, bit ``i`` of
 ``ignored`` that it is neither right nor wrong there. An object that is of no concern to a size has ``ignored`` there.
 """
@@ -49,7 +49,7 @@ def whole_area(recall: Array, precision: Array) -> float:
 
 
 class Ranked:
-    """Records in the order in which they count: by class, the surest first, of equal scores by picture and rank.
+    """Records in the order in which they count: by class, the surest first, of equal scores by image and rank.
 
     Args:
         records: an array of :data:`RECORD`, in any order.
@@ -166,7 +166,7 @@ class Curves:
         return rows
 
     def recalls(self, weights: Array, most: int) -> Array:
-        """Return the recalls, classes x thresholds, where so many detections per class and picture count."""
+        """Return the recalls, classes x thresholds, where so many detections per class and image count."""
         ordered = weights[self._ranked.order]
         own = np.where(self._ranked.ranks[self._right] < most, ordered[self._right], 0.0)
         sums = np.bincount(self._segment, own, minlength=len(self._bounds) - 1)

@@ -49,7 +49,7 @@ class Summary:
 
 
 class CocoGroundingEvaluator:
-    """Collects what was found and computes COCO's figures over the pictures that were asked about.
+    """Collects what was found and computes COCO's figures over the images that were asked about.
 
     Attributes:
         coco_eval: ``{"bbox": summary}``, whose ``stats`` are the twelve figures.
@@ -76,7 +76,7 @@ class CocoGroundingEvaluator:
         self.coco_eval = {"bbox": Summary()}
 
     def update(self, predictions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Take in what was found in some pictures; of one that comes again the last counts.
+        """Take in what was found in some images; of one that comes again the last counts.
 
         Args:
             predictions: by image id ``boxes`` (K x 4 corners in pixels), ``scores`` (K) and ``labels`` (K category
@@ -111,18 +111,18 @@ class CocoGroundingEvaluator:
         self._found = {key: found for part in parts for key, found in part.items()}
 
     def accumulate(self) -> None:
-        """Compute the figures of the pictures so far.
+        """Compute the figures of the images so far.
 
         Raises:
-            DataError: no picture was taken in, or an annotation of one cannot be used.
+            DataError: no image was taken in, or an annotation of one cannot be used.
         """
         if not self._found:
-            raise DataError(f"{self._file}: no picture was evaluated; call update() first")
+            raise DataError(f"{self._file}: no image was evaluated; call update() first")
         ids = sorted(self._found, key=lambda key: (isinstance(key, str), key))
         targets = self._targets(ids)
         stats = np.full(len(FIGURES), ABSENT)
         if all(target.crowd.all() for target in targets):
-            warnings.warn(f"{self._file}: the {len(ids)} pictures hold no object; every figure is -1", stacklevel=2)
+            warnings.warn(f"{self._file}: the {len(ids)} images hold no object; every figure is -1", stacklevel=2)
         else:
             metric = MeanAveragePrecision()
             metric.update([self._found[key] for key in ids], targets)
@@ -147,7 +147,7 @@ class CocoGroundingEvaluator:
         return Detections(found.boxes[order], found.scores[order], np.zeros_like(found.classes))
 
     def _targets(self, ids: Sequence[Any]) -> list[Objects]:
-        """Return the objects of pictures, numbered in the order of their ids as COCO counts equal scores."""
+        """Return the objects of images, numbered in the order of their ids as COCO counts equal scores."""
         annotations: dict[Any, list[Any]] = {key: [] for key in ids}
         for place, entry in enumerate(self.coco_gt.dataset["annotations"]):
             mine = annotations.get(entry.get("image_id"))

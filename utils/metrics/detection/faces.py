@@ -13,8 +13,8 @@ from utils.metrics.detection.matching import shares
 from utils.metrics.detection.metric import MeanAveragePrecision
 
 FACE_RECORD = np.dtype([*RECORD.descr, ("error", np.float64), ("faceless", np.bool_), ("whole", np.bool_)])
-"""A detection or a face, with the points' error of a detection that is right (else NaN), and whether its picture shows
-no face; or a ``whole`` picture. 43 bytes."""
+"""A detection or a face, with the points' error of a detection that is right (else NaN), and whether its image shows
+no face; or a ``whole`` image. 43 bytes."""
 
 LABELS = ("face",)
 SCORE = 0.5
@@ -49,7 +49,7 @@ class FaceAveragePrecision(MeanAveragePrecision):
 
         ``precision``, ``recall`` and their harmonic mean ``F1``; ``landmark_error``: the mean distance of the points of
         faces that are found from the labelled ones, over the square root of the labelled box's area;
-        ``false_alarms``: detections per picture without faces, and ``faceless_pictures``: how many there are.
+        ``false_alarms``: detections per image without faces, and ``faceless_pictures``: how many there are.
         """
         records = self._all()
         found = records[(records["score"] >= self.score) & (records["ignored"][:, 0] == 0)]
@@ -79,13 +79,13 @@ class FaceAveragePrecision(MeanAveragePrecision):
             alarms = np.count_nonzero(records["score"] >= self.score)
             pictures = np.count_nonzero(records["whole"])
             raise DataError(
-                f"{self.name}: no picture has a face that is to be found, so there is no value; in {pictures} pictures "
-                f"{alarms} faces were found at a score of {self.score:g}; add pictures with faces"
+                f"{self.name}: no image has a face that is to be found, so there is no value; in {pictures} images "
+                f"{alarms} faces were found at a score of {self.score:g}; add images with faces"
             )
         return ranked.of_size()
 
     def _picture(self, prediction: Any, target: Any) -> Array:
-        """Return the records of one picture: its detections, its faces, and the picture itself."""
+        """Return the records of one image: its detections, its faces, and the image itself."""
         plain = super()._picture(prediction, target)
         rows = np.zeros(len(plain) + 1, FACE_RECORD)
         for field in RECORD.names or ():

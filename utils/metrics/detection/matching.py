@@ -1,4 +1,4 @@
-"""Which detections of a picture find which objects: the rules of COCO, and those of Pascal VOC."""
+"""Which detections of an image find which objects: the rules of COCO, and those of Pascal VOC."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def outside(found: Array) -> Array:
 
 
 def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tuple[Array, Array]:
-    """Match a class's detections in a picture, the surest first, as ``COCOeval.evaluateImg`` does.
+    """Match a class's detections in an image, the surest first, as ``COCOeval.evaluateImg`` does.
 
     Of each size and at each threshold a detection takes the free object it overlaps most, the last of equals; one that
     does not count (a crowd, or of another size) only where no other is left. A crowd may be taken any number of times.
@@ -79,7 +79,7 @@ def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tu
 
 
 def match_voc(share: Array, difficult: Array) -> tuple[Array, Array]:
-    """Match a class's detections in a picture, the surest first, as ``VOCevaldet`` does, at an overlap of 0.5.
+    """Match a class's detections in an image, the surest first, as ``VOCevaldet`` does, at an overlap of 0.5.
 
     A detection meets the object it overlaps most, the first of equals: it is right where nothing found that one before,
     wrong where something did, and ignored where that one is difficult.

@@ -14,7 +14,7 @@ from utils.metrics.detection.average_precision import RECORD, Curves, Ranked, Re
 from utils.metrics.detection.matching import SIZES, match_coco, match_voc, of_size, outside, shares
 
 MOST = 100
-"""Detections per picture and class that count by COCO's rules, the best ones."""
+"""Detections per image and class that count by COCO's rules, the best ones."""
 
 RULES: Mapping[str, tuple[str, Read]] = {
     "coco": ("mAP", at_recalls(101)),
@@ -31,7 +31,7 @@ class MeanAveragePrecision(RecordMetric):
     """The mean over classes of the average precision.
 
     ``coco``: mAP@[0.50:0.95], the rules and the twelve figures of ``COCOeval`` (Lin et al. 2014; cocodataset.org,
-    "Detection evaluation"). In a picture and class the best 100 detections are taken from the surest on; each is
+    "Detection evaluation"). In an image and class the best 100 detections are taken from the surest on; each is
     matched to the free object it overlaps most, where that is at least the threshold. Precision at each of 101 recalls
     is the best one reached there or at a higher one, 0 where it is not reached; the mean is over classes and ten
     thresholds. A class without objects does not count. Crowds may be found any number of times and count for nothing.
@@ -39,8 +39,8 @@ class MeanAveragePrecision(RecordMetric):
     ``voc2007``, ``voc2012``: those of the development kits (Everingham et al. 2010) at an overlap of 0.5, with 11
     recalls, and with the whole area under the curve. Crowds are what VOC calls difficult.
 
-    Equal scores count in the order of the pictures' numbers (``Objects.number``), within a picture in the order of the
-    detections. Both COCO's and VOC's own evaluations do the same, so there is no difference where pictures are numbered
+    Equal scores count in the order of the images' numbers (``Objects.number``), within an image in the order of the
+    detections. Both COCO's and VOC's own evaluations do the same, so there is no difference where images are numbered
     as there; without numbers, of equal scores the wrong ones come first, which is the lowest value any order gives.
 
     Args:
@@ -89,14 +89,14 @@ class MeanAveragePrecision(RecordMetric):
         """Match one batch.
 
         Args:
-            predictions: per picture an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
+            predictions: per image an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
                 ``classes`` (N whole numbers), such as :class:`~utils.postprocess.image.nms.Detections`.
-            targets: per picture an object as :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
+            targets: per image an object as :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
             contexts: not used.
 
         Returns:
             A record of :data:`~utils.metrics.detection.average_precision.RECORD` per object that is to be found and per
-            detection, with the positions of their pictures.
+            detection, with the positions of their images.
 
         Raises:
             InputError: not as many predictions as targets, or predictions that do not belong together.
@@ -111,7 +111,7 @@ class MeanAveragePrecision(RecordMetric):
     def value(self, records: Array, weights: Array) -> float:
         """Return the mean average precision, 0 to 1; NaN where no object has a weight.
 
-        With whole numbers as weights it is that of a data set which holds each picture so many times.
+        With whole numbers as weights it is that of a data set which holds each image so many times.
 
         Raises:
             DataError: there is no object among the records.
@@ -132,7 +132,7 @@ class MeanAveragePrecision(RecordMetric):
 
         ``mAP50`` and ``mAP75`` are at one overlap; ``mAP_small``, ``mAP_medium`` and ``mAP_large`` are of objects of
         less than 32 x 32, up to 96 x 96, and more pixels; ``AR1``, ``AR10`` and ``AR100`` are the mean recall with so
-        many detections per picture and class, ``AR_small`` and so on with 100. One of a size that no object has is left
+        many detections per image and class, ``AR_small`` and so on with 100. One of a size that no object has is left
         out.
         """
         if self.rules != "coco":
@@ -181,7 +181,7 @@ class MeanAveragePrecision(RecordMetric):
         return weighed
 
     def _picture(self, prediction: Any, target: Any) -> Array:
-        """Return the records of one picture: its detections, then its objects."""
+        """Return the records of one image: its detections, then its objects."""
         boxes, scores, classes = _checked(prediction)
         labels = self._classes(target)
         known = labels >= 0
@@ -213,7 +213,7 @@ class MeanAveragePrecision(RecordMetric):
         return rows
 
     def _classes(self, target: Any) -> Array:
-        """Return the model's classes of a picture's objects; -1 for one that is left out."""
+        """Return the model's classes of an image's objects; -1 for one that is left out."""
         names, classes = tuple(target.categories), np.asarray(target.classes, np.int64)
         if not names:  # only numbered
             return classes
@@ -226,7 +226,7 @@ class MeanAveragePrecision(RecordMetric):
 
 
 def _areas(target: Any, known: Array) -> Array:
-    """Return the areas of a picture's objects that its data set states; else those of their boxes."""
+    """Return the areas of an image's objects that its data set states; else those of their boxes."""
     stated = getattr(target, "areas", None)
     if stated is not None:
         return np.asarray(stated, np.float64)[known]

@@ -1,4 +1,4 @@
-"""Pictures with objects: COCO's JSON, folders, single pictures, and bad files."""
+"""Images with objects: COCO's JSON, folders, single images, and bad files."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         (broken("annotations", value={}), "'annotations' is not a list"),
         (
             broken("images", value=CONTENT["images"][:1] * 2),
-            r"none of its pictures .* 4 reasons: .*id 7 stands",
+            r"none of its images .* 4 reasons: .*id 7 stands",
         ),
         ({"images": [], "annotations": [], "categories": []}, "lists no image; list at least one"),
         (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9: no image has this id"),
@@ -136,7 +136,7 @@ def test_bad_files(content: Any, said: str, folder: Path) -> None:
         (broken("images", 0, "file_name", value="a" * 999 + ".png"), "png", "does not exist but is listed"),
         (broken("images", 0, "file_name", value="../x.png"), "val.json", "leaves the data folder"),
         (broken("images", 0, "file_name", value="/etc/x.png"), "val.json", "leaves the data folder"),
-        (broken("images", 0, "id", value=9), "val.json", r"images\[2\]: id 9 stands twice: neither picture is used"),
+        (broken("images", 0, "id", value=9), "val.json", r"images\[2\]: id 9 stands twice: neither image is used"),
         (broken("annotations", 2, "image_id", value=4), "val.json", r"annotations\[2\]: image_id 4: no image has"),
         (broken("annotations", 2, "image_id", value=[]), "val.json", r"image_id \[\]: no image has this id"),
         (broken("annotations", 1, "category_id", value=True), "a.png", "category_id True: no category"),
@@ -180,7 +180,7 @@ def test_a_picture_under_two_ids_is_counted(folder: Path) -> None:
     content = copy.deepcopy(CONTENT)
     content["images"][2]["file_name"] = "b.png"
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="pictures listed under several ids: 1 "):
+    with pytest.warns(UserWarning, match="images listed under several ids: 1 "):
         assert len(load_boxes(folder / "val.json")) == 3
 
 
@@ -241,8 +241,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(
         json.dumps({**CONTENT, "annotations": [], "images": [{"id": 1, "file_name": "x.txt"}]})
     )
-    with pytest.raises(DataError, match=r"none of its pictures can be used, the first of 1 .*not a picture file"):
+    with pytest.raises(DataError, match=r"none of its images can be used, the first of 1 .*not an image file"):
         load_boxes(tmp_path / "x.json")
     (tmp_path / "a.dat").write_text("")
-    with pytest.raises(DataError, match="not a picture file"):
+    with pytest.raises(DataError, match="not an image file"):
         load_boxes(tmp_path / "a.dat")

@@ -17,7 +17,7 @@ from utils.datasets.image.lfw import load_pairs
 
 
 def people(root: Path, counts: dict[str, int], name: str = "{0}_{1:04d}.jpg") -> Path:
-    """Make a folder of pictures for each person."""
+    """Make a folder of images for each person."""
     for person, count in counts.items():
         (root / person).mkdir(parents=True, exist_ok=True)
         for number in range(1, count + 1):
@@ -93,7 +93,7 @@ def test_nobody_with_many_pictures_decides_alone(tmp_path: Path, monkeypatch: py
     truths = folder_of_people(root, "balanced", 3).batch(range(8)).targets or ()
     assert sum(truth.people == ("a", "a") for truth in truths) <= 5
     monkeypatch.setattr(face_pairs, "MOST_PAIRS", 50)
-    with pytest.raises(ConfigError, match="--pairs all of 14 pictures are 91 pairs"):
+    with pytest.raises(ConfigError, match="--pairs all of 14 images are 91 pairs"):
         folder_of_people(root, "all", 0)
 
 
@@ -112,7 +112,7 @@ def test_a_run_that_is_stopped_has_seen_several_folds(tmp_path: Path) -> None:
 def test_three_people_make_no_folds(tmp_path: Path) -> None:
     found = folder_of_people(people(tmp_path, {"a": 2, "b": 2, "c": 2}), "balanced", 0)
     assert set(found.listed.folds.tolist()) == {NO_FOLD}
-    with pytest.raises(DataError, match="pictures of one person; give a folder"):
+    with pytest.raises(DataError, match="images of one person; give a folder"):
         folder_of_people(people(tmp_path / "one", {"a": 2}), "balanced", 0)
 
 
@@ -130,7 +130,7 @@ def test_pictures_of_nobody(tmp_path: Path) -> None:
     assert not has_people(root / "a")
     found = every_two(sorted((root / "a").iterdir()), root / "a")
     assert (len(found), found.batch([0]).targets, found.has_units) == (3, None, False)
-    with pytest.raises(DataError, match="1 picture makes no pair"):
+    with pytest.raises(DataError, match="1 image makes no pair"):
         every_two([root / "a" / "a_0001.jpg"], root)
 
 
@@ -180,15 +180,15 @@ def test_a_bad_line_costs_its_pair_and_moves_no_fold(tmp_path: Path) -> None:
     assert [fold for *_, fold in shown(found)] == [0] + [1] * 12
     reasons = {int(str(path).rpartition(":")[2]): reason for path, reason in found.rejected}
     assert sorted(reasons) == list(range(3, 12))
-    assert "person 'A' has no picture 9 (A_0009.jpg)" in reasons[3]
-    assert reasons[4].startswith("'x' is no number of a picture")
+    assert "person 'A' has no image 9 (A_0009.jpg)" in reasons[3]
+    assert reasons[4].startswith("'x' is no number of an image")
     assert reasons[5].startswith("2 columns; write")
     assert reasons[6].startswith("5 columns; write")
     assert reasons[6].endswith("where a name has blanks, separate the columns by tabs")
     assert "both are 'A'; write 'A n1 n2'" in reasons[7]
     assert "with itself" in reasons[8]
-    assert "'Nobody' has no folder of pictures" in reasons[9]
-    assert "'../A' has no folder of pictures" in reasons[10]
+    assert "'Nobody' has no folder of images" in reasons[9]
+    assert "'../A' has no folder of images" in reasons[10]
 
 
 def test_accents_apart_as_macos_unpacks_them(tmp_path: Path) -> None:

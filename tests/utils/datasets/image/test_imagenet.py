@@ -29,7 +29,7 @@ KIT_ORDER = [WNIDS[place] for place in np.random.default_rng(0).permutation(1000
 
 PLACES = {wnid: place for place, wnid in enumerate(WNIDS)}
 CHOSEN = ["n02119789", "n15075141", "n01440764", "n02119789", "n03995372"]
-"""The classes of the five pictures."""
+"""The classes of the five images."""
 
 
 def table(compressed: bool = True) -> bytes:
@@ -83,7 +83,7 @@ def kit_members() -> dict[str, bytes]:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """The validation pictures as their archive unpacks: ``tar xf ILSVRC2012_img_val.tar -C val``."""
+    """The validation images as their archive unpacks: ``tar xf ILSVRC2012_img_val.tar -C val``."""
     members = {name_of(number): picture() for number in range(1, 6)}
     archive = write_tar(tmp_path / "ILSVRC2012_img_val.tar", members)
     folder = tmp_path / "val"
@@ -176,7 +176,7 @@ class TestKaggle:
         (root / "LOC_val_solution.csv").write_text(
             "ImageId,PredictionString\nILSVRC2012_val_00000001,n99999999 1 1 1 1\n"
         )
-        with pytest.raises(DataError, match="'n99999999' is no picture of a class"):
+        with pytest.raises(DataError, match="'n99999999' is no image of a class"):
             load_dataset(root)
 
 

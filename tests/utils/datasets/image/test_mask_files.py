@@ -88,7 +88,7 @@ def test_vocs_masks_as_indices_and_as_colours(mode: str, tmp_path: Path) -> None
     if mode not in ("RGB", "RGBA"):
         assert read_mask(tmp_path / "m.png", INDEX, 255, (2, 3)).tolist() == wanted
     else:
-        with pytest.raises(DataError, match=r"a colour picture.*--data_format voc"):
+        with pytest.raises(DataError, match=r"a colour image.*--data_format voc"):
             read_mask(tmp_path / "m.png", INDEX, 255, (2, 3))
 
 
@@ -111,13 +111,13 @@ def test_codes_of_known_data_sets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "code", "said"),
     [
-        (np.zeros((3, 4), np.uint8), INDEX, r"the mask has 4x3 pixels and its picture 6x4"),
+        (np.zeros((3, 4), np.uint8), INDEX, r"the mask has 4x3 pixels and its image 6x4"),
         (filled(40000, np.uint16), INDEX, "holds 40000, which is no class number"),
         (filled(34), CITYSCAPES_CODE, r"level 34 at 0,0 \(column, row\) is none of --data_format cityscapes"),
         (filled(151), ADE20K, "level 151 at 0,0"),
         (filled(7), BINARY, "level 7"),
         (np.full((*SIZE, 3), (1, 2, 3), np.uint8), VOC, r"colour \(1, 2, 3\) at 0,0 .* 24 pixels in all"),
-        (np.full((*SIZE, 3), (1, 2, 3), np.uint8), INDEX, "a colour picture"),
+        (np.full((*SIZE, 3), (1, 2, 3), np.uint8), INDEX, "a colour image"),
     ],
 )
 def test_masks_that_cannot_be(values: np.ndarray, code: Any, said: str, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_two_folders(tmp_path: Path) -> None:
     assert [int(classes(found, i).max()) for i in range(3)] == [1, 2, 3]
     reasons = {one.path.name: one.reason for one in found.rejected}
     assert "lone.png does not exist" in reasons["lone.jpg"]
-    assert "there is no picture nobody in" in reasons["nobody.png"]
+    assert "there is no image nobody in" in reasons["nobody.png"]
     both = load_masks({"images": tmp_path / "images", "masks": tmp_path / "masks"})
     assert both.names == found.names
     assert found.targets is not None
@@ -189,7 +189,7 @@ def test_vocs_devkit(below: str, tmp_path: Path) -> None:
         f"its mask {root / 'SegmentationClass' / '2007_2.png'} does not exist",
         "it does not exist but is listed",
     ]
-    with pytest.raises(DataError, match="no picture with a mask"):
+    with pytest.raises(DataError, match="no image with a mask"):
         load_masks({"data": tmp_path}, Reading(split="train"))
     with pytest.raises(DataError, match=r"test.txt cannot be read.*another --split"):
         load_masks({"data": tmp_path}, Reading(split="test"))
@@ -247,7 +247,7 @@ def test_the_fingerprint_sees_masks_and_how_they_are_read(tmp_path: Path) -> Non
 
 
 def coco(folder: Path, annotations: list[dict[str, Any]], **more: Any) -> Path:
-    """Write a file with one picture of 4 x 6, categories cat (7) and dog (3), and these annotations."""
+    """Write a file with one image of 4 x 6, categories cat (7) and dog (3), and these annotations."""
     picture(folder / "a.jpg")
     image = {"id": 1, "file_name": "a.jpg", "height": SIZE[0], "width": SIZE[1], **more}
     numbered = [{"id": i, "image_id": 1, "iscrowd": 0, **one} for i, one in enumerate(annotations, start=1)]
@@ -309,7 +309,7 @@ def test_cocos_own_folders(tmp_path: Path) -> None:
         ({"segmentation": []}, "neither a list of polygons nor an RLE"),
         ({}, "neither a list of polygons nor an RLE"),
         ({"segmentation": {"counts": [1, 2], "size": list(SIZE)}}, "covers 3 pixels, and 6x4 are 24"),
-        ({"segmentation": {"counts": [24], "size": [6, 4]}}, r"of size \[6, 4\], and the picture of \[4, 6\]"),
+        ({"segmentation": {"counts": [24], "size": [6, 4]}}, r"of size \[6, 4\], and the image of \[4, 6\]"),
         ({"segmentation": {"size": [4, 6]}}, "counts of its RLE are missing"),
         ({"segmentation": {"counts": "zz", "size": [4, 6]}}, "no part of such a code"),
     ],
@@ -344,7 +344,7 @@ def test_files_that_are_not_cocos(tmp_path: Path) -> None:
     file.write_text(file.read_text()[:-40])
     with pytest.raises(DataError, match="is not JSON"):
         load_masks({"data": file})
-    with pytest.raises(DataError, match="says 9x9 pixels, the picture has 6x4"):
+    with pytest.raises(DataError, match="says 9x9 pixels, the image has 6x4"):
         classes(load_masks({"data": coco(tmp_path, [LARGE], height=9, width=9)}))
     with pytest.raises(DataError, match="leaves the data folder"):
         load_masks({"data": coco(tmp_path, [LARGE], file_name="../a.jpg")})
@@ -419,7 +419,7 @@ def test_pictures_of_one_name_are_told_of(tmp_path: Path) -> None:
     assert [Path(name).name for name in found.batch(range(len(found))).names] == ["a.jpg"]
     assert [(one.path.name, one.reason.split(",")[0].split(";")[0]) for one in found.rejected] == [
         ("a.png", "it has the name of a.jpg"),
-        ("a_mask.png", "it goes with the picture that a.png goes with"),
+        ("a_mask.png", "it goes with the image that a.png goes with"),
     ]
 
 

@@ -54,8 +54,8 @@ def test_paddle_labels(tmp_path: Path) -> None:
     ("row", "reason"),
     [
         ("a.png []", r"has no tab"),
-        ("a.txt\t[]", r"'a.txt' is not a picture file"),
-        ("b.png\t[]", r"picture 'b.png' does not exist"),
+        ("a.txt\t[]", r"'a.txt' is not an image file"),
+        ("b.png\t[]", r"image 'b.png' does not exist"),
         ("a.png\t[", r"not JSON"),
         ("a.png\t{}", r"is no list"),
         ('a.png\t[{"points": []}]', r"entry 1, .* has no transcription"),
@@ -67,7 +67,7 @@ def test_paddle_labels(tmp_path: Path) -> None:
             f"a.png\t{json.dumps([entry(points=[[10**400, 2], [3, 4], [4, 5]])])}",
             r"entry 1: points .* no pairs of numbers",
         ),
-        (f"a.png\t{json.dumps([entry(points=[[1e7, 2], [3, 4], [4, 5]])])}", r"entry 1: points .* beyond any picture"),
+        (f"a.png\t{json.dumps([entry(points=[[1e7, 2], [3, 4], [4, 5]])])}", r"entry 1: points .* beyond any image"),
         (f"a.png\t{json.dumps([entry(points=[POINTS[i] for i in (0, 2, 1, 3)])])}", r"the sides of points .* cross"),
         (f"a.png\t{json.dumps([entry(points=[POINTS[i] for i in (0, 1, 3, 2)])])}", r"the sides of points .* cross"),
     ],
@@ -111,9 +111,7 @@ def test_a_page_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
     (tmp_path / "Label.txt").write_text("a.png\t[]\n./a.png\t[]\n", encoding="utf-8")
     found = load_pages({"data": tmp_path})
     assert len(found) == 1
-    assert [one.reason for one in found.rejected] == [
-        "picture './a.png' is listed in line 1 already; a page counts once"
-    ]
+    assert [one.reason for one in found.rejected] == ["image './a.png' is listed in line 1 already; a page counts once"]
 
 
 def test_unknown_names_of_paths(tmp_path: Path) -> None:

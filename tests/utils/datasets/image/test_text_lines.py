@@ -62,7 +62,7 @@ def test_what_is_listed_and_not_there_is_counted_and_named(tmp_path):
     assert rows(found) == [("a.png", "ab")]
     reasons = [one.reason for one in found.rejected]
     assert ["does not exist (rec_gt.txt:2)" in reasons[0], "leaves the data folder" in reasons[1]] == [True, True]
-    assert "not a picture file" in reasons[2]
+    assert "not an image file" in reasons[2]
 
 
 def test_texts_beside_pictures(tmp_path):
@@ -73,7 +73,7 @@ def test_texts_beside_pictures(tmp_path):
     assert rows(found) == [("a.png", "one"), ("b.png", "")]
     assert [one.path.name for one in found.rejected] == ["c.png"]
     (tmp_path / "a.txt").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match=r"a\.txt: 2 lines of text for a picture of one line"):
+    with pytest.raises(DataError, match=r"a\.txt: 2 lines of text for an image of one line"):
         load_text_lines({"data": tmp_path})
 
 
@@ -99,13 +99,13 @@ def test_units_and_the_fingerprint(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "lists no picture"),
+        (b"", "lists no image"),
         (b"a.png\t\xff\n", "byte 6 is not UTF-8 text; save the file as UTF-8"),
         (b"a.png ab\n", "rec_gt.txt:1: 'a.png ab' is not 'path<tab>text'"),
         (b"a.png\tab\na.png ab\n", "rec_gt.txt:2: 'a.png ab' has no tab"),
         (b'a.png, "b"\na.png, b\n', "rec_gt.txt:2: 'a.png, b' is not 'path, \"text\"'"),
         (b"a_b_1.png 1\na.png 2\n", "rec_gt.txt:2: 'a.png 2' is not 'path number'"),
-        (b"b.png\tab\n", "none of its 1 pictures can be used"),
+        (b"b.png\tab\n", "none of its 1 images can be used"),
     ],
 )
 def test_one_line_for_what_is_wrong(tmp_path, text, said):
@@ -130,7 +130,7 @@ def test_a_picture_counts_once_and_a_name_that_no_file_can_have_costs_itself(tmp
     found = load_text_lines({"data": listed(tmp_path, f"a.png\tx\na.png\ty\n{'b' * 5000}.png\tz\n")})
     assert list(found.targets) == ["x"]
     reasons = [one.reason for one in found.rejected]
-    assert reasons[0] == "listed in line 1 already; a picture counts once (rec_gt.txt:2)"
+    assert reasons[0] == "listed in line 1 already; an image counts once (rec_gt.txt:2)"
     assert reasons[1] == "listed, but it does not exist (rec_gt.txt:3)"
 
 

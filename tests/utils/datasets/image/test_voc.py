@@ -30,7 +30,7 @@ def entry(name: str = "cat", box: tuple[Any, ...] = (1, 1, 8, 6), more: str = ""
 
 
 def kit(root: Path, year: str = "VOC2007") -> Path:
-    """Write a data set of three pictures as the development kit lays it out, and return its folder."""
+    """Write a data set of three images as the development kit lays it out, and return its folder."""
     folder = root / year
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
@@ -48,7 +48,7 @@ def kit(root: Path, year: str = "VOC2007") -> Path:
 
 
 def beside(folder: Path, text: str) -> Path:
-    """Write a picture with its annotation, and a second one that is right."""
+    """Write an image with its annotation, and a second one that is right."""
     for name in ("a", "b"):
         Image.new("RGB", (8, 6)).save(folder / f"{name}.png")
     (folder / "a.xml").write_text(text)
@@ -85,7 +85,7 @@ def test_other_lists_and_years(tmp_path: Path) -> None:
         "its name '../../../secret' leaves the data folder",
     ]
     (folder / "ImageSets" / "Main" / "train.txt").write_text("\n")
-    with pytest.raises(DataError, match="lists no picture"):
+    with pytest.raises(DataError, match="lists no image"):
         load_boxes(folder / "ImageSets" / "Main" / "train.txt")
 
 
@@ -96,7 +96,7 @@ def test_files_beside_pictures_and_names_of_their_own(tmp_path: Path) -> None:
     assert [real.categories for real in found.targets or ()] == [("ant", "cat", "zebra")] * 2
     assert [str(one.reason) for one in found.rejected] == ["no c.xml says what is in it"]
     (tmp_path / "a.png").rename(tmp_path / "other.png")
-    assert "no picture of this name" in load_boxes(tmp_path).rejected[0].reason
+    assert "no image of this name" in load_boxes(tmp_path).rejected[0].reason
     (tmp_path / "a.xml").write_text(noted(entry(), name="other.png"))
     assert load_boxes(tmp_path).samples == [tmp_path / "other.png", tmp_path / "b.png"]
     (tmp_path / "a.xml").write_text(noted(entry(), name="../b.png"))

@@ -89,7 +89,7 @@ def test_retinafaces_labels(tmp_path: Path) -> None:
         (f"0\n{FACE}", "line 2 says 0 faces, and 1 follow"),
         ("1\n1 2 3", "line 3 has 3 numbers; a face has 4 or 10"),
         ("1\n1 2 3 x", "line 3: '1 2 3 x' are not numbers"),
-        ("1\n1 2 3 nan", "line 3: a number is NaN, infinite or beyond any picture"),
+        ("1\n1 2 3 nan", "line 3: a number is NaN, infinite or beyond any image"),
         ("1\n1 2 -3 4", "line 3: width -3 and height 4 must not be negative"),
     ],
 )
@@ -111,9 +111,9 @@ def test_a_wrong_line_of_points_and_a_way_out(tmp_path: Path) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     file = write(tmp_path, "words\nand words\n", "notes.txt")
-    with pytest.raises(DataError, match="not a picture file"):
+    with pytest.raises(DataError, match="not an image file"):
         load_boxes(file)
-    with pytest.raises(DataError, match=r"notes.txt, line 1: 'words' is no picture's path; is it a list of faces\?"):
+    with pytest.raises(DataError, match=r"notes.txt, line 1: 'words' is no image's path; is it a list of faces\?"):
         load_boxes(file, "wider")
     with pytest.raises(DataError, match="holds no list of faces; give one such as wider_face_val_bbx_gt"):
         load_boxes(tmp_path / "images", "wider")

@@ -19,7 +19,7 @@ NAMES = ("cat", "dog")
 
 
 def tree(root: Path, split: str = "val") -> Path:
-    """Write two pictures of 8 x 4 in the layout of Ultralytics, without a YAML file."""
+    """Write two images of 8 x 4 in the layout of Ultralytics, without a YAML file."""
     for kind in ("images", "labels"):
         (root / kind / split).mkdir(parents=True)
     for name, text in LINES.items():
@@ -138,18 +138,18 @@ def test_a_bad_line_costs_its_picture_and_the_rest_is_there(line: str, said: str
 def test_files_that_do_not_go_together(tmp_path: Path) -> None:
     tree(tmp_path)
     (tmp_path / "labels" / "val" / "b.txt").rename(tmp_path / "labels" / "val" / "c.txt")
-    (tmp_path / "images" / "val" / "d.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "val" / "d.png").write_bytes(b"no image")
     (tmp_path / "labels" / "val" / "d.txt").write_text("0 0.5 0.5 0.5 0.5\n")
-    with pytest.warns(UserWarning, match="pictures without a label file: 1 .taken as pictures without objects"):
+    with pytest.warns(UserWarning, match="images without a label file: 1 .taken as images without objects"):
         found = load_boxes(tmp_path)
     assert [sample.name for sample in found.samples] == ["a.png", "b.png"]
     assert {one.path.name: one.reason.rpartition(": ")[2] for one in found.rejected} == {
-        "d.png": "is not a picture in a format that is read here (JPEG, PNG, PPM, BMP, GIF, WEBP, TIFF); replace it",
-        "c.txt": "no picture goes with this label file",
+        "d.png": "is not an image in a format that is read here (JPEG, PNG, PPM, BMP, GIF, WEBP, TIFF); replace it",
+        "c.txt": "no image goes with this label file",
     }
     shutil.rmtree(tmp_path / "labels" / "val")
     (tmp_path / "labels" / "val").mkdir()
-    with pytest.raises(DataError, match=r"none of its 3 pictures has a label file; one goes to .*/labels/val/"):
+    with pytest.raises(DataError, match=r"none of its 3 images has a label file; one goes to .*/labels/val/"):
         load_boxes(tmp_path)
 
 
@@ -208,7 +208,7 @@ def test_data_of_several_kinds_need_a_word(tmp_path: Path) -> None:
     assert len(load_boxes(tmp_path, "coco")) == 1
     assert len(load_boxes(tmp_path, "yolo")) == 2
     assert load_boxes(tmp_path / "images" / "val", "pictures").targets is None
-    with pytest.raises(ConfigError, match="unknown data format 'x'; use one of: coco, voc, yolo, wider, pictures"):
+    with pytest.raises(ConfigError, match="unknown data format 'x'; use one of: coco, voc, yolo, wider, images"):
         load_boxes(tmp_path, "x")
 
 

@@ -25,7 +25,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("skimage")
 
 FREE = re.compile(r"CC0 1\.0|public domain|CC BY 2\.0")
-"""Licences under which a changed picture may be passed on."""
+"""Licences under which a changed image may be passed on."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_no_digit_and_no_photograph_is_in_both_parts() -> None:
     assert len({photo.file for photo in PHOTOS}) == len(PHOTOS) == len(train.photos) + len(val.photos)
     one, two = split_digits(np.concatenate([train.labels, val.labels]))
     assert not set(one.tolist()) & set(two.tolist())
-    # a handful of the 1797 pictures are equal to another one; the split is by index
+    # a handful of the 1797 images are equal to another one; the split is by index
     ours = {np.asarray(digit).tobytes() for digit in val.digits}
     assert len(ours & {np.asarray(digit).tobytes() for digit in train.digits}) <= 3
 

@@ -37,7 +37,7 @@ def boxes(draw: st.DrawFn, most: int) -> np.ndarray:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> list[Scene]:
-    """Pictures with crowds, flat boxes, doubles, stated areas, several classes, and scores with many ties."""
+    """Images with crowds, flat boxes, doubles, stated areas, several classes, and scores with many ties."""
     made = []
     for number in range(draw(st.integers(1, 4))):
         real = draw(boxes(5))
@@ -67,7 +67,7 @@ def scenes(draw: st.DrawFn) -> list[Scene]:
 
 def measured(made: list[Scene], **options: Any) -> MeanAveragePrecision:
     metric = MeanAveragePrecision(NAMES, **options)
-    for found, real in reversed(made):  # the order in which pictures come says nothing
+    for found, real in reversed(made):  # the order in which images come says nothing
         metric.update([found], [real])
     return metric
 
@@ -166,7 +166,7 @@ def test_every_figure_is_the_reference_s_at_length(package: str) -> None:
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_many_detections_of_any_coordinates(package: str, seed: int) -> None:
-    """More than 100 of a class in a picture, coordinates that are not exact in binary, and crowds."""
+    """More than 100 of a class in an image, coordinates that are not exact in binary, and crowds."""
     pytest.importorskip(package)
     rng = np.random.default_rng(seed)
     made = []

@@ -123,7 +123,7 @@ def test_the_order_of_records_says_nothing(made: list[Scene], chance: Any) -> No
 
 
 def test_equal_scores_count_in_the_order_of_the_pictures() -> None:
-    """One right and one wrong: which picture has the lower number decides, not which one came first."""
+    """One right and one wrong: which image has the lower number decides, not which one came first."""
     right = Scene(detections([BOX], [0.9], [0]), objects([BOX], [0]))
     wrong = Scene(detections([[50, 50, 60, 60]], [0.9], [0]), objects([], []))
 

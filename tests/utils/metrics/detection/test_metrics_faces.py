@@ -112,7 +112,7 @@ def test_the_points_error() -> None:
 def test_no_face_at_all() -> None:
     metric = FaceAveragePrecision()
     metric.update([faces((0.9, 0, 0, 5, 5)), faces()], [truth(), truth((0, 0, 9, 9), crowd=1)])
-    with pytest.raises(DataError, match=r"in 2 pictures 1 faces were found at a score of 0.5; add pictures with faces"):
+    with pytest.raises(DataError, match=r"in 2 images 1 faces were found at a score of 0.5; add images with faces"):
         metric.compute()
     assert metric.secondary() == {"precision": 0, "false_alarms": 1, "faceless_pictures": 1}
     with pytest.raises(ConfigError, match="must be from 0 to 1"):

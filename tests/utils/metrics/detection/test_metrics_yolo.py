@@ -67,7 +67,7 @@ def test_it_is_what_the_definitions_say(seed: int, count: int, classes: int, obj
 
 
 def test_it_is_cocos_average_precision() -> None:
-    """Pictures of one object, each found by at most one box of the same size, so that matching needs no rules."""
+    """Images of one object, each found by at most one box of the same size, so that matching needs no rules."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
