@@ -24,13 +24,4 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
 
 
-__all__ = [
-    "Change",
-    "MeanMetric",
-    "Metric",
-    "RecordMetric",
-    "Records",
-    "TopK",
-    "metric_from_json",
-    "metric_to_json",
-]
+__all__ = ["Change", "MeanMetric", "Metric", "RecordMetric", "Records", "TopK", "metric_from_json", "metric_to_json"]

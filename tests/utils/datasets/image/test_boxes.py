@@ -107,10 +107,7 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
         ([], "holds a list; it must be an object"),
         ({"categories": [], "annotations": []}, "'images' is missing"),
         (broken("annotations", value={}), "'annotations' is not a list"),
-        (
-            broken("images", value=CONTENT["images"][:1] * 2),
-            r"none of its images .* 4 reasons: .*id 7 stands",
-        ),
+        (broken("images", value=CONTENT["images"][:1] * 2), r"none of its images .* 4 reasons: .*id 7 stands"),
         ({"images": [], "annotations": [], "categories": []}, "lists no image; list at least one"),
         (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9: no image has this id"),
         (broken("categories", 0, "id", value=2), r"categories\[1\]: id 2 stands twice"),

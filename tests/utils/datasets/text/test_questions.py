@@ -144,8 +144,5 @@ def test_a_pipe_is_no_question_set(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "q.json")
-    with pytest.raises(
-        DataError,
-        match=r"q\.json is a pipe, a socket or a device, and no file; give a \.json",
-    ):
+    with pytest.raises(DataError, match=r"q\.json is a pipe, a socket or a device, and no file; give a \.json"):
         load_questions(tmp_path / "q.json")

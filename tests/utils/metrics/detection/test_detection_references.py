@@ -186,7 +186,7 @@ def test_many_detections_of_any_coordinates(package: str, seed: int) -> None:
 def voc(made: list[Scene], label: int, year: str) -> float | None:
     """Work out the average precision of a class step by step, as the development kit's VOCevaldet.m says."""
     order = sorted(
-        ((-found.scores[i], number, i) for number, (found, _) in enumerate(made) for i in range(len(found.scores))),
+        ((-found.scores[i], number, i) for number, (found, _) in enumerate(made) for i in range(len(found.scores)))
     )
     total = sum(int(((real.classes == label) & ~real.crowd).sum()) for _, real in made)
     if not total:

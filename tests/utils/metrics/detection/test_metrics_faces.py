@@ -48,13 +48,7 @@ def test_figures_by_hand() -> None:
     metric.update(found, right)
     figures = metric.secondary()
     # of 0.9 right, 0.8 wrong, 0.7 right, 0.6 ignored, 0.55 wrong; three faces
-    assert figures == {
-        "precision": 2 / 4,
-        "recall": 2 / 3,
-        "F1": 4 / 7,
-        "false_alarms": 1 / 2,
-        "faceless_pictures": 2,
-    }
+    assert figures == {"precision": 2 / 4, "recall": 2 / 3, "F1": 4 / 7, "false_alarms": 1 / 2, "faceless_pictures": 2}
     # precisions at the three recalls: 1, 2/3, 3/5
     assert metric.compute() == pytest.approx((1 + 2 / 3 + 3 / 5) / 3)
     assert (metric.name, metric.per_class()) == ("AP50", {})
