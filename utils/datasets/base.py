@@ -47,6 +47,14 @@ def pick(values: Any, places: Sequence[int]) -> Any:
     return [values[i] for i in places]
 
 
+def root_of(parents: Any, item: Any) -> Any:
+    """Return the root of an item in a union-find forest (item -> parent), and halve the path to it."""
+    while parents[item] != item:
+        parents[item] = parents[parents[item]]
+        item = parents[item]
+    return item
+
+
 class Dataset(ABC):
     """A sequence of samples in a fixed order. Subclasses define ``__len__``, :meth:`batch` and :meth:`fingerprint`.
 

@@ -17,7 +17,7 @@ from engine import DataError
 from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.audio.recordings import load_sounds
 from utils.datasets.audio.trials import Trials, Voices
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, root_of
 from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound
 
 LISTS = ("trials", "trials.txt", "trials.tsv", "trials.lst", "veri_test2.txt", "veri_test.txt", "pairs.tsv")
@@ -219,17 +219,10 @@ def _speakers(file: Path, given: Path | None, lines: Sequence[Line]) -> dict[str
 def _joined(names: Sequence[str], lines: Sequence[Line]) -> dict[str, str]:
     """Group recordings that the list labels as the same speaker; a group's name is that of its first recording."""
     leader = {name: name for name in names}
-
-    def top(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
     for line in lines:
         if line.same:
-            leader[top(line.second)] = top(line.first)
-    return {name: top(name) for name in names}
+            leader[root_of(leader, line.second)] = root_of(leader, line.first)
+    return {name: root_of(leader, name) for name in names}
 
 
 def _contradicts(file: Path, line: Line, named: Mapping[str, str] | None, rejected: list[Rejected]) -> bool:

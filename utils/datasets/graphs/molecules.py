@@ -17,10 +17,10 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError
 from tecoinfer_modelzoo.extra import extra
-from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
 from utils.datasets.graphs.files import Graph, Look
+from utils.datasets.text.tables import read_table, utf8_or_latin1
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -176,8 +176,6 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
     Raises:
         DataError: the file cannot be read, lacks a column, or no row has a target.
     """
-    from utils.datasets.text.tables import read_table
-
     if file.suffix.lower() == ".smi":
         if properties:
             raise DataError(f"{file}: .smi files have no targets; pass a .csv file with a column {properties[0]!r}")
@@ -241,15 +239,7 @@ def _molecules(
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        data = read_regular(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return [line.rstrip("\r") for line in text.split("\n")]
+    return [line.rstrip("\r") for line in utf8_or_latin1(file).split("\n")]
 
 
 def parsed(molecule: Molecule) -> Mol:

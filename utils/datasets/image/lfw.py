@@ -19,7 +19,7 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.files import utf8_text
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, root_of
 from utils.datasets.folders import is_picture
 from utils.datasets.image.face_pairs import FOLDS, NO_FOLD, FacePairs, Listed
 from utils.datasets.sharding import rank_and_size
@@ -249,16 +249,9 @@ def _in_several(people: Array, folds: Array) -> int:
 def _by_groups(people: Array) -> Array:
     """Assign connected groups of persons to folds, the largest first, each to the fold with the fewest pairs."""
     leader = list(range(int(people.max()) + 1))
-
-    def top(person: int) -> int:
-        while leader[person] != person:
-            leader[person] = leader[leader[person]]
-            person = leader[person]
-        return person
-
     for a, b in people.tolist():
-        leader[top(a)] = top(b)
-    groups, sizes = np.unique([top(a) for a in people[:, 0].tolist()], return_counts=True)
+        leader[root_of(leader, a)] = root_of(leader, b)
+    groups, sizes = np.unique([root_of(leader, a) for a in people[:, 0].tolist()], return_counts=True)
     if len(groups) < 2:
         return np.full(len(people), NO_FOLD, np.int16)
     loads, fold_of = [0] * min(FOLDS, len(groups)), {}
@@ -266,7 +259,7 @@ def _by_groups(people: Array) -> Array:
         lightest = loads.index(min(loads))
         loads[lightest] += int(sizes[place])
         fold_of[int(groups[place])] = lightest
-    return np.array([fold_of[top(a)] for a in people[:, 0].tolist()], np.int16)
+    return np.array([fold_of[root_of(leader, a)] for a in people[:, 0].tolist()], np.int16)
 
 
 def _warn(text: str) -> None:

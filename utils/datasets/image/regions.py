@@ -50,8 +50,8 @@ def _unpacked(text: str | bytes) -> list[int]:
     """Return the runs of a text encoding.
 
     Each is a number in groups of five bits, the lowest first, as characters from ``0`` (48) on; the sixth bit means
-    that another group follows, the fifth bit of the last group is the sign. From the fourth number on it is the difference
-    to the run two before.
+    that another group follows, the fifth bit of the last group is the sign. From the fourth number on it is the
+    difference to the run two before.
     """
     runs: list[int] = []
     number = shift = 0
