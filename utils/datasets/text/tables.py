@@ -1,4 +1,4 @@
-"""Tables of texts: ``.tsv``, ``.csv``, ``.jsonl`` and ``.json`` files with named columns; invalid lines are rejected."""
+"""Tables of texts: ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` files with named columns; invalid lines are rejected."""
 
 from __future__ import annotations
 
