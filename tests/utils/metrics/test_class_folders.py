@@ -79,7 +79,7 @@ def test_ambiguous_folders(folders: list[str], count: int, labels: list[str] | N
         (["Cat", "DOG"], 3, ["dog", "bird", "cat"], [2, 0], "'Cat' is 'cat'"),
         (["great_white-shark"], 2, ["ox", "Great white shark"], [1], "Great white shark"),
         (["00", "01", "02"], 3, ["2", "1", "0"], [2, 1, 0], "'00' is '0'"),
-        (["Cafe\u0301"], 2, ["a", "Caf\u00e9"], [1], "matched"),
+        (["Cafe\u0301"], 2, ["a", "Caf\u00e9"], [1], "match the model"),
         (["0", "1", "10", "2"], 4, ["2", "10", "1", "0"], [3, 2, 1, 0], ""),
         (["uno", "zwei"], 2, ["one", "two"], [0, 1], "not among the model's labels"),
         ([f"c{i}" for i in (0, 1, 10, 2, *range(3, 10))], 11, None, list(range(11)), "'c10'"),

@@ -106,7 +106,7 @@ def test_merge_and_replay() -> None:
 
 @pytest.mark.parametrize("scores", [np.zeros(2), np.zeros((1, 2)), np.array([["a", "b"]] * 2)])
 def test_invalid_scores(scores: np.ndarray) -> None:
-    with pytest.raises(InputError, match="for 2 labels"):
+    with pytest.raises(InputError, match=r"for 2 labels|with 2 targets"):
         Accuracy().update(scores, [0, 1])
 
 
