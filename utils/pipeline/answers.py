@@ -30,9 +30,7 @@ from utils.pipeline.report.console import (
 )
 from utils.pipeline.run.interrupt import ending_soon, finishing
 from utils.pipeline.run.loops import Answer, predict_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.prepare import Failure
-from utils.pipeline.run.returned import returned
+from utils.pipeline.run.pipeline import Failure, Pipeline, returned
 from utils.pipeline.session import load_data, open_engines
 from utils.tasks.base import Rendering, Task
 from utils.tasks.legacy import AnyTask, task_class

@@ -11,7 +11,7 @@ from engine import ConfigError, DataError, Engine, EngineSpec, find_pass, open_e
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.flags.named_values import dims_of
-from utils.pipeline.run.returned import returned
+from utils.pipeline.run.pipeline import returned
 from utils.shapes import parse_shapes
 from utils.stuck import watching_opening
 from utils.tasks.base import Task

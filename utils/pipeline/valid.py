@@ -17,8 +17,7 @@ from utils.pipeline.report.console import finish, int8_figures, list_nan, tell_e
 from utils.pipeline.resume.run_files import noting, open_run_files
 from utils.pipeline.run.interrupt import ending_soon
 from utils.pipeline.run.loops import evaluate_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.returned import measure
+from utils.pipeline.run.pipeline import Pipeline, measure
 from utils.pipeline.session import load_data, open_engines
 from utils.tasks.base import Task
 from utils.tasks.legacy import AnyTask, form_of, task_class

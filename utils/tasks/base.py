@@ -167,6 +167,11 @@ Artifact: TypeAlias = Rendering
 """Their names in tasks of the form before."""
 
 
+def overrides(task: type, method: str) -> bool:
+    """Return whether a class replaces a default method of :class:`Task`."""
+    return getattr(task, method) is not getattr(Task, method)
+
+
 class _Bound:
     """What the methods of a task work with.
 
@@ -226,8 +231,6 @@ class Calls(_Bound):
         The default joins them along the batch axes and pads lists to a size the engine has a plan for
         (:func:`utils.tasks.collating.collate`). One that returns :class:`Shards` says what each SPA gets.
         """
-        if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
-            return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
         from utils.tasks.collating import collate
 
         return collate(parts, self.model)
@@ -246,7 +249,7 @@ class Calls(_Bound):
     @property
     def one_call(self) -> bool:
         """Whether a batch is one call of the only model."""
-        return type(self).infer is Calls.infer
+        return not overrides(type(self), "infer")
 
 
 class Compare(_Bound):
@@ -271,8 +274,7 @@ class Compare(_Bound):
     @classmethod
     def has_reference(cls) -> bool:
         """Say whether the task reads answers of a source framework."""
-        given = cls.reference_answers, cls.agreement
-        return given[0] is not Compare.reference_answers and given[1] is not Compare.agreement
+        return overrides(cls, "reference_answers") and overrides(cls, "agreement")
 
     def diagnostics(self) -> Diagnostics | None:
         """Return what looks for results that cannot be right, while a data set is evaluated."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer
+from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
 from utils.tasks.model import described
 
 _Function: TypeAlias = "Callable[..., Any] | None"
@@ -120,7 +120,7 @@ class LegacyTask:
     def view(cls, base: type[Task]) -> LegacyTask:
         """Return a task of the zoo's own in the form before."""
         found: dict[str, Any] = {old: getattr(base, new) for old, new in ATTRIBUTES.items()}
-        found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if _is_own(base, new)}
+        found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if overrides(base, new)}
         return cls(**found, base=base)
 
     def as_class(self) -> type[Task]:
@@ -169,11 +169,6 @@ def form_of(task: type[Task]) -> AnyTask:
 def one_call(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any) -> Any:
     """Infer by one call of the only model: what a task without ``infer`` does."""
     return Calls.infer(None, engines, arrays, contexts)  # type: ignore[arg-type]
-
-
-def _is_own(base: type[Task], method: str) -> bool:
-    """Say whether a class has a method that the contract's defaults do not give it."""
-    return getattr(base, method) is not getattr(Task, method)
 
 
 def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 
 from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
-from utils.pipeline.run.prepare import SAMPLE_ERRORS, Buffers, Failure, Preprocessor, prepare
+from utils.pipeline.run.pipeline import SAMPLE_ERRORS, Buffers, Failure, Preprocessor, prepare
 from utils.tasks.prepared import Prepared, Shards
 
 _ALIGNMENT = 64

@@ -29,7 +29,7 @@ from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
 from utils.pipeline.launch.exit_status import Stopped, how_ended
-from utils.pipeline.run.prepare import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
+from utils.pipeline.run.pipeline import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class _InChild(Preprocessor):
         super().__init__(preprocessor.task)
         self._processes = processes
 
-    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+    def prepare(self, samples: Sequence[Any], out: Array | None = None, timeline: Timeline | None = None) -> Prepared:
         """Prepare one sample."""
         (sample,) = samples
         return self._processes.alone(sample)

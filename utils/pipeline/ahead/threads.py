@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Timeline, host_slots, usable_cores
 from utils.datasets.base import Batch
-from utils.pipeline.run.prepare import Buffers, PreparedBatch, Preprocessor, as_preprocessor, prepare
+from utils.pipeline.run.function_task import as_preprocessor
+from utils.pipeline.run.pipeline import Buffers, PreparedBatch, Preprocessor, prepare
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future

@@ -13,7 +13,7 @@ from engine import ConfigError
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.report.report import Report
-from utils.pipeline.run.prepare import nothing_evaluated
+from utils.pipeline.run.pipeline import nothing_evaluated
 from utils.pipeline.run.run_state import add_counts, per_class
 
 _Item = TypeVar("_Item")

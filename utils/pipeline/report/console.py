@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine import ConfigError, Engine, provider
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.tasks.base import Task
 from utils.tasks.model import Model
 

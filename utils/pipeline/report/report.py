@@ -20,7 +20,7 @@ from tecoinfer_modelzoo.json_values import plain
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.run.nan import input_line, output_line
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 
 if TYPE_CHECKING:
     from utils.pipeline.report.advice import OwnAdvice

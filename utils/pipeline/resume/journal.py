@@ -26,7 +26,7 @@ from engine import ConfigError
 from tecoinfer_modelzoo.text import reason_of, shortened
 from utils.pipeline.resume.journal_steps import decoded, encoded
 from utils.pipeline.resume.locks import open_locked, release
-from utils.pipeline.run.step import Step
+from utils.pipeline.run.run_state import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self

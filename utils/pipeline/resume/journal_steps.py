@@ -11,8 +11,8 @@ import numpy as np
 
 from engine import Array, InputError
 from utils.metrics.base import Records
-from utils.pipeline.run.prepare import Failure
-from utils.pipeline.run.step import Step
+from utils.pipeline.run.pipeline import Failure
+from utils.pipeline.run.run_state import Step
 
 _KEYS = frozenset(("step", "size", "record", "good", "failures", "nan_inputs", "nan_outputs", "counts", "facts"))
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
 from utils.datasets.base import Batch, Dataset, dataset_of
 from utils.datasets.sharding import rank_and_size
-from utils.pipeline.run.prepare import SAMPLE_ERRORS, PreparedBatch, prepare
+from utils.pipeline.run.pipeline import SAMPLE_ERRORS, PreparedBatch, prepare
 from utils.tasks.prepared import Shards
 
 if TYPE_CHECKING:

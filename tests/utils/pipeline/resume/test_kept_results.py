@@ -15,7 +15,7 @@ from tecoinfer_modelzoo.files import write_file
 from utils.pipeline import cli, valid
 from utils.pipeline.report.safe_stream import Shown
 from utils.pipeline.resume.records.rows import RecordWriter
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.tasks.classification.task import CLASSIFICATION
 
 MODEL = DIGITS / "digits_dyn.onnx"
