@@ -18,14 +18,11 @@ from engine import Array, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
+from utils.tasks.options import Options as Options
 from utils.tasks.prepared import Prepared, Shards
 
 SCRIPTS = ("valid", "single", "multi")
 """The scripts every model has: a data set, one sample, a folder."""
-
-Options: TypeAlias = argparse.Namespace
-"""The parsed flags: the common ones, the task's own, and ``script``, one of :data:`SCRIPTS`."""
-
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` in it for what the model or the batch says."""

@@ -180,7 +180,7 @@ def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
         "agreement": "pa", "hinter": "mo", "saver": "pdmo",
     }[old]  # fmt: skip
     parts = dict(zip(order, given, strict=False))
-    task = base(parts.get("o", Options()))
+    task = base(parts["o"] if "o" in parts else Options(**{flag.key: flag.default for flag in base.flags}))
     if "m" in parts:
         task.bind(parts["m"])
     elif parts.get("e"):

@@ -57,7 +57,7 @@ def open_run_files(
         ConfigError: the journal is of another run, in use, or cannot be written.
         DataError: the data set, or a file that the run reads, changed while a journalled run was under way.
     """
-    opt: Any = task.options
+    opt = task.options
     rank, size = rank_and_size()
     keep: dict[str, Any] = {}
     journaled: _Journaled | None = None
@@ -121,7 +121,7 @@ class _Journaled:
         dataset: Dataset,
         metric: Metric,
     ) -> None:
-        opt: Any = task.options
+        opt = task.options
         self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset
         self._parts: dict[str, Part] = {}
         self._before = _times(opt, dataset)
@@ -179,7 +179,7 @@ class _Journaled:
         )
 
 
-def _times(opt: Any, dataset: Dataset) -> dict[str, int]:
+def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
     """Return when the data paths, and what the data set watches, were last changed, in nanoseconds.
 
     A file that comes or goes changes its folder's time; one that is rewritten does not, its own time says that.
