@@ -186,10 +186,10 @@ def _check_places(opt: Options, saves_folder: bool) -> None:
     outputs = {"--json": opt.json, "--save_predictions": None if into_folder else saved}
     folders = {"--resume": opt.resume, "--save": opt.save, "--save_predictions": saved if into_folder else None}
     if opt.json is not None and opt.script == "valid" and (opt.json.is_file() or not opt.json.exists()):
-        from utils.pipeline.resume.records.names import beside, refuse_others
+        from utils.pipeline.resume.records.names import companions, refuse_others
 
         refuse_others(opt.json, saved)
-        outputs |= beside(opt.json)
+        outputs |= companions(opt.json)
     check_outputs(outputs, read)
     check_folder("--resume", opt.resume)
     check_folder("--save", opt.save)
