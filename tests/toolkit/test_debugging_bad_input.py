@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_search(
     (tmp_path / "file").write_text("")
     words = ["fix", str(save_onnx(PLAIN)), "--data", data(x=X), "--metric", "close", "--out"]
     assert "file/out: no such path can exist; name another" in line([*words, str(tmp_path / "file" / "out")])
-    assert "file: is no folder; name one" in line([*words, str(tmp_path / "file")])
+    assert "file: is not a folder; name one" in line([*words, str(tmp_path / "file")])
 
 
 @pytest.mark.parametrize("model", [NONZERO, KEPT])

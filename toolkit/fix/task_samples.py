@@ -18,7 +18,7 @@ from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_n
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
 from utils.pipeline.flags.options import Options
-from utils.pipeline.run.prepare import Preprocessor, prepare
+from utils.pipeline.run.pipeline import Preprocessor, prepare
 from utils.pipeline.session import described, engine_spec, load_data
 from utils.tasks.model import Model
 from utils.tasks.prepared import Shards
