@@ -30,7 +30,7 @@ def test_pipes_and_folders_are_none(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=said):
             read_regular(tmp_path / name)
         for read in (open_image, upright_size):
-            with pytest.raises(DataError, match=f"{name}: cannot be read as a picture .{said}"):
+            with pytest.raises(DataError, match=f"{name}: cannot be read as an image .{said}"):
                 read(tmp_path / name)
 
 

@@ -68,7 +68,7 @@ def test_a_tensor_gives_a_tensor(face: Any) -> None:
 
 @pytest.mark.parametrize("face", [ssd, yolov9m])
 def test_what_is_no_picture_is_named(face: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"missing\.jpg: no such picture"):
+    with pytest.raises(DataError, match=r"missing\.jpg: no such image"):
         face.preprocess(tmp_path / "missing.jpg")
     with pytest.raises(DataError, match="no picture; pass at least one"):
         face.preprocess([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,9 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
+from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.modes import DECODES
+from utils.preprocess.image.resizing import paddle_start, torchvision_start
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
 
@@ -117,3 +120,16 @@ def test_four_threads_into_one_buffer(decode: str, tmp_path: Path) -> None:
             buffer[:] = 0
             list(pool.map(chunk, range(0, 24, 4)))
             np.testing.assert_array_equal(buffer, expected)
+
+
+@pytest.mark.parametrize("decode", DECODES)
+def test_a_preprocessor_is_reused_and_pickled(decode: str) -> None:
+    for start, face in ((torchvision_start, preprocess), (paddle_start, preprocess_paddle)):
+        arguments = {"decode": decode, "mean": [0.1, 0.2, 0.3], "std": 0.5, "interpolation": "bicubic"}
+        run = ImagePreprocessor("float32", 20, (33, 16), start, **arguments)
+        for seed, again in enumerate((run, pickle.loads(pickle.dumps(run)), run)):  # noqa: S301
+            images, out = [noise(seed), noise(seed + 1, "L")], np.empty((2, 3, 33, 16), np.float32)
+            assert again(images, out) is out
+            np.testing.assert_array_equal(out, face(images, "float32", 20, (33, 16), **arguments))
+    with pytest.raises(ConfigError, match="std=0"):
+        ImagePreprocessor(std=0)

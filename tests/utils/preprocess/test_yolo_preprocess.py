@@ -77,7 +77,7 @@ def test_the_formats_are_those_of_the_zoo() -> None:
 def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.jpg").write_bytes(b"no picture")
     for wrong, words in (
-        (str(tmp_path / "a.jpg"), "a.jpg: no such picture"),
+        (str(tmp_path / "a.jpg"), "a.jpg: no such image"),
         ([tmp_path / "b.jpg"], "b.jpg: is not a picture"),
         ([], "there is no picture"),
         (np.zeros((2, 3, 8, 8), np.float32), "inputs are float32 of shape"),

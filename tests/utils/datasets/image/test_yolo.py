@@ -144,7 +144,7 @@ def test_files_that_do_not_go_together(tmp_path: Path) -> None:
         found = load_boxes(tmp_path)
     assert [sample.name for sample in found.samples] == ["a.png", "b.png"]
     assert {one.path.name: one.reason.rpartition(": ")[2] for one in found.rejected} == {
-        "d.png": "is not a picture in a format that is read here (JPEG, PNG, PPM, BMP, GIF, WEBP, TIFF); replace it",
+        "d.png": "is not an image in a supported format (JPEG, PNG, PPM, BMP, GIF, WEBP, TIFF); replace it",
         "c.txt": "no picture goes with this label file",
     }
     shutil.rmtree(tmp_path / "labels" / "val")

@@ -13,9 +13,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
-from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.image.images import Decoded, decode_file, open_image
-from utils.preprocess.image.modes import DECODES
+from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.image.resizing import resize_and_crop
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess

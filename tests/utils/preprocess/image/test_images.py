@@ -175,14 +175,14 @@ def refused(path: Path) -> str:
 
 
 def test_missing_and_folder(tmp_path: Path) -> None:
-    assert "no such picture" in refused(tmp_path / "no.png")
+    assert "no such image" in refused(tmp_path / "no.png")
     assert "it is a folder" in refused(tmp_path)
 
 
 def test_not_a_picture(tmp_path: Path) -> None:
     for name in ("notes.txt", "notes.png"):
         (tmp_path / name).write_text("a text file among the pictures")
-        assert "is not a picture" in refused(tmp_path / name)
+        assert "is not an image" in refused(tmp_path / name)
     (tmp_path / "empty.jpg").touch()
     assert "is empty" in refused(tmp_path / "empty.jpg")
 
@@ -260,8 +260,8 @@ def test_damaged_file_opened_by_the_caller(tmp_path: Path) -> None:
     path = tmp_path / "t.png"
     whole = saved(Image.fromarray(COLOUR), tmp_path / "w.png").read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with Image.open(path) as image, pytest.raises(DataError, match="picture 3: truncated or damaged"):
-        to_rgb(image, "picture 3")
+    with Image.open(path) as image, pytest.raises(DataError, match="image 3: truncated or damaged"):
+        to_rgb(image, "image 3")
 
 
 def test_from_several_threads(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from engine import DataError, PictureError
 from tests.fuzz.makers import odd_pictures
 from utils.datasets.image.mask_codes import INDEX, read_mask
 from utils.draw import save_drawn
-from utils.preprocess.image.images import open_image, upright_size
-from utils.preprocess.image.opened import LONGEST_SIDE, PLUGINS, opened
+from utils.preprocess.image.images import LONGEST_SIDE, PLUGINS, open_image, opened, upright_size
 
 
 def stored(folder: Path, content: bytes, name: str = "p.png") -> Path:
@@ -49,8 +48,8 @@ def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_eps_starts_nothing(tmp_path: Path, ghostscript: Path) -> None:
     path = stored(tmp_path, odd_pictures.EPS)
-    assert "is not a picture in a format that is read here (JPEG, PNG," in refused(path)
-    with pytest.raises(DataError, match="format that is read here"):
+    assert "is not an image in a supported format (JPEG, PNG," in refused(path)
+    with pytest.raises(DataError, match="supported format"):
         read_mask(path, INDEX, 255, (28, 28))
     (tmp_path / "out").mkdir()
     drawing = stored(tmp_path / "out", odd_pictures.EPS, "good.png")  # a name that a drawn picture would take

@@ -156,7 +156,7 @@ def test_sizes() -> None:
     free = replace(MODEL, inputs=(replace(PICTURE, shape=(None, 3, None, None)),))
     with pytest.raises(ConfigError, match="say which with --input_size"):
         bound(Detection, free).prepare([])
-    with pytest.raises(ConfigError, match="pictures need N x C x H x W"):
+    with pytest.raises(ConfigError, match="images need N x C x H x W"):
         bound(Detection, replace(MODEL, inputs=(replace(PICTURE, shape=(None, 7)),))).prepare([])
 
 
