@@ -3,7 +3,7 @@
 A model's metadata is text by key. Ours is JSON, written by :class:`utils.export.onnx_files.ModelNotes`:
 
 - ``class_labels``: a list of class names, in the order of the model's outputs.
-- ``preprocess``: an object with ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``, of pictures.
+- ``preprocess``: an object with ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``, of images.
 - ``provenance``: an object of text by name: source, weights, versions.
 - ``vocabulary``: a list of tokens, in the order of their numbers.
 - ``sample_rate``: samples of audio per second.
@@ -42,7 +42,7 @@ LONGEST_LABEL = 250
 """Characters of a class name: those of an answer stand in one line."""
 
 LONGEST = 1 << 16
-"""Longest side of a picture that is believed, in pixels."""
+"""Longest side of an image that is believed, in pixels."""
 
 Pair: TypeAlias = tuple[int, int]
 """Height and width in pixels."""
@@ -50,7 +50,7 @@ Pair: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class PictureNotes:
-    """How pictures become a model's input. The defaults are ImageNet's usual ones.
+    """How images become a model's input. The defaults are ImageNet's usual ones.
 
     Attributes:
         resize: the short side to resize to in pixels, or (height, width).
@@ -69,7 +69,7 @@ class PictureNotes:
     def scaled(self, size: int | Pair | None = None) -> dict[str, Any]:
         """Return keyword arguments of ``preprocess`` for a model input of another size.
 
-        A picture's short side is resized to ``max(size) * resize / max(crop)``, so the same part of it is seen; where
+        An image's short side is resized to ``max(size) * resize / max(crop)``, so the same part of it is seen; where
         ``resize`` is a height and a width, each grows as the crop's does.
 
         Args:
@@ -94,7 +94,7 @@ class PictureNotes:
 
 
 def _grown(resize: int, crop: int, new: int) -> int:
-    """Return what to resize to for another crop, so that the same part of the picture is seen."""
+    """Return what to resize to for another crop, so that the same part of the image is seen."""
     return max(1, round(new * resize / crop))
 
 
@@ -186,7 +186,7 @@ class Stored:
 
     @cached_property
     def picture(self) -> PictureNotes:
-        """How pictures become the model's input: what is stored, and ImageNet's usual values for the rest.
+        """How images become the model's input: what is stored, and ImageNet's usual values for the rest.
 
         Where only the crop is stored, the resize is 256/224 of it.
         """

@@ -45,7 +45,7 @@ def test_every_item_is_drawn_as_often_as_any_other() -> None:
 
 @pytest.mark.parametrize("scores", [[], [1.0], [2.0, 1.0, 1.0], [3.0, 3.0]])
 def test_a_recommendation_is_drawn_whatever_its_scores(scores: list[float]) -> None:
-    titles = [f"A title that is far too long for any column of this picture {n}" for n in range(len(scores))]
+    titles = [f"A title that is far too long for any column of this image {n}" for n in range(len(scores))]
     picture = np.asarray(draw_recommended("user 1", ["Čapek", "b"], titles, scores))
     assert picture.ndim == 3
     bars = (picture[:, 2 * COLUMN :] == (60, 120, 190)).all(axis=2)

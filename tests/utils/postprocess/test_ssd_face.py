@@ -31,7 +31,7 @@ def iou(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def raw(seed: int, boxes: int = 40, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and boxes of two pictures, crowded."""
+    """Return scores and boxes of two images, crowded."""
     random = np.random.default_rng(seed)
     logits = random.normal(size=(2, boxes, classes))
     scores = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
@@ -40,7 +40,7 @@ def raw(seed: int, boxes: int = 40, classes: int = 4) -> tuple[np.ndarray, np.nd
 
 
 def plainly(scores: np.ndarray, boxes: np.ndarray, size: int, least: float) -> list[tuple[int, float, list[float]]]:
-    """Return class, score and box of what stays in one picture, one candidate after the other."""
+    """Return class, score and box of what stays in one image, one candidate after the other."""
     pixels = boxes.astype(float) * size
     waiting = [
         (float(scores[a, c]), a, c)
@@ -256,7 +256,7 @@ def test_boxes_are_brought_to_each_pictures_size() -> None:
 
 
 def test_pictures_without_a_prediction_are_said() -> None:
-    with pytest.warns(UserWarning, match="the metric is of 1 of 2 pictures"):
+    with pytest.warns(UserWarning, match="the metric is of 1 of 2 images"):
         figures = get_metrics(data([ONE, ONE]), {0: found([((10, 10, 30, 40), 1, 0.9)])})
     assert figures["metrics"]["mAP"] == 1
 
@@ -268,11 +268,11 @@ def test_predictions_in_a_list() -> None:
 
 
 def test_predictions_that_do_not_belong_are_named() -> None:
-    with pytest.raises(InputError, match="picture 3 of a data set of 1"):
+    with pytest.raises(InputError, match="image 3 of a data set of 1"):
         get_metrics(data([ONE]), {3: found([])})
-    with pytest.raises(DataError, match="none of its 1 pictures has a prediction"):
+    with pytest.raises(DataError, match="none of its 1 images has a prediction"):
         get_metrics(data([ONE]), {})
-    with pytest.raises(InputError, match="picture 0 has no scores, img_width, img_height"):
+    with pytest.raises(InputError, match="image 0 has no scores, img_width, img_height"):
         get_metrics(data([ONE]), {0: {"boxes": [], "labels": []}})
-    with pytest.raises(InputError, match="picture 0 has no boxes, labels"):
+    with pytest.raises(InputError, match="image 0 has no boxes, labels"):
         get_metrics(data([ONE]), {0: None})

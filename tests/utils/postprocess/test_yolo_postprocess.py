@@ -172,9 +172,9 @@ def test_padding_is_dropped() -> None:
     assert len(postprocess(made, np.int64(1))) == 1
     assert postprocess(made, 0) == []
     assert len(postprocess(made[0], 1)) == 1
-    with pytest.raises(InputError, match="says that 5 pictures are real, and the prediction is for 4"):
+    with pytest.raises(InputError, match="says that 5 images are real, and the prediction is for 4"):
         postprocess(made, 5)
-    with pytest.raises(InputError, match="padding_shape 'two' is no number of pictures"):
+    with pytest.raises(InputError, match="padding_shape 'two' is no number of images"):
         postprocess(made, "two")
 
 
@@ -200,7 +200,7 @@ def test_known_objects_take_part() -> None:
         (found,) = postprocess(prediction, 1, labels=[known], multi_label=True)
         assert found[:2, 4].tolist() == [1, 1]
         assert [195, 200, 205, 220, 1, 2] in found.tolist()
-    for wrong, words in (([known, known], "labels are given for 2 pictures"), ([known[:, :4]], "are no objects")):
+    for wrong, words in (([known, known], "labels are given for 2 images"), ([known[:, :4]], "are no objects")):
         with pytest.raises(InputError, match=words):
             postprocess(made, 1, labels=wrong)
     with pytest.raises(InputError, match="labels name class 7; the prediction has 3 classes"):
@@ -291,7 +291,7 @@ def test_scores_that_are_nan_are_named_and_left_out(capsys: pytest.CaptureFixtur
 
 
 def shown(names: Any = CLASSES) -> Any:
-    """Return answers for two pictures of 200 x 100 and 50 x 50 pixels in an input of 64 x 64."""
+    """Return answers for two images of 200 x 100 and 50 x 50 pixels in an input of 64 x 64."""
     prediction = np.zeros((4, 40, 9), np.float32)
     prediction[0, 0] = [32, 32, 16, 8, 1, 0, 0.9, 0, 0]
     prediction[0, 1] = [10, 32, 4, 4, 0.9, 0, 0.9, 0, 0]
@@ -305,7 +305,7 @@ def test_answers_for_people_are_in_pixels_of_the_picture() -> None:
     assert second == {}
     assert list(first) == ["bicycle", "motorcycle"]
     assert first["bicycle"][0] == pytest.approx([75, 37.5, 125, 62.5])
-    assert first["motorcycle"] == [[0, 0, 200, 100]]  # clipped to the picture
+    assert first["motorcycle"] == [[0, 0, 200, 100]]  # clipped to the image
     assert list(shown(None)[0]) == ["1", "3"]
     assert list(shown({1: "one", 3: "three"})[0]) == ["one", "three"]
 

@@ -100,7 +100,7 @@ box = st.tuples(st.integers(0, 40), st.integers(0, 40), side, side)
 
 @st.composite
 def scenes(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Per picture objects (class, box) and detections (box, score, class) in pixels of the input; scores differ."""
+    """Per image objects (class, box) and detections (box, score, class) in pixels of the input; scores differ."""
     order = iter(draw(st.permutations(range(1, 80))))
     made = []
     for _ in range(draw(st.integers(1, 4))):
@@ -121,7 +121,7 @@ def test_figures_are_those_of_the_zoos_metric(pictures: list[tuple[np.ndarray, n
     for number, (objects, found) in enumerate(pictures):
         real = np.clip(
             (objects[:, 1:] - 8) * 2, 0, 80
-        )  # the picture of 80 x 80 lies at half its size, 8 from the edges
+        )  # the image of 80 x 80 lies at half its size, 8 from the edges
         seen = np.clip((found[:, :4] - 8) * 2, 0, 80)
         labels = objects[:, 0].astype(np.int64)
         right = Objects(real, labels, np.zeros(len(labels), bool), (), None, number)
@@ -184,7 +184,7 @@ def test_arguments_that_cannot_be_used() -> None:
         postprocess(IMAGES, output(NEAR), THREE, np.zeros((1, 5)))
     with pytest.raises(InputError, match="images are 3x64x64"):
         postprocess(IMAGES[0], output(NEAR), THREE)
-    with pytest.raises(InputError, match="source_image is one picture and the output of 2"):
+    with pytest.raises(InputError, match="source_image is one image and the output of 2"):
         postprocess(IMAGES, np.repeat(output(NEAR), 2, axis=0), THREE, source_image=np.zeros((9, 9)))
 
 

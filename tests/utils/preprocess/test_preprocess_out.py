@@ -52,7 +52,7 @@ def test_a_slice_of_a_batch_is_written_and_nothing_beside_it(
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_blocks_of_pictures_give_what_single_ones_give(dtype: str) -> None:
-    """Many small pictures are normalised together, in blocks that do not divide their number."""
+    """Many small images are normalised together, in blocks that do not divide their number."""
     pictures = [noise(seed, "L" if seed % 3 else "RGB") for seed in range(101)]
     batch = preprocess(pictures, dtype, 32, 32)
     assert batch.flags.c_contiguous

@@ -128,7 +128,7 @@ def test_the_scale_is_the_models_own_in_any_turn(face: Any, dtype: str) -> None:
 
 
 def test_a_filter_and_a_scale_go_with_any_way_to_decode(tmp_path: Path) -> None:
-    """On a smooth picture, where the ways differ little; a filter or scale that were lost would differ by more."""
+    """On a smooth image, where the ways differ little; a filter or scale that were lost would differ by more."""
     ramp = np.add.outer(np.arange(1100), np.arange(1300))[..., None] * [0.1, 0.05, 0.02]
     Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "ramp.jpg", quality=95)
     for name in INTERPOLATIONS:

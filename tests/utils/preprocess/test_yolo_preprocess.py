@@ -75,15 +75,15 @@ def test_the_formats_are_those_of_the_zoo() -> None:
 
 
 def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "b.jpg").write_bytes(b"no picture")
+    (tmp_path / "b.jpg").write_bytes(b"no image")
     for wrong, words in (
         (str(tmp_path / "a.jpg"), "a.jpg: no such image"),
-        ([tmp_path / "b.jpg"], "b.jpg: is not a picture"),
-        ([], "there is no picture"),
+        ([tmp_path / "b.jpg"], "b.jpg: is not an image"),
+        ([], "there is no image"),
         (np.zeros((2, 3, 8, 8), np.float32), "inputs are float32 of shape"),
-        (np.zeros((0, 3, 8, 8), np.uint8), "there is no picture"),
-        (np.zeros((8, 8), np.uint8), "picture 0 is 8x8 of uint8"),
-        ([np.zeros((8, 8, 4), np.uint8)], "picture 0 is 8x8x4 of uint8"),
+        (np.zeros((0, 3, 8, 8), np.uint8), "there is no image"),
+        (np.zeros((8, 8), np.uint8), "image 0 is 8x8 of uint8"),
+        ([np.zeros((8, 8, 4), np.uint8)], "image 0 is 8x8x4 of uint8"),
     ):
         with pytest.raises((DataError, InputError), match=words):
             preprocess(wrong, 1, 32)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from engine import Array
 
 WIDTH, WAVE, CURVE, AXIS, EDGE = 1000, 160, 120, 24, 44
-"""Pixels: the picture's width, heights of its two parts and of the axis of time, room for names at the left."""
+"""Pixels: the image's width, heights of its two parts and of the axis of time, room for names at the left."""
 
 PAPER, LINE, FAINT, SOUND = (255, 255, 255), (60, 60, 60), (205, 205, 205), (70, 110, 180)
 SPEECH, SURE, LIMIT = (214, 236, 208), (200, 70, 30), (140, 140, 140)
@@ -33,7 +33,7 @@ def draw_sound(
     frame: float,
     limits: Sequence[float] = (),
 ) -> Image.Image:
-    """Return a picture of a recording.
+    """Return an image of a recording.
 
     Args:
         samples: float32 [S], mono, -1..1. rate: in Hz.

@@ -11,7 +11,7 @@ from engine import Array
 from utils.preprocess.audio.features import LogMel, features
 
 SECOND, LEAST, MOST = 220, 400, 4000
-"""Columns of a second, and of the picture at least and at most."""
+"""Columns of a second, and of the image at least and at most."""
 
 HEIGHT, AXIS, ROW = 160, 18, 20
 """Pixels: heights of the spectrogram, of the axis of time and of a row of words."""
@@ -25,7 +25,7 @@ COLOURS = np.array([(0, 0, 0), (60, 15, 110), (190, 55, 85), (250, 150, 40), (25
 
 
 def draw_words(samples: Array, rate: int, words: Sequence[tuple[str, float, float]]) -> Image.Image:
-    """Return a picture of a recording with the words that are said in it.
+    """Return an image of a recording with the words that are said in it.
 
     Args:
         samples: float32 [S], mono, -1..1. rate: in Hz. words: each with its begin and end in seconds.

@@ -1,4 +1,4 @@
-"""A graph as a picture: lines between places, with labels where there are any."""
+"""A graph as an image: lines between places, with labels where there are any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import Array
 from utils.datasets.graphs.files import Look
 
 SIDE, MARGIN = 480, 40
-"""Longest side of the picture, and what is left free around the graph, in pixels."""
+"""Longest side of the image, and what is left free around the graph, in pixels."""
 
 SPRINGS = 200
 """Nodes up to which a graph without places is laid out by springs; a larger one is drawn as a circle."""
@@ -35,7 +35,7 @@ def draw_graph(look: Look, edges: Array) -> Image.Image:
         edges: int64 [2, E]; an edge that is listed both ways is drawn once, and a loop not at all.
 
     Returns:
-        An RGB picture, at most 480 pixels wide and high.
+        An RGB image, at most 480 pixels wide and high.
     """
     places, size, unit = _on_paper(np.asarray(look.points, np.float64), edges)
     image = Image.new("RGB", size, (255, 255, 255))
@@ -80,7 +80,7 @@ def laid_out(nodes: int, edges: Array) -> Look:
 
 
 def _on_paper(points: Array, edges: Array) -> tuple[Array, tuple[int, int], float]:
-    """Return places in pixels, the picture's size, and the usual length of an edge."""
+    """Return places in pixels, the image's size, and the usual length of an edge."""
     low, high = points.min(axis=0), points.max(axis=0)
     ends = points[edges[0]] - points[edges[1]] if edges.size else np.zeros((0, 2))
     lengths = np.linalg.norm(ends, axis=1)

@@ -1,4 +1,4 @@
-"""A probability as a picture: a card with a bar, and what it is about in the band below."""
+"""A probability as an image: a card with a bar, and what it is about in the band below."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ Axis: TypeAlias = "tuple[Array, Array, Array]"
 
 
 class View(NamedTuple):
-    """How a picture lies in a model's input, and at which size its answer is wanted; lengths are in pixels.
+    """How an image lies in a model's input, and at which size its answer is wanted; lengths are in pixels.
 
     Attributes:
         size: height and width of the answer.
-        start, extent: row and column where the picture begins in the input, and how many of each it covers.
+        start, extent: row and column where the image begins in the input, and how many of each it covers.
         canvas: height and width of the input.
     """
 
@@ -33,7 +33,7 @@ class View(NamedTuple):
 def upsampled(scores: Array, view: View) -> Array:
     """Return C x h x w scores at the answer's size, C x H x W float32: bilinear, between the centres of the cells.
 
-    Where the picture covers the whole input this is ``torch.nn.functional.interpolate(scores, size, mode="bilinear",
+    Where the image covers the whole input this is ``torch.nn.functional.interpolate(scores, size, mode="bilinear",
     align_corners=False)``; where it covers whole cells, that of the scores cut to them. Beyond the outermost centres
     the outermost cells go on.
     """
@@ -50,7 +50,7 @@ def best_classes(scores: Array, view: View) -> Array:
 
     Args:
         scores: C x h x w floats.
-        view: how the picture lies in the input.
+        view: how the image lies in the input.
     """
     rows, columns = _axes(scores.shape[-2:], view)
     best = _resized(scores[0].astype(np.float32), rows, columns)
@@ -70,7 +70,7 @@ def foreground(scores: Array, view: View, threshold: float) -> Array:
     """Return 1 where the sigmoid of the scores, h x w, resized as in :func:`upsampled`, is at least the threshold.
 
     Args:
-        scores: h x w floats before the sigmoid. view: how the picture lies in the input.
+        scores: h x w floats before the sigmoid. view: how the image lies in the input.
         threshold: a probability above 0 and below 1.
     """
     found = _resized(scores.astype(np.float32), *_axes(scores.shape, view))
@@ -101,7 +101,7 @@ def logarithms(shares: Array) -> Array:
 def nearest_classes(classes: Array, view: View) -> Array:
     """Return h x w class numbers at the answer's size, H x W int16: the cell that a pixel's centre lies in.
 
-    Where the picture covers the whole input this is Pillow's ``nearest``, its sums of steps included.
+    Where the image covers the whole input this is Pillow's ``nearest``, its sums of steps included.
     """
     taken = []
     for count, length, start, extent, canvas in zip(
@@ -136,7 +136,7 @@ def _axes(cells: tuple[int, ...], view: View) -> tuple[Axis, Axis]:
     for places, count, start, extent, canvas in zip(
         _centres(cells, view), cells, view.start, view.extent, view.canvas, strict=True
     ):
-        first = start * count // canvas  # whole cells that hold any of the picture
+        first = start * count // canvas  # whole cells that hold any of the image
         last = min(count, -(-(start + extent) * count // canvas)) - 1
         inside = np.clip(places, first, last)
         lower = np.floor(inside).astype(np.intp)

@@ -1,4 +1,4 @@
-"""Boxes drawn on a picture."""
+"""Boxes drawn on an image."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 _LEAST = 320
-"""Pixels of the longer side below which a picture is enlarged, so that boxes and names are legible."""
+"""Pixels of the longer side below which an image is enlarged, so that boxes and names are legible."""
 
 
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
-    """Return a copy of an RGB picture with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
+    """Return a copy of an RGB image with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
 
     A name stands above its box, or inside where there is no room above.
 
@@ -52,8 +52,8 @@ def write_name(
     """Write a box's name on a field of its colour: above the box, or right inside where there is no room above.
 
     Args:
-        pen: of the picture. corner: left and top of the box in pixels. line: width of the box's lines.
-        height: of the letters. size: width and height of the picture.
+        pen: of the image. corner: left and top of the box in pixels. line: width of the box's lines.
+        height: of the letters. size: width and height of the image.
     """
     font = ImageFont.load_default(size=height)
     above = corner[1] - pen.textbbox((0, 0), text, font=font)[3] - 1
@@ -66,7 +66,7 @@ def write_name(
 def _inside(
     place: tuple[float, float], box: tuple[float, float, float, float], size: tuple[int, int]
 ) -> tuple[float, float]:
-    """Return where a text goes so that all of it is on the picture, its beginning where it is too long."""
+    """Return where a text goes so that all of it is on the image, its beginning where it is too long."""
     left, top = (min(0.0, edge - 1 - end) for edge, end in zip(size, box[2:], strict=True))
     return place[0] + max(left, -box[0]), place[1] + max(top, -box[1])
 

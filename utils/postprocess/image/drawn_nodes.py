@@ -1,4 +1,4 @@
-"""A node with its neighbours around it, drawn: pictures where nodes are pictures, else discs, coloured by class."""
+"""A node with its neighbours around it, drawn: images where nodes are images, else discs, coloured by class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spot(NamedTuple):
 
 
 def drawn_node(centre: Spot, around: Sequence[Spot]) -> Image.Image:
-    """Return a drawing of a node and of the first :data:`MOST` of its neighbours, an RGB picture."""
+    """Return a drawing of a node and of the first :data:`MOST` of its neighbours, an RGB image."""
     canvas = Image.new("RGB", (SIDE, SIDE), "white")
     draw = ImageDraw.Draw(canvas)
     shown = around[:MOST]

@@ -18,7 +18,7 @@ SCORE, LIMIT = (120, 255, 90), (255, 120, 120)
 
 
 def draw_voices(sounds: Sequence[tuple[Array, int]], score: float, threshold: float | None) -> Image.Image:
-    """Return a picture of recordings, each to its own loudest sample, and of their score.
+    """Return an image of recordings, each to its own loudest sample, and of their score.
 
     Args:
         sounds: samples, float32 [S] mono, and how many a second. score: -1 to 1; NaN is not drawn.

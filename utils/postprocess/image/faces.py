@@ -12,7 +12,7 @@ from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_picture
 
 POINTS = 5
-"""Points of a face: the eye that lies left in the picture, the right one, nose, left and right corner of the mouth."""
+"""Points of a face: the eye that lies left in the image, the right one, nose, left and right corner of the mouth."""
 
 HEADS = {"heatmap": 1, "scale": 2, "offset": 2, "landmarks": 2 * POINTS}
 """The maps that a model answers, N x C x H/4 x W/4, in this order, and their channels."""
@@ -21,20 +21,20 @@ STRIDE = 4
 """Pixels of the input per cell of the maps, along each axis."""
 
 MOST = 750
-"""Faces in a picture at most."""
+"""Faces in an image at most."""
 
 LARGEST = 16.0
-"""Largest logarithm of a side in cells that is believed; beyond it a sum leaves every picture."""
+"""Largest logarithm of a side in cells that is believed; beyond it a sum leaves every image."""
 
 
 @dataclass(frozen=True)
 class Faces:
-    """What was found in one picture, the surest first.
+    """What was found in one image, the surest first.
 
     Attributes:
-        boxes: n x 4 float32: left, top, right and bottom in pixels of the picture, clipped to it.
+        boxes: n x 4 float32: left, top, right and bottom in pixels of the image, clipped to it.
         scores: n float32, 0 to 1.
-        landmarks: n x 5 x 2 float32: x and y of :data:`POINTS` points in pixels of the picture, not clipped.
+        landmarks: n x 5 x 2 float32: x and y of :data:`POINTS` points in pixels of the image, not clipped.
     """
 
     boxes: Array
@@ -57,7 +57,7 @@ def decode_faces(
     iou: float,
     most: int = MOST,
 ) -> list[Faces]:
-    """Return the faces of each picture.
+    """Return the faces of each image.
 
     A cell in row r and column c of the maps whose heat is at least the threshold is a candidate (CenterFace, Xu et al.
     2020, section 3): ``exp`` of the scale is the height and the width in cells, the centre lies at (c + offset + 1/2)
@@ -66,10 +66,10 @@ def decode_faces(
 
     Args:
         outputs: :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype.
-        geometries: how each of the N pictures lies in the input.
+        geometries: how each of the N images lies in the input.
         threshold: the least score, 0 to 1. What has NaN or no finite size is no candidate.
         iou: intersection over union, 0 to 1.
-        most: as many faces per picture at most, the surest.
+        most: as many faces per image at most, the surest.
 
     Raises:
         InputError: the outputs do not have these shapes.
@@ -82,7 +82,7 @@ def decode_faces(
 
 
 def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: float, most: int) -> Faces:
-    """Return the faces of one picture, whose maps are C x h x w."""
+    """Return the faces of one image, whose maps are C x h x w."""
     heat = np.asarray(maps[0][0])
     rows, columns = np.nonzero(heat >= threshold)
     scores = heat[rows, columns].astype(np.float64)

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from engine import ConfigError
 
 WIDTH, COLUMNS, BAND = 240, 4, 22
-"""Pixels of a strip's picture across, pictures in a row, and pixels below each for its caption."""
+"""Pixels of a strip's image across, images in a row, and pixels below each for its caption."""
 
 GIF_WIDTH = 300
 """Most pixels of a GIF across."""
@@ -21,7 +21,7 @@ _BACK, _TEXT = (24, 24, 24), (255, 255, 255)
 
 
 def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
-    """Return pictures in rows of four, each with its caption below; all are scaled to one width.
+    """Return images in rows of four, each with its caption below; all are scaled to one width.
 
     Args:
         frames: at least one, all of one size. captions: one short line each.
@@ -39,7 +39,7 @@ def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.
 
 
 def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> Path:
-    """Write pictures as a GIF that begins again at its end; the file appears whole or not at all.
+    """Write images as a GIF that begins again at its end; the file appears whole or not at all.
 
     Raises:
         ConfigError: it cannot be written.
@@ -58,6 +58,6 @@ def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> 
 
 
 def _small(frame: Image.Image) -> Image.Image:
-    """Return a picture no wider than a GIF's."""
+    """Return an image no wider than a GIF's."""
     width = min(GIF_WIDTH, frame.width)
     return frame.convert("RGB").resize((width, max(1, round(frame.height * width / frame.width))), Image.Resampling.BOX)

@@ -13,7 +13,7 @@ BLOCK = 256
 
 
 class Detections(NamedTuple):
-    """What was found in one picture, the best first.
+    """What was found in one image, the best first.
 
     Attributes:
         boxes: N x 4 float64: left, top, right, bottom in pixels.

@@ -18,7 +18,7 @@ _PAPER, _INK, _FAINT, _COLOUR = (255, 255, 255), (25, 25, 25), (130, 130, 130), 
 
 
 def draw_recommended(who: str, before: Sequence[str], titles: Sequence[str], scores: Sequence[float]) -> Image.Image:
-    """Return an RGB picture of a recommendation.
+    """Return an RGB image of a recommendation.
 
     A bar is as long as its score lies above the lowest one shown, beginning with a fifth of the longest bar.
 

@@ -24,7 +24,7 @@ _WORDNET_ID = re.compile(r"^n\d{8}\s+")
 
 
 class ClassScore(TypedDict):
-    """One class a picture may belong to: its score in 0..1 (``None``: the model gives labels alone) and its name."""
+    """One class an image may belong to: its score in 0..1 (``None``: the model gives labels alone) and its name."""
 
     score: float | None
     label: str

@@ -28,7 +28,7 @@ class PostProcessCocoGrounding:
         category_dict: the classes, ``{"id": ..., "name": ...}`` each, in the order of the caption.
 
     Args:
-        num_select: pairs of a picture that come back, at most.
+        num_select: pairs of an image that come back, at most.
         coco_api: annotations whose categories are the classes, such as a data set's ``coco``; ``None``: COCO's 80.
         tokenlizer: what :func:`get_tokenlizer` returns, or a fast tokenizer of transformers.
 
@@ -52,18 +52,18 @@ class PostProcessCocoGrounding:
         self._tokens = tokens_of(tokenlizer, [category["name"] for category in self.category_dict])
 
     def __call__(self, outputs: Mapping[str, Any], target_sizes: Any) -> list[dict[str, Any]]:
-        """Return for each picture what was found, the surest first.
+        """Return for each image what was found, the surest first.
 
         Args:
             outputs: ``pred_logits``, N x Q x T for T tokens, -infinity where there is none; and ``pred_boxes``,
-                N x Q x 4: centre, width and height as shares of the picture. Tensors or arrays.
-            target_sizes: N x 2: *height*, then *width* of each picture in pixels. The historical scripts for one
-                picture and for a folder pass width first. Where that is seen, as ``preprocess`` has just read pictures
+                N x Q x 4: centre, width and height as shares of the image. Tensors or arrays.
+            target_sizes: N x 2: *height*, then *width* of each image in pixels. The historical scripts for one
+                image and for a folder pass width first. Where that is seen, as ``preprocess`` has just read images
                 of exactly the turned sizes from files, they are turned with a warning.
 
         Returns:
-            Per picture ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
-            tensors where tensors came in. A picture whose scores are not numbers has none, and is named in a warning.
+            Per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
+            tensors where tensors came in. An image whose scores are not numbers has none, and is named in a warning.
 
         Raises:
             InputError: shapes that do not belong together, or fewer tokens than the caption has.
@@ -84,7 +84,7 @@ class PostProcessCocoGrounding:
         return [{name: like(column, given) for name, column in one.items()} for one in found]
 
     def _picture(self, index: int, logits: Array, boxes: Array, size: Array) -> dict[str, Array]:
-        """Return what was found in one picture."""
+        """Return what was found in one image."""
         with np.errstate(over="ignore"):  # the sigmoid of -infinity is 0
             tokens = 1 / (1 + np.exp(-logits.astype(np.float32)))
         scores = np.stack([tokens[:, places].mean(axis=1) for places in self._tokens], axis=1)
@@ -92,7 +92,7 @@ class PostProcessCocoGrounding:
         count = min(self.num_select, flat.size)
         if np.isnan(flat).any() or not np.isfinite(boxes).all():
             warnings.warn(
-                f"picture {index} of the batch: scores or boxes are not numbers; nothing is found", stacklevel=3
+                f"image {index} of the batch: scores or boxes are not numbers; nothing is found", stacklevel=3
             )
             count = 0
         best = np.argsort(-flat, kind="stable")[:count]
@@ -106,7 +106,7 @@ class PostProcessCocoGrounding:
 def _height_first(sizes: Array) -> Array:
     """Return N x 2 heights and widths; where they are given the other way round, they are turned and a warning says so.
 
-    They are taken to be the other way round where ``preprocess`` has read the pictures from files in its last call, and
+    They are taken to be the other way round where ``preprocess`` has read the images from files in its last call, and
     each has exactly the turned size.
     """
     known = np.array(last_read()).reshape(-1, 2)

@@ -21,7 +21,7 @@ IOU = 0.45
 """Of two boxes of a class that overlap more than this the surer one stays (Liu et al., "SSD", 2016)."""
 
 MOST = 100
-"""Objects per picture, the surest. The published configuration of the weights has both so (lufficc/SSD, ``TEST``)."""
+"""Objects per image, the surest. The published configuration of the weights has both so (lufficc/SSD, ``TEST``)."""
 
 FAR = 4.0
 """Boxes may reach out of the input; where half of their numbers are larger than this they are pixels."""
@@ -35,7 +35,7 @@ class Pictures(Protocol):
 
     Attributes:
         root_dir: where it lies. names: of its classes, without the background.
-        objects: per picture its :class:`~utils.datasets.image.objects.Objects`.
+        objects: per image its :class:`~utils.datasets.image.objects.Objects`.
     """
 
     root_dir: Path
@@ -45,12 +45,12 @@ class Pictures(Protocol):
     def __len__(self) -> int: ...
 
     def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of a picture in pixels."""
+        """Return width and height of an image in pixels."""
         ...
 
 
 class Found(dict[str, Any]):
-    """What was found in one picture; every entry is an attribute too.
+    """What was found in one image; every entry is an attribute too.
 
     Entries:
         boxes: N x 4 float32: left, top, right, bottom in pixels of the input, not clipped to it.
@@ -66,7 +66,7 @@ class Found(dict[str, Any]):
             raise AttributeError(f"what was found has no {name!r}; it has {', '.join(self)}") from None
 
     def resize(self, size: Sequence[float]) -> Found:
-        """Return the same with its boxes in the pixels of a picture of another width and height."""
+        """Return the same with its boxes in the pixels of an image of another width and height."""
         width, height = size
         boxes = as_array(self["boxes"], "boxes")
         scale = np.array([width / self["img_width"], height / self["img_height"]] * 2, np.float32)
@@ -77,10 +77,10 @@ class Found(dict[str, Any]):
 def postprocess(
     prec: Sequence[Any], image_size: int | Sequence[int] = 320, conf_thres: float = 0.01, **_: object
 ) -> list[Found]:
-    """Return what was found in each picture.
+    """Return what was found in each image.
 
     Per class but the background the boxes with a sufficient score are candidates; of those that overlap more than
-    :data:`IOU` the surest stays, and :data:`MOST` of a picture come back. What has NaN is no candidate.
+    :data:`IOU` the surest stays, and :data:`MOST` of an image come back. What has NaN is no candidate.
 
     Args:
         prec: scores N x A x C after the softmax, column 0 the background's; and boxes N x A x 4: left, top, right,
@@ -89,7 +89,7 @@ def postprocess(
         conf_thres: least score, 0 to 1.
 
     Returns:
-        Per picture its :class:`Found`, of torch tensors where tensors were given.
+        Per image its :class:`Found`, of torch tensors where tensors were given.
 
     Raises:
         InputError: scores and boxes that do not belong together, or scores that are no probabilities.
@@ -161,8 +161,8 @@ def get_metrics(
     ``mAP@0.5~0.95`` mean this figure.
 
     Args:
-        dataset: what the pictures come from.
-        predictions: what :func:`postprocess` found, by the pictures' places in the data set. Pictures without a
+        dataset: what the images come from.
+        predictions: what :func:`postprocess` found, by the images' places in the data set. Images without a
             prediction are left out of the metric, and a warning says how many.
         iteration: of a training, which comes back as it is.
 
@@ -171,8 +171,8 @@ def get_metrics(
         class without objects. ``iteration``, where it was given.
 
     Raises:
-        DataError: there is no prediction, or no object in the pictures that have one.
-        InputError: a prediction of a picture that is not there, or one without its boxes, labels, scores or size.
+        DataError: there is no prediction, or no object in the images that have one.
+        InputError: a prediction of an image that is not there, or one without its boxes, labels, scores or size.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 
@@ -181,13 +181,11 @@ def get_metrics(
     strange = [place for place in given if not 0 <= place < len(dataset)]
     if strange:
         raise InputError(
-            f"predictions name picture {strange[0]} of a data set of {len(dataset)}; the keys are the image_ids that "
+            f"predictions name image {strange[0]} of a data set of {len(dataset)}; the keys are the image_ids that "
             "the loader yields"
         )
     if not given:
-        raise DataError(
-            f"{dataset.root_dir}: none of its {len(dataset)} pictures has a prediction; run the model first"
-        )
+        raise DataError(f"{dataset.root_dir}: none of its {len(dataset)} images has a prediction; run the model first")
     if len(given) < len(dataset):
         warnings.warn(
             f"the metric is of {len(given)} of {len(dataset)} pictures: the others have no prediction", stacklevel=2
@@ -202,13 +200,11 @@ def get_metrics(
 
 
 def _in_picture(found: Any, place: int, size: tuple[int, int]) -> Detections:
-    """Return what was found in a picture, in its own pixels; classes from 0 on."""
+    """Return what was found in an image, in its own pixels; classes from 0 on."""
     names = ("boxes", "labels", "scores", "img_width", "img_height")
     missing = [name for name in names if not isinstance(found, Mapping) or name not in found]
     if missing:
-        raise InputError(
-            f"the prediction of picture {place} has no {', '.join(missing)}; pass what postprocess returned"
-        )
+        raise InputError(f"the prediction of image {place} has no {', '.join(missing)}; pass what postprocess returned")
     moved = Found(found).resize(size)
     boxes, labels, scores = (as_array(moved[name], name) for name in ("boxes", "labels", "scores"))
     return Detections(boxes.reshape(-1, 4).astype(np.float64), scores, labels.astype(np.int64) - 1)

@@ -1,4 +1,4 @@
-"""Boxes as YOLO's scripts turn them about: corners and centres, overlaps, and the way from the input to the picture."""
+"""Boxes as YOLO's scripts turn them about: corners and centres, overlaps, and the way from the input to the image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from utils.preprocess.image.letterbox import Geometry, fit, to_picture
 from utils.torch_array import as_array, like
 
 Placed: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
-"""Pixels of the input per pixel of the picture, down and across, and where the picture begins: left and top."""
+"""Pixels of the input per pixel of the image, down and across, and where the image begins: left and top."""
 
 
 def xywh2xyxy(x: Any) -> Any:
@@ -65,19 +65,19 @@ def box_iou(box1: Any, box2: Any) -> Any:
 def scale_boxes(
     img1_shape: Sequence[int], boxes: Any, img0_shape: Sequence[int], ratio_pad: Placed | None = None
 ) -> Any:
-    """Turn boxes in pixels of an input into ones in pixels of the picture in it, clipped to the picture, in place.
+    """Turn boxes in pixels of an input into ones in pixels of the image in it, clipped to the image, in place.
 
     Args:
         img1_shape: height and width of the input in pixels.
         boxes: ... x 4 or more: left, top, right, bottom first. They are written into.
-        img0_shape: height and width of the picture.
-        ratio_pad: how the picture lies there, as a loader says; ``None``: letterboxed, as ``preprocess`` does.
+        img0_shape: height and width of the image.
+        ratio_pad: how the image lies there, as a loader says; ``None``: letterboxed, as ``preprocess`` does.
 
     Returns:
         ``boxes`` themselves.
 
     Raises:
-        ConfigError: a shape that no picture has.
+        ConfigError: a shape that no image has.
         InputError: there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
@@ -87,7 +87,7 @@ def scale_boxes(
 
 
 def _geometry(size: Sequence[int], picture: Sequence[int], ratio_pad: Placed | None) -> Geometry:
-    """Return how a picture of this height and width lies in an input of that height and width."""
+    """Return how an image of this height and width lies in an input of that height and width."""
     (height, width), (rows, columns) = (_sides(shape) for shape in (picture, size))
     if ratio_pad is None:
         return fit(width, height, (rows, columns))

@@ -1,4 +1,4 @@
-"""From a YOLO model's output to the boxes that stay, picture by picture: layouts, candidates, suppression."""
+"""From a YOLO model's output to the boxes that stay, image by image: layouts, candidates, suppression."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
       its numbers: 100 to 1000 rows, the surest first, whose classes are whole, and corners in order.
 
     Args:
-        prediction: one of these, or a list or tuple of outputs, whose first is taken. One picture's may come without N.
+        prediction: one of these, or a list or tuple of outputs, whose first is taken. One image's may come without N.
         nm: how many mask coefficients there are.
         names: how many classes the caller has names for. It tells the first two layouts apart where it fits one of
             them; else the second one has more boxes than rows, and at least 100, or scores from 0 to 1 only there.
@@ -123,7 +123,7 @@ def _is_final(rows: Array) -> bool:
 
 
 def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
-    """Return what stays of one picture's boxes, the surest first, n x (6 + nm) float32.
+    """Return what stays of one image's boxes, the surest first, n x (6 + nm) float32.
 
     Args:
         rows: A x columns of :func:`table`. layout: as that says. choice: which stay.
@@ -184,7 +184,7 @@ def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Ar
 
 
 def _warn_of_nan(scores: Array) -> None:
-    """Say how many boxes of a picture have no score."""
+    """Say how many boxes of an image have no score."""
     count = np.count_nonzero(np.isnan(scores))
     if count:
         LOGGER.warning("%d of %d boxes have NaN scores and are left out", count, len(scores))

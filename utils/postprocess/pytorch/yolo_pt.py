@@ -71,7 +71,7 @@ def postprocess(
     card_num: int = 0,
     max_nms: int = 30000,
 ) -> list[Any]:
-    """Return the objects that a YOLO model found in each picture.
+    """Return the objects that a YOLO model found in each image.
 
     A box counts with its best class, or with every class above the threshold; its score is the class's, times the
     object's where the layout has one. The surest ``max_nms`` pairs take part in the suppression: of boxes of a class
@@ -79,31 +79,31 @@ def postprocess(
 
     Args:
         prediction: the model's output, an array or a tensor, or a list of outputs, whose first is taken.
-        padding_shape: how many pictures of the batch are real, as ``preprocess`` says; what follows them is dropped.
+        padding_shape: how many images of the batch are real, as ``preprocess`` says; what follows them is dropped.
             ``None``: all. Of a tuple the first number counts.
         conf_thres: scores count above it. iou_thres: of two boxes that overlap by more than this one goes.
         classes: the numbers of the classes to look for, or the number of one; ``None``: all.
         agnostic: boxes of different classes compete too.
         multi_label: a box may count with several classes.
-        labels: per picture m x 5 objects that are known: class, centre x, centre y, width, height in pixels of the
+        labels: per image m x 5 objects that are known: class, centre x, centre y, width, height in pixels of the
             input; they take part with score 1. May be empty.
-        max_det: objects per picture at most.
+        max_det: objects per image at most.
         nm: mask coefficients at the end of each row of the prediction; they go with the boxes.
         image: what went into the model, N x 3 x H x W. With it the answers are for people, without for a metric.
-        image0_shapes: height and width of each real picture, as ``preprocess`` says; needed with ``image``.
+        image0_shapes: height and width of each real image, as ``preprocess`` says; needed with ``image``.
         class_name: the names of the classes; ``None``: their numbers, as text.
         card_num: not used: which card computed makes no difference here.
         max_nms: pairs of box and class that take part in the suppression at most.
 
     Returns:
-        Without ``image`` one n x (6 + nm) float32 per real picture, the surest first: left, top, right, bottom in
+        Without ``image`` one n x (6 + nm) float32 per real image, the surest first: left, top, right, bottom in
         pixels of the input, confidence, class, mask coefficients. With it one dict per real picture: the boxes by the
-        name of the class, each ``[left, top, right, bottom]`` in pixels of the original picture, floats; an empty list
-        where no picture has any.
+        name of the class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list
+        where no image has any.
 
     Raises:
         ConfigError: an argument out of its range.
-        InputError: the prediction has no layout that is known, or does not go with the pictures.
+        InputError: the prediction has no layout that is known, or does not go with the images.
     """
     choice = Choice(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)
@@ -116,22 +116,22 @@ def postprocess(
 
 
 def _labels(given: Sequence[Any], pictures: int) -> Sequence[Any]:
-    """Return what is known of each picture."""
+    """Return what is known of each image."""
     if len(given) not in (0, pictures):
-        raise InputError(f"labels are given for {len(given)} pictures, and there are {pictures}")
+        raise InputError(f"labels are given for {len(given)} images, and there are {pictures}")
     return given if len(given) else [None] * pictures
 
 
 def _real(given: Any, pictures: int) -> int:
-    """Return how many pictures of a batch are real."""
+    """Return how many images of a batch are real."""
     first = given[0] if isinstance(given, (list, tuple)) and given else given
     try:
         count = pictures if first is None else operator.index(first)
     except TypeError as error:
-        raise InputError(f"padding_shape {given!r} is no number of pictures; pass what preprocess gave") from error
+        raise InputError(f"padding_shape {given!r} is no number of images; pass what preprocess gave") from error
     if not 0 <= count <= pictures:
         raise InputError(
-            f"padding_shape says that {count} pictures are real, and the prediction is for {pictures}; pass the whole "
+            f"padding_shape says that {count} images are real, and the prediction is for {pictures}; pass the whole "
             "output of the model"
         )
     return count
@@ -143,11 +143,11 @@ def _shown(
     shapes: Sequence[Sequence[int]] | None,
     names: Mapping[int, str] | Sequence[str] | None,
 ) -> list[dict[str, list[list[float]]]]:
-    """Return boxes in pixels of the original pictures by the names of their classes."""
+    """Return boxes in pixels of the original images by the names of their classes."""
     shapes = () if shapes is None else shapes
     if len(size) < 2 or len(shapes) < len(found):
         raise InputError(
-            f"{len(found)} pictures in an input of shape {size} have {len(shapes)} shapes; pass image and "
+            f"{len(found)} images in an input of shape {size} have {len(shapes)} shapes; pass image and "
             "image0_shapes as preprocess gave them"
         )
     answers: list[dict[str, list[list[float]]]] = []

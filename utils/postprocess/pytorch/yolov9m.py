@@ -24,7 +24,7 @@ Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | None"
 where there is none: as many classes as the model has, by COCO's names where these are 80."""
 
 CANDIDATES = 30_000
-"""Pairs of box and class that compete in a picture, the surest."""
+"""Pairs of box and class that compete in an image, the surest."""
 
 
 SLACK = 1e-2
@@ -32,9 +32,9 @@ SLACK = 1e-2
 
 
 class Answer(list[dict[str, Any]]):
-    """The objects of one picture, the surest first; printing it prints a line for each.
+    """The objects of one image, the surest first; printing it prints a line for each.
 
-    Each is a mapping: ``label``, ``score`` and ``box``: left, top, right, bottom in pixels of the picture.
+    Each is a mapping: ``label``, ``score`` and ``box``: left, top, right, bottom in pixels of the image.
     """
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Answer(list[dict[str, Any]]):
 
 
 class Stat(NamedTuple):
-    """What one picture adds to the metric; N detections, M objects, T thresholds of overlap.
+    """What one image adds to the metric; N detections, M objects, T thresholds of overlap.
 
     Attributes:
         correct: N x T booleans: whether a detection is right. conf: N scores. pcls: N classes. tcls: M classes.
@@ -94,7 +94,7 @@ def postprocess(
     max_det: int = 300,
     device: Any = "cpu",
 ) -> tuple[Any, Any]:
-    """Return targets in pixels and what was found in each picture.
+    """Return targets in pixels and what was found in each image.
 
     Every pair of box and class with a sufficient score is a candidate; with ``source_image``, only a box's best class.
     Of candidates of a class that overlap more than ``iou_thres`` the surest stays.
@@ -104,16 +104,16 @@ def postprocess(
         preds: the model's output N x (4 + C) x A: centre, width and height in pixels of the input, and class scores; or
             a list of outputs, of which that is the first.
         data_config: the classes (:data:`Config`).
-        targets: n x 6: picture, class, and centre, width and height of boxes as shares of the input; ``None``: not
+        targets: n x 6: image, class, and centre, width and height of boxes as shares of the input; ``None``: not
             known.
-        source_image: the one picture that ``images`` was made from: H x W (x C) pixels or a PIL image.
-        conf_thres: least score, 0 to 1. iou_thres: 0 to 1. max_det: most objects in a picture.
+        source_image: the one image that ``images`` was made from: H x W (x C) pixels or a PIL image.
+        conf_thres: least score, 0 to 1. iou_thres: 0 to 1. max_det: most objects in an image.
         device: accepted for scripts written for the original zoo and not used.
 
     Returns:
-        The targets with boxes in pixels of the input (``None`` stays), and per picture n x 6: left, top, right, bottom
+        The targets with boxes in pixels of the input (``None`` stays), and per image n x 6: left, top, right, bottom
         in pixels of the input, score and class, the surest first; tensors where tensors were given. With
-        ``source_image`` the second is the :class:`Answer` for that picture, in its own pixels.
+        ``source_image`` the second is the :class:`Answer` for that image, in its own pixels.
 
     Raises:
         InputError: outputs, images or targets of other shapes. ConfigError: impossible thresholds.
@@ -179,14 +179,14 @@ def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
     """Return targets with boxes in pixels."""
     rows = as_array(targets, "targets")
     if rows.ndim != 2 or rows.shape[1] != 6:
-        raise InputError(f"targets are {shape_text(rows.shape)}; pass n x 6: picture, class, centre, width and height")
+        raise InputError(f"targets are {shape_text(rows.shape)}; pass n x 6: image, class, centre, width and height")
     height, width = size
     return like((rows * np.array([1, 1, width, height, width, height])).astype(np.float32), targets)
 
 
 def _answer(found: Sequence[Array], source_image: Any, size: tuple[int, int], names: Sequence[str]) -> Answer:
     if len(found) != 1:
-        raise InputError(f"source_image is one picture and the output of {len(found)}; pass them one by one")
+        raise InputError(f"source_image is one image and the output of {len(found)}; pass them one by one")
     if hasattr(source_image, "width"):
         width, height = source_image.width, source_image.height
     else:
@@ -208,19 +208,19 @@ def get_stats(
     seen: int,
     device: Any = "cpu",
 ) -> tuple[MutableSequence[Any], int]:
-    """Compare what was found in a batch with what is right, in pixels of the pictures' own size.
+    """Compare what was found in a batch with what is right, in pixels of the images' own size.
 
     From the surest detection on, each takes the free object of its class that it overlaps most, where that is at least
     the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), at each threshold by itself.
 
     Args:
         images: the model's input: its size counts, and nothing else of it.
-        preds: per picture n x 6, as :func:`postprocess` returns them. paths: of the pictures.
-        shapes: per picture ``((h0, w0), ((rh, rw), (pw, ph)))``: its own height and width in pixels, by how much they
-            were scaled, and where the picture begins in the input, in pixels.
-        stats: what earlier batches gave; a :class:`Stat` per picture is added.
+        preds: per image n x 6, as :func:`postprocess` returns them. paths: of the images.
+        shapes: per image ``((h0, w0), ((rh, rw), (pw, ph)))``: its own height and width in pixels, by how much they
+            were scaled, and where the image begins in the input, in pixels.
+        stats: what earlier batches gave; a :class:`Stat` per image is added.
         targets: n x 6, boxes in pixels of the input. niou: how many thresholds. iouv: thresholds of overlap.
-        seen: how many pictures came before. device: not used.
+        seen: how many images came before. device: not used.
 
     Returns:
         ``stats`` and the new ``seen``.
@@ -229,7 +229,7 @@ def get_stats(
         InputError: not as many predictions as shapes, or thresholds that are none of 0.50, 0.55, ..., 0.95.
     """
     if len(preds) < len(shapes):
-        raise InputError(f"{len(preds)} predictions came for {len(shapes)} pictures; pass one for each")
+        raise InputError(f"{len(preds)} predictions came for {len(shapes)} images; pass one for each")
     bits = _thresholds(iouv, niou)
     size, rows = _size_of(images), as_array(targets, "targets").reshape(-1, 6).astype(np.float64)
     for place, shape in enumerate(shapes):
@@ -276,23 +276,23 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 
 
 def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
-    """Return the metric of all pictures (:class:`Metrics`), from what :func:`get_stats` collected.
+    """Return the metric of all images (:class:`Metrics`), from what :func:`get_stats` collected.
 
     Average precision is COCO's, the mean of the best precisions at 101 recalls or later ones, and so is the matching
     of :func:`get_stats`: the figures are those of the zoo's own metric (:func:`.ap_per_class`).
 
     Args:
-        stats: a :class:`Stat` per picture. data_config: the classes (:data:`Config`).
+        stats: a :class:`Stat` per image. data_config: the classes (:data:`Config`).
 
     Raises:
-        DataError: there is no object among the pictures, or a ``data_config`` that cannot be read.
+        DataError: there is no object among the images, or a ``data_config`` that cannot be read.
     """
     from utils.metrics.detection.yolo_pt import ap_per_class
 
     rows = [Stat(*(as_array(column, "stats") for column in one)) for one in stats]
     objects = np.concatenate([np.empty(0), *(one.tcls for one in rows)]).astype(np.int64)
     if not len(objects):
-        raise DataError(f"{len(rows)} pictures hold no object to be found; check their labels")
+        raise DataError(f"{len(rows)} images hold no object to be found; check their labels")
     names = names_of(data_config, int(objects.max()) + 1)
     if objects.max() >= len(names):
         raise DataError(f"the labels have class {objects.max()}, and data_config {_called(data_config)} {len(names)}")

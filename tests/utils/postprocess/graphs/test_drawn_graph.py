@@ -1,4 +1,4 @@
-"""Graphs as pictures: within their size, with something on them, whatever the places."""
+"""Graphs as images: within their size, with something on them, whatever the places."""
 
 from __future__ import annotations
 

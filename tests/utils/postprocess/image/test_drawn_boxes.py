@@ -1,4 +1,4 @@
-"""Boxes drawn on pictures."""
+"""Boxes drawn on images."""
 
 from __future__ import annotations
 

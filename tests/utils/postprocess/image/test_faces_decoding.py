@@ -24,7 +24,7 @@ def maps(samples: int = 1, seed: int = 0) -> list[np.ndarray]:
 
 
 def by_a_loop(outputs: list[np.ndarray], geometry: Geometry, threshold: float, iou: float) -> list[tuple[float, ...]]:
-    """Read one picture's maps cell by cell."""
+    """Read one image's maps cell by cell."""
     heat, scale, offset, points = (one[0].astype(float) for one in outputs)
     cells = [(heat[0, r, c], r, c) for r in range(CELLS[0]) for c in range(CELLS[1]) if heat[0, r, c] >= threshold]
     kept: list[tuple[float, ...]] = []

@@ -87,7 +87,7 @@ def test_tensors_in_tensors_out(bert: CaptionTokenizer) -> None:
 
 
 def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokenizer, tmp_path: Path) -> None:
-    """As in scripts for one picture: preprocess(path), then the picture's ``size`` as Pillow gives it."""
+    """As in scripts for one image: preprocess(path), then the image's ``size`` as Pillow gives it."""
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
     outputs, post = random_outputs(1, 5), PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
     want = post(outputs, [[30, 40]])[0]["boxes"]
@@ -106,7 +106,7 @@ def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokeni
 def test_what_is_not_a_number_finds_nothing(bert: CaptionTokenizer) -> None:
     outputs = random_outputs(2, 5)
     outputs["pred_logits"][1, 2, 3] = np.nan
-    with pytest.warns(UserWarning, match="picture 1 of the batch: scores or boxes are not numbers"):
+    with pytest.warns(UserWarning, match="image 1 of the batch: scores or boxes are not numbers"):
         found = PostProcessCocoGrounding(4, API, bert)(outputs, [[30, 40]] * 2)
     assert [len(one["scores"]) for one in found] == [4, 0]
     assert found[1]["boxes"].shape == (0, 4)

@@ -1,4 +1,4 @@
-"""Bands of a picture made straight, and pictures cut into tiles."""
+"""Bands of an image made straight, and images cut into tiles."""
 
 from __future__ import annotations
 

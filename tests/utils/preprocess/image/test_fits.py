@@ -1,4 +1,4 @@
-"""Pictures put into an input as frameworks do: sizes, places, and what a stored fit may be."""
+"""Images put into an input as frameworks do: sizes, places, and what a stored fit may be."""
 
 from __future__ import annotations
 

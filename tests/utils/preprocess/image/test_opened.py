@@ -1,4 +1,4 @@
-"""Which files are opened as pictures: formats that are meant, sizes that can be held, and nothing that is started."""
+"""Which files are opened as images: formats that are meant, sizes that can be held, and nothing that is started."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_eps_starts_nothing(tmp_path: Path, ghostscript: Path) -> None:
     with pytest.raises(DataError, match="supported format"):
         read_mask(path, INDEX, 255, (28, 28))
     (tmp_path / "out").mkdir()
-    drawing = stored(tmp_path / "out", odd_pictures.EPS, "good.png")  # a name that a drawn picture would take
+    drawing = stored(tmp_path / "out", odd_pictures.EPS, "good.png")  # a name that a drawn image would take
     good = stored(tmp_path, odd_pictures.saved("L", "PNG"), "good.png")
     assert save_drawn(good, ["x"], tmp_path / "out") != drawing
     assert not ghostscript.exists()

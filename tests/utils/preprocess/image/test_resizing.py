@@ -106,7 +106,7 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
 
 
 def test_the_order_of_this_pillow_is_known_and_only_one_fits() -> None:
-    """If this fails, Pillow has got another rule for the order of its passes: pictures are resized as a whole."""
+    """If this fails, Pillow has got another rule for the order of its passes: images are resized as a whole."""
     known = (resizing._order_of_pillow_13, resizing._horizontal_first)
     assert [resizing._is_followed(order) for order in known].count(True) == 1
     assert resizing._order() in known

@@ -17,12 +17,12 @@ NOTE = "detection"
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model answered for some pictures, and what is known about it.
+    """What a model answered for some images, and what is known about it.
 
     Attributes:
         names, arrays: of its outputs, in their order.
-        samples: how many pictures.
-        places: samples x 4: where each picture lies in the input: left, top, width, height in pixels of the input.
+        samples: how many images.
+        places: samples x 4: where each image lies in the input: left, top, width, height in pixels of the input.
         size: height and width of the input in pixels; ``None`` where the batch decided.
         labels: how many classes the model has labels for; ``None`` where none are stored.
         note: what the export stored under :data:`NOTE`.
@@ -66,13 +66,13 @@ class Layout:
     Attributes:
         name: as ``--layout`` and an export's note have it.
         shapes: the outputs in words, for people.
-        read: the candidates of each picture, boxes in pixels of the input; what has NaN is none.
+        read: the candidates of each image, boxes in pixels of the input; what has NaN is none.
         fits: says whether outputs have this layout, by their names and shapes; ``None``: nothing in them tells.
         final: what is read is the answer: nothing is suppressed.
-        clipped: boxes are clipped to the picture before the suppression, not after it.
+        clipped: boxes are clipped to the image before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
         rows: changes each row of scores; ``None`` where scores do not lie in rows.
-        scores: the place of the output with the scores, and some of those of the first picture, where they are
+        scores: the place of the output with the scores, and some of those of the first image, where they are
             probabilities as they are; ``None`` in a layout that makes them of other numbers.
         takes_logits: reading applies a sigmoid or a softmax to what is no box.
     """
@@ -90,7 +90,7 @@ class Layout:
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:
-    """Return one picture's candidates: its pairs of box and class with a sufficient score.
+    """Return one image's candidates: its pairs of box and class with a sufficient score.
 
     Args:
         boxes: Q x 4 in pixels of the input.
@@ -128,7 +128,7 @@ def taken(found: Detections, places: Array) -> Detections:
 
 
 def joined(parts: Sequence[Detections]) -> Detections:
-    """Return all detections of several parts of a picture's output."""
+    """Return all detections of several parts of an image's output."""
     return Detections(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -166,11 +166,11 @@ def logit(score: float) -> float:
 
 
 SEEN = 1024
-"""Boxes of a batch's first picture whose scores are looked at before they are read."""
+"""Boxes of a batch's first image whose scores are looked at before they are read."""
 
 
 def seen(scores: Array, axis: int) -> Array:
-    """Return at most about :data:`SEEN` boxes' scores of one picture, from all over it; boxes lie on this axis."""
+    """Return at most about :data:`SEEN` boxes' scores of one image, from all over it; boxes lie on this axis."""
     step = max(1, scores.shape[axis] // SEEN)
     return scores[::step] if axis == 0 else scores[:, ::step]
 

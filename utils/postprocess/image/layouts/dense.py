@@ -42,7 +42,7 @@ def read_retinanet(outputs: Outputs) -> list[Detections]:
 
 
 def _anchored(logits: Array, deltas: Array, cell: Array, stride: tuple[int, int], outputs: Outputs) -> Detections:
-    """Return one level's candidates in one picture."""
+    """Return one level's candidates in one image."""
     height, width = logits.shape[1:]
     split = logits.reshape(len(cell), -1, height, width)
     kinds, classes, rows, columns = np.nonzero(split >= logit(outputs.least))
@@ -78,7 +78,7 @@ def read_fcos(outputs: Outputs) -> list[Detections]:
 def _centred(
     logits: Array, distances: Array, centers: Array, size: float, stride: tuple[int, int], outputs: Outputs
 ) -> Detections:
-    """Return one level's candidates in one picture."""
+    """Return one level's candidates in one image."""
     # the centre's share is at most 1, so what is below the square of the least score need not be looked at
     classes, rows, columns = np.nonzero(logits >= logit(outputs.least**2))
     scores = np.sqrt(sigmoid(logits[classes, rows, columns]) * sigmoid(centers[0, rows, columns]))

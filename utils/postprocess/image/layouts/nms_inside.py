@@ -9,8 +9,8 @@ from utils.postprocess.image.layouts.base import Layout, Outputs, refuse, taken,
 from utils.postprocess.image.nms import Detections
 
 EFFICIENT = "num_dets N x 1, boxes N x M x 4 (corners in pixels), scores N x M and classes N x M"
-SELECTED = "selected K x 3 (picture, class, box), boxes N x Q x 4 (corners in pixels) and scores N x C x Q"
-ROWS = "K x 7: picture, left, top, right, bottom in pixels, class, score"
+SELECTED = "selected K x 3 (image, class, box), boxes N x Q x 4 (corners in pixels) and scores N x C x Q"
+ROWS = "K x 7: image, left, top, right, bottom in pixels, class, score"
 
 
 def _efficient(outputs: Outputs) -> tuple[Array, Array, Array, Array] | None:
@@ -81,7 +81,7 @@ def fits_rows(outputs: Outputs) -> bool:
 
 
 def read_rows(outputs: Outputs) -> list[Detections]:
-    """Return the rows of each picture: YOLOv7's end-to-end export."""
+    """Return the rows of each image: YOLOv7's end-to-end export."""
     if not fits_rows(outputs):
         raise refuse(outputs, ROWS)
     rows = outputs.arrays[0].astype(np.float64)

@@ -45,7 +45,7 @@ def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[A
 
 
 def _scores(outputs: Outputs) -> tuple[int, Array] | None:
-    """Return some scores of the first picture, as :attr:`Layout.scores`."""
+    """Return some scores of the first image, as :attr:`Layout.scores`."""
     return (
         (0 if outputs.names == ("scores", "boxes") else 1, seen(_ordered(outputs)[1][0], 0)) if fits(outputs) else None
     )

@@ -1,6 +1,6 @@
 """Set outputs: every query is one object or none, so nothing is suppressed. DETR, RT-DETR and OWL-ViT, by transformers.
 
-``pred_boxes`` are centre, width and height, relative to the picture as it lies in the input (not to its padding). What
+``pred_boxes`` are centre, width and height, relative to the image as it lies in the input (not to its padding). What
 an open-vocabulary detector calls relative to its padded square is relative to the whole input.
 """
 

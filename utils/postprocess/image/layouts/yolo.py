@@ -174,7 +174,7 @@ def _scored(rows: Array, outputs: Outputs) -> Detections:
 
 
 def _likely(rows: Array, most: Array, outputs: Outputs) -> Array:
-    """Return the rows whose largest possible score is enough; most rows of a picture go here."""
+    """Return the rows whose largest possible score is enough; most rows of an image go here."""
     return rows[np.flatnonzero(most >= outputs.least)]
 
 
@@ -233,7 +233,7 @@ def _read_maps(outputs: Outputs, anchors: tuple[tuple[tuple[int, int], ...], ...
 
 
 def _of_map(found: Array, anchors: Sequence[Sequence[float]], stride: int, outputs: Outputs) -> Detections:
-    """Return the candidates of one picture's map, 3 x H x W x (5 + C)."""
+    """Return the candidates of one image's map, 3 x H x W x (5 + C)."""
     kinds, rows, columns = np.nonzero(found[..., 4] >= logit(outputs.least))
     some = sigmoid(found[kinds, rows, columns])
     some[:, :2] = (2 * some[:, :2] - 0.5 + np.stack([columns, rows], axis=1)) * stride
