@@ -37,7 +37,7 @@ def noise(seed: int, mode: str = "RGB") -> Image.Image:
     after=st.integers(0, 3),
     face=st.sampled_from([preprocess, preprocess_paddle]),
 )
-def test_a_slice_of_a_batch_is_written_and_nothing_beside_it(
+def test_only_the_slice_of_a_batch_is_written(
     modes: list[str], dtype: str, decode: str, crop: tuple[int, int], before: int, after: int, face: Any
 ) -> None:
     pictures = [noise(seed, mode) for seed, mode in enumerate(modes)]
@@ -51,7 +51,7 @@ def test_a_slice_of_a_batch_is_written_and_nothing_beside_it(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_blocks_of_pictures_give_what_single_ones_give(dtype: str) -> None:
+def test_blocks_of_images_equal_single_ones(dtype: str) -> None:
     """Many small images are normalised together, in blocks that do not divide their number."""
     pictures = [noise(seed, "L" if seed % 3 else "RGB") for seed in range(101)]
     batch = preprocess(pictures, dtype, 32, 32)
@@ -60,7 +60,7 @@ def test_blocks_of_pictures_give_what_single_ones_give(dtype: str) -> None:
         np.testing.assert_array_equal(preprocess(picture, dtype, 32, 32)[0], row)
 
 
-def test_every_other_row_of_a_buffer_will_do() -> None:
+def test_every_other_row_of_a_buffer() -> None:
     pictures = [noise(seed) for seed in range(4)]
     for dtype in ("float32", "float16"):
         buffer = np.zeros((8, 3, 16, 16), dtype)

@@ -121,7 +121,7 @@ def test_bad_elements() -> None:
         preprocess([])
     with pytest.raises(DataError, match="cannot preprocess a ndarray"):
         preprocess(np.zeros((4, 4, 3), np.uint8))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="cannot preprocess a int in the list"):
+    with pytest.raises(DataError, match="a int in the list"):
         preprocess([Image.new("RGB", (4, 4)), 3])  # type: ignore[list-item]
     with pytest.raises(DataError, match=r"missing\.png: no such image"):
         preprocess([Image.new("RGB", (4, 4)), "missing.png"])
@@ -130,5 +130,5 @@ def test_bad_elements() -> None:
 
 
 def test_a_strip_that_would_fill_the_memory() -> None:
-    with pytest.raises(DataError, match="1x100000 would be resized to 256x25600000"):
+    with pytest.raises(DataError, match="1x100000 .*256x25600000"):
         preprocess(Image.new("RGB", (1, 100_000)))

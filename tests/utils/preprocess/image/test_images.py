@@ -282,8 +282,8 @@ def test_from_several_threads(tmp_path: Path) -> None:
         assert {type(result) for result in pool.map(attempt, [bad, bomb] * 20)} == {str}
 
 
-def test_what_cannot_be_read_is_also_an_error_of_input(tmp_path: Path) -> None:
-    """Scripts that people have go on with the next image after ``except IOError``."""
+def test_unreadable_images_are_also_oserrors(tmp_path: Path) -> None:
+    """Existing scripts continue with the next image after ``except IOError``."""
     (tmp_path / "a.png").write_bytes(b"no image")
     for path in (tmp_path / "a.png", tmp_path / "none.png", tmp_path):
         with pytest.raises(IOError, match=path.name) as found:

@@ -64,7 +64,7 @@ def test_any_crop_by_every_filter(old: tuple[int, int], data: st.DataObject) -> 
 
 @pytest.mark.parametrize("resample", resizing._SUPPORTS)
 @pytest.mark.parametrize("old", [(500, 375), (375, 500), (333, 500), (512, 512), (2048, 1536), (300, 1000), (90, 120)])
-def test_every_filter_reaches_as_far_as_it_is_said_to(
+def test_supports_of_the_filters(
     old: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The usual crop is exact; with a wide filter that reached half as far it would not be."""
