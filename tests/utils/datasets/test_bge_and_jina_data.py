@@ -132,7 +132,7 @@ def test_bad_data_is_one_line(folder: Path) -> None:
         create_code_loader(folder / "pairs.jsonl", folder.parent, 2)
     (folder.parent / "pieces").mkdir()
     (folder.parent / "pieces" / "sentencepiece.bpe.model").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"sentencepiece.bpe.model is not read; add a tokenizer.json"):
+    with pytest.raises(DataError, match=r"sentencepiece.bpe.model is not supported; add a tokenizer.json"):
         create_code_loader(folder / "pairs.jsonl", folder.parent / "pieces", 2)
     with pytest.raises(DataError, match="Parquet is not read here"):
         create_dataloader(options(folder, "t.parquet", file_type="json"))

@@ -130,5 +130,5 @@ def test_bad_elements() -> None:
 
 
 def test_a_strip_that_would_fill_the_memory() -> None:
-    with pytest.raises(DataError, match="1x100000 .*256x25600000"):
+    with pytest.raises(DataError, match=r"1x100000 .*256x25600000"):
         preprocess(Image.new("RGB", (1, 100_000)))

@@ -69,7 +69,7 @@ def test_other_rates_are_resampled_with_a_warning_or_refused(tmp_path: Path) -> 
         sound = read_sound(file, 16000)
     assert (sound.rate, len(sound.samples)) == (16000, 16000)
     assert np.abs(sound.samples - tone(16000, 1.0))[200:-200].max() < 1e-3
-    with pytest.raises(DataError, match="44100 Hz, .*16000 Hz"):
+    with pytest.raises(DataError, match=r"44100 Hz, .*16000 Hz"):
         read_sound(file, 16000, exact=True)
 
 
@@ -84,7 +84,7 @@ def test_silence_is_warned_of(tmp_path: Path) -> None:
 
 def test_an_invalid_rate(tmp_path: Path) -> None:
     saved(tmp_path / "a.wav", tone(16000, 0.1), rate=7)
-    with pytest.raises(DataError, match=" 7 Hz, .*1000 to 1000000 Hz"):
+    with pytest.raises(DataError, match=r" 7 Hz, .*1000 to 1000000 Hz"):
         read_sound(tmp_path / "a.wav", 16000)
 
 
@@ -93,7 +93,7 @@ def test_bad_floats_are_refused(tmp_path: Path) -> None:
     broken[[3, 5]] = np.nan, np.inf
     with pytest.raises(DataError, match="2 of 1600 samples are NaN"):
         read_sound(saved(tmp_path / "a.wav", broken, subtype="FLOAT"))
-    with pytest.raises(DataError, match="floats .*9830"):
+    with pytest.raises(DataError, match=r"floats .*9830"):
         read_sound(saved(tmp_path / "b.wav", tone(16000, 0.1) * 32768, subtype="FLOAT"))
 
 

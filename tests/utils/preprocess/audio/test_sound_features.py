@@ -144,7 +144,7 @@ def test_a_long_recording_is_computed_in_blocks_and_forgotten() -> None:
 
 
 def test_features_relative_to_the_maximum_cannot_be_streamed() -> None:
-    with pytest.raises(ConfigError, match="8 below the .*piece by piece"):
+    with pytest.raises(ConfigError, match=r"8 below the .*piece by piece"):
         FeatureStream(WHISPER)
 
 
@@ -175,9 +175,9 @@ def test_invalid_settings(stored: dict[str, str], said: str) -> None:
 
 
 def test_a_filter_without_a_frequency_is_refused() -> None:
-    with pytest.raises(ConfigError, match="filter [0-9]+ "):
+    with pytest.raises(ConfigError, match=r"filter [0-9]+ "):
         mel_bank(16000, 64, 80, 0.0, 8000.0, "htk", True)
-    with pytest.raises(ConfigError, match="filter [0-9]+ "):
+    with pytest.raises(ConfigError, match=r"filter [0-9]+ "):
         kaldi_bank(16000, 64, 80, 20.0, 8000.0)
 
 

@@ -74,7 +74,7 @@ def test_unsupported_formats_are_not_tried(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("start", "seconds"), [(1e308, None), (0.0, 1e308), (float("nan"), None), (-1e300, 1.0)])
 def test_invalid_times(start: float, seconds: float | None, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="offset .* and duration .* are invalid"):
+    with pytest.raises(DataError, match=r"offset .* and duration .* are invalid"):
         read_sound(Recording(wav(tmp_path / "a.wav"), start, seconds))
 
 

@@ -62,7 +62,7 @@ def test_the_kinds_of_messages() -> None:
     nothing = np.zeros((2, 0), np.int64)
     assert messages(2, nothing, "symmetric", loops=True).weight.tolist() == [1, 1]
     assert messages(2, nothing, "mean", loops=False).weight.size == 0
-    with pytest.raises(ConfigError, match="'most' .*symmetric, mean, sum"):
+    with pytest.raises(ConfigError, match=r"'most' .*symmetric, mean, sum"):
         messages(1, nothing, "most", loops=True)
 
 

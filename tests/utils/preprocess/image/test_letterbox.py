@@ -81,7 +81,7 @@ def test_boxes_beside_the_picture_are_clipped() -> None:
 
 
 def test_lengths_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match="0x5 .*8x9"):
+    with pytest.raises(ConfigError, match=r"0x5 .*8x9"):
         fit(0, 5, (9, 8))
 
 

@@ -86,7 +86,7 @@ def test_default_sizes_are_those_of_the_engine(picture: Path, bert: CaptionToken
     declare_shapes([[1, 3, 96, 64], [4, 5]])
     with pytest.raises(ConfigError, match="96x64"):
         preprocess(picture, bert, CAPTION)
-    with pytest.raises(ConfigError, match="7 tokens, .*input_size has 5"):
+    with pytest.raises(ConfigError, match=r"7 tokens, .*input_size has 5"):
         preprocess(picture, bert, CAPTION, resize_shape=64)
     declare_shapes(None)
     assert declared_shapes() == ()

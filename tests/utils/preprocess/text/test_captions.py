@@ -104,7 +104,7 @@ def test_invalid_captions(bert: Path) -> None:
     tokenizer = get_tokenlizer(bert)
     with pytest.raises(InputError, match="caption ' ' is empty"):
         encoded(tokenizer, " ")
-    with pytest.raises(InputError, match="tokenizer is a str; .*get_tokenlizer"):
+    with pytest.raises(InputError, match=r"tokenizer is a str; .*get_tokenlizer"):
         encoded(str(bert), "cat .")
     with pytest.raises(DataError, match="class ' ' has no token"):
         tokens_of(tokenizer, ["cat", " "])

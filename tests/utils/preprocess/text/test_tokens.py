@@ -171,7 +171,7 @@ def test_windows_hold_every_token_of_the_second_text() -> None:
 def test_invalid_truncation(how: dict[str, Any], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         made("word_piece").encode([(LINES[0], LINES[1])], **how)
-    with pytest.raises(ConfigError, match="stride of 7 tokens .* 9"):
+    with pytest.raises(ConfigError, match=r"stride of 7 tokens .* 9"):
         made("word_piece").encode([LINES[0]], 9, stride=7)
 
 
