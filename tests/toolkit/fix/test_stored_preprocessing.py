@@ -83,7 +83,7 @@ def test_what_is_no_picture(save_onnx: SaveOnnx, pictures: list[Path], tmp_path:
     specs, stored = of(save_onnx(MODEL.format(shape="3, 32, 32")))
     (tmp_path / "torn.png").write_bytes(pictures[0].read_bytes()[:300])
     (tmp_path / "text.png").write_text("no picture")
-    for name, reason in (("torn", "damaged"), ("text", "not a picture"), ("none", "no such picture")):
+    for name, reason in (("torn", "damaged"), ("text", "not an image"), ("none", "no such image")):
         with pytest.raises(DataError, match=rf"{name}\.png: .*{reason}"):
             load_inputs([tmp_path / f"{name}.png"], specs, 1, stored)
     flat, _ = of(save_onnx(MODEL.format(shape="7"), "flat.onnx"))

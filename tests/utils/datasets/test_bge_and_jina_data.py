@@ -140,7 +140,7 @@ def test_invalid_data(folder: Path) -> None:
         create_dataloader(options(folder, "pairs.jsonl", config_path=None))
     with pytest.raises(InputError, match="inputs are named ids"):
         preprocess({"ids": np.zeros((1, 2), np.int64)}, 1)
-    with pytest.raises(InputError, match="give whole numbers"):
+    with pytest.raises(InputError, match="pass integers"):
         preprocess([np.zeros((1, 2))], 1)
     with pytest.raises(InputError, match="a reranker gives N x 1"):
         postprocess(np.zeros((2, 3)), 2, "bge-reranker-large")

@@ -12,7 +12,7 @@ import numpy as np
 from engine import Array, DataError, PictureError
 from tecoinfer_modelzoo.text import reason_of
 from utils.palette import Colour, palette
-from utils.preprocess.image.opened import opened
+from utils.preprocess.image.images import opened
 
 IGNORED = -1
 """Class of a pixel that is unknown or not counted."""

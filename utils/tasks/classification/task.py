@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,13 +16,14 @@ from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.outputs import refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
+from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.modes import DECODES
-from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.legacy import LegacyTask
+from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.shapes import TEMPLATE
 
@@ -72,13 +73,23 @@ class Classification(ImageTask):
 
     def prepare(self, samples: Sequence[Any], *, out: Array | None = None) -> Prepared:
         """Decode, resize, crop and normalise as the export stored it; one array as the model takes it."""
+        return Prepared([self._images(samples, out=out)])
+
+    def bind(self, model: Model) -> Any:
+        """Take the opened model, whose input decides how images are prepared."""
+        vars(self).pop("_images", None)
+        return super().bind(model)
+
+    @cached_property
+    def _images(self) -> Callable[..., Array]:
+        """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
         how = model.stored.picture.scaled((self.sides[0], self.sides[-1]))
         form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
-            return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=decode)])
+            return ImagePreprocessor(model.dtype, **how, decode=decode)
         how |= form.scale(how["mean"], how["std"], model.ckpt)
-        return Prepared([form.given(preprocess(form.opened(samples), "float32", **how, decode=decode))])
+        return partial(form.convert, ImagePreprocessor("float32", **how, decode=decode))
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
         """Return probabilities, N x C, for the metric; for people one list of answers per sample.

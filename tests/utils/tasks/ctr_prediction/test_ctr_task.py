@@ -204,7 +204,7 @@ def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[st
     code = answers.main(None, CtrPrediction, "multi", argv=words, ckpt=CKPT, data_path=file, batch_size=4)
     out, error = capsys.readouterr()
     assert code == 1
-    assert "rows.csv:3: price 'cheap' is no finite number; write one, or leave the field empty" in out + error
+    assert "rows.csv:3: price 'cheap' is not a finite number; write one, or leave the field empty" in out + error
     assert "rows.csv:5: 2 fields, and there are 9 columns; correct the line" in out + error
     assert [line.split()[0] for line in out.splitlines() if line.startswith("rows.csv")][:2] == [
         "rows.csv:2",

@@ -150,7 +150,7 @@ def test_bad_recordings_are_a_line_each_and_the_rest_is_done(
     assert {name: said[name].rpartition(": ")[0] == "" for name in said}.keys() == {
         "cut.wav", "words.wav", "empty.wav", "nothing.wav",
     }  # fmt: skip
-    assert "cut short: its head says 2.50 s and 1.25 s are there" in said["cut.wav"]
+    assert "truncated: its header says 2.50 s, but it has 1.25 s" in said["cut.wav"]
     assert "Traceback" not in errors
 
 
@@ -184,7 +184,7 @@ def test_another_rate_may_be_refused(tmp_path: Path) -> None:
     write_mu_law(tmp_path / "a.wav", SOUND[::2], 8000)
     code, found = run("single", tmp_path / "a.wav", tmp_path / "r.json", "--other_rate", "refuse")
     assert code == 2
-    assert "8000 Hz, and 16000 Hz are asked for" in found["failures"][0]["reason"]
+    assert "8000 Hz, but 16000 Hz are needed" in found["failures"][0]["reason"]
 
 
 @pytest.mark.parametrize("flags", [["--threshold", "2"], ["--low_threshold", "0.9"], ["--pad", "-1"]])
