@@ -45,7 +45,7 @@ def test_the_check_has_the_command_and_its_reports_are_kept() -> None:
     module, _, function = COMMANDS[command[1]][0].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
     flags = [word for word in command if word.startswith("--")]
-    assert flags == ["--changed-since", "--json", "--junit", "--markdown", "--html", "--work-dir"]
+    assert flags == ["--changed_since", "--json", "--junit", "--markdown", "--html", "--work_dir"]
     files = [word for word in command if word.startswith("report/check.")]
     assert len(files) == 4
     upload = next(step for step in STEPS if step.get("uses", "").startswith("actions/upload-artifact@"))
