@@ -39,9 +39,7 @@ def _compare(argv: Sequence[str]) -> int:
 
 def _convert(argv: Sequence[str]) -> int:
     parser = Parser("teco msaccucmp convert", __doc__)
-    parser.add_argument(
-        "-d", dest="dump", metavar="DUMP", type=Path, required=True, help="a dump, or a folder of dumps"
-    )
+    parser.add_argument("-d", dest="dump", metavar="DUMP", type=Path, required=True, help="a dump or a folder of dumps")
     parser.add_argument("-out", dest="out", metavar="DIR", type=Path, required=True, help="folder for the .npy files")
     version = "ignored: the format of a dump is detected (default: 2)"
     parser.add_argument("-v", dest="version", choices=("1", "2"), default="2", help=version)

@@ -8,7 +8,6 @@ prints its final metric as a line `eval_metric 0.98`. docs/training.md has a com
 from __future__ import annotations
 
 import argparse
-
 import sys
 import tempfile
 from collections.abc import Sequence
