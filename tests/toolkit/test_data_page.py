@@ -1,4 +1,4 @@
-"""docs/data.md is what the tables say, and every committed data or weight file is in them."""
+"""docs/data.md equals the tables, which list every committed data or weight file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _is_data(name: str) -> bool:
     return below or name.endswith(IN_MODELS) or (name.endswith(".txt") and not name.endswith("requirements.txt"))
 
 
-def test_every_package_that_is_named_has_a_row() -> None:
+def test_every_used_package_has_a_row() -> None:
     known = {package.name for package in read_table(ROOT / "utils" / "fetch" / "packages.yaml")}
     places = [
         path
@@ -85,7 +85,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_contribs_rows_come_behind(clone: Path) -> None:
+def test_contrib_rows_are_last(clone: Path) -> None:
     (clone / "example").mkdir()
     (clone / "example" / "x.bin").write_bytes(b"x")
     (clone / "contrib" / "data.yaml").write_text(ROW.replace("mine", "theirs") + "  files: [example/*.bin]\n")
@@ -111,6 +111,6 @@ def test_mistakes(text: str, line: str, clone: Path) -> None:
     assert str(error.value).startswith(f"{path}{line}")
 
 
-def test_a_place_without_docs(tmp_path: Path) -> None:
+def test_folder_without_docs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         write_page(tmp_path)

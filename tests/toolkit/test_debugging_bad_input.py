@@ -1,4 +1,4 @@
-"""What overflow and fix cannot work with is one clear line and exit code 2, never a traceback."""
+"""Errors of overflow and fix are one line with exit code 2, without a traceback."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ X = np.full((8, 4), 300, np.float32)
         (PLAIN, {"x": X[:0]}, "its arrays hold [0] samples"),
     ],
 )
-def test_what_does_not_fit(
+def test_mismatched_data(
     command: str,
     model: str,
     arrays: dict[str, np.ndarray],
@@ -74,7 +74,7 @@ def test_what_does_not_fit(
     assert expected in line([*words, "--metric", "close"] if command == "fix" else words)
 
 
-def test_files_that_are_not_there(save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path) -> None:
+def test_missing_files(save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path) -> None:
     model = str(save_onnx(PLAIN))
     for command in ("overflow", "fix"):
         assert "does not exist" in line([command, str(tmp_path / "no.onnx"), "--data", data(x=X)])
@@ -95,13 +95,11 @@ def test_files_that_are_not_there(save_onnx: SaveOnnx, data: Callable[..., str],
         (["--metric", "top1", "--reference", "0.9"], "top1 needs labels, and the data set has none"),
     ],
 )
-def test_flags_that_cannot_be_followed(
-    flags: list[str], expected: str, save_onnx: SaveOnnx, data: Callable[..., str]
-) -> None:
+def test_invalid_flags(flags: list[str], expected: str, save_onnx: SaveOnnx, data: Callable[..., str]) -> None:
     assert expected in line(["fix", str(save_onnx(PLAIN)), "--data", data(x=X), *flags])
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_the_search(
+def test_unwritable_folder_is_an_error_before_search(
     save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -111,16 +109,14 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_search(
 
 
 @pytest.mark.parametrize("model", [NONZERO, KEPT])
-def test_outputs_without_a_row_per_sample_have_no_metric(
-    model: str, save_onnx: SaveOnnx, data: Callable[..., str]
-) -> None:
+def test_outputs_without_row_per_sample_are_an_error(model: str, save_onnx: SaveOnnx, data: Callable[..., str]) -> None:
     words = ["fix", str(save_onnx(model)), "--data", data(x=X), "--metric", "close"]
     assert "for 8 samples; metrics compare sample by sample" in line(words)
     assert execute(["overflow", *words[1:4]]) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*of a size not known beforehand")
-def test_control_flow_is_one_node_that_computes_in_float32(
+def test_control_flow_is_one_float32_node(
     save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = save_onnx(LOOP)
@@ -136,14 +132,14 @@ def test_control_flow_is_one_node_that_computes_in_float32(
     assert "'c' is float32 of shape (8, 4), the model takes bool scalar" in line([*words, data(x=X, c=X)])
 
 
-def test_nodes_of_one_name_are_told_apart(save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path) -> None:
+def test_duplicate_names_are_distinguished(save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path) -> None:
     words = ["fix", str(save_onnx(TWICE)), "--data", data(x=X), "--metric", "close", "--tolerance", "0.01"]
     assert execute([*words, "--out", str(tmp_path)]) == 0
     assert (tmp_path / "model_named.onnx").is_file()
     assert "same#0" in (tmp_path / "model_fix_pass.py").read_text()
 
 
-def test_a_model_that_float32_does_not_save_is_no_matter_of_precision(
+def test_model_failing_in_float32_is_reported(
     save_onnx: SaveOnnx, data: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = data(x=np.full((8, 4), 1e6, np.float32))  # beyond float16 before any node
@@ -175,7 +171,7 @@ def test_ctrl_c_keeps_the_runs(tmp_path: Path, run_python: RunPython) -> None:
     assert '"what": "all nodes float32"' in where.read_text()
 
 
-def test_the_command_line_prints_one_line(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_command_prints_one_line(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     words = ["fix", str(save_onnx(PLAIN)), "--data", str(tmp_path / "no.npz")]
     done = subprocess.run(
         [sys.executable, "-m", "toolkit.cli", *words], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""``teco profile-train``: profiles that are read and compared, scripts that are run, and what is refused."""
+"""``teco profile-train``: comparison of profiles, runs of scripts, and errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print("the end")
 
 
 def launch(op: str, seconds: float, count: int = 4, line: int = 7, **others: Any) -> dict[str, Any]:
-    """Return a row as the profiler writes it: one launch in each of ``count`` steps."""
+    """Return a row of the profiler: one launch in each of ``count`` steps."""
     row = {
         "op": op,
         "inputs": ["float32[8, 16]"],
@@ -104,7 +104,7 @@ def profile(*launches: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Two profiles: the second has no slow operator any more."""
+    """Two profiles: only the first has a slow operator."""
     before = profile(launch("aten::sort", 4e-3), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     after = profile(launch("aten::topk", 4e-4), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     for name, data in (("before", before), ("after", after)):
@@ -112,7 +112,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "before.json", tmp_path / "after.json"
 
 
-def test_two_profiles_are_compared_a_step(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_profiles_are_compared_per_step(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     out = files[0].with_name("against.json")
     assert main(["--compare", *map(str, files), "--json", str(out)]) == 0
     said = capsys.readouterr().out
@@ -123,7 +123,7 @@ def test_two_profiles_are_compared_a_step(files: tuple[Path, Path], capsys: pyte
     assert [change["name"] for change in found["against"]["operators"]][:2] == ["aten::sort", "aten::topk"]
 
 
-def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Path], capsys: Any) -> None:
+def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any) -> None:
     assert main(["--compare", str(files[0]), str(files[0])]) == 0
     assert "now, the same (simulated)" in capsys.readouterr().out
 
@@ -142,7 +142,7 @@ def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Pat
         (["a.py", "--stepz", "1"], "--stepz"),
     ],
 )
-def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flags(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((TecoInferError, SystemExit)) as found:
         main(words)
     assert said in f"{found.value} {capsys.readouterr().err}"
@@ -164,7 +164,7 @@ def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: p
         ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
-def test_files_that_are_no_profile_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_profile_files(change: dict[str, Any], said: str, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(profile(launch("aten::mm", 1e-3)) | change), encoding="utf-8")
     with pytest.raises(DataError, match=re.escape(said)):
@@ -174,7 +174,7 @@ def test_files_that_are_no_profile_are_refused(change: dict[str, Any], said: str
         main(["--compare", str(file), str(file)])
 
 
-def test_the_first_step_is_not_judged_and_the_order_of_findings_is_fixed() -> None:
+def test_first_step_is_skipped_and_order_is_fixed() -> None:
     data = profile(
         launch("aten::sort", 1.0, count=1, line=3), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(9))
     )
@@ -199,7 +199,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
-def test_a_script_is_profiled_untouched(tmp_path: Path) -> None:
+def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     outputs = [f"--{form}={tmp_path / 'out'}.{form}" for form in ("json", "csv", "html", "trace")]
     done = teco(tmp_path, "train.py", "--steps", 5, *outputs, "--", "bad")
@@ -237,9 +237,7 @@ def test_a_script_is_profiled_untouched(tmp_path: Path) -> None:
         ("import time; time.sleep(60)", ("--timeout", 3), "took longer than 3 s and was ended"),
     ],
 )
-def test_a_script_that_cannot_be_profiled_is_one_line(
-    script: str, words: tuple[object, ...], said: str, tmp_path: Path
-) -> None:
+def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words)
     assert done.returncode == 2
@@ -263,9 +261,7 @@ def test_a_script_that_cannot_be_profiled_is_one_line(
         ),
     ],
 )
-def test_what_a_script_did_before_it_failed_is_kept(
-    last: str, words: tuple[object, ...], said: str, tmp_path: Path
-) -> None:
+def test_steps_before_a_failure_are_profiled(last: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FAILS + last, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words, "--json", tmp_path / "out.json", "--trace", tmp_path / "out.trace")
     assert done.returncode == 2
@@ -300,7 +296,7 @@ print("joined")
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
-def test_a_thread_that_trains_ends_without_a_word(tmp_path: Path) -> None:
+def test_training_thread_ends_silently(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREAD, encoding="utf-8")
     done = teco(tmp_path, "train.py", "--steps", 3, "--json", "out.json")
     assert done.returncode == 0, done.stderr
@@ -323,6 +319,6 @@ for _ in range(2):
 """
 
 
-def test_errors_are_of_the_kinds_that_the_command_line_shows() -> None:
+def test_error_types() -> None:
     with pytest.raises(ConfigError, match="is no file; make one"):
         main(["x.py", "--against", "nothing.json"])

@@ -41,7 +41,7 @@ def dumped(path: Path, out: Path, target: str = "onnx", seed: int = 0, **options
 
 
 @pytest.mark.parametrize("name", ["dump.h5", "dump"])
-def test_what_was_written_is_read(net: Path, tmp_path: Path, name: str) -> None:
+def test_dump_round_trip(net: Path, tmp_path: Path, name: str) -> None:
     if name.endswith(".h5"):
         pytest.importorskip("h5py")
     x = random_inputs(net, 0)
@@ -60,7 +60,7 @@ def test_what_was_written_is_read(net: Path, tmp_path: Path, name: str) -> None:
         dump.inputs(["z"])
 
 
-def test_the_layout_of_hdf5(net: Path, tmp_path: Path) -> None:
+def test_hdf5_layout(net: Path, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     dumped(net, tmp_path / "d.h5")
     with h5py.File(tmp_path / "d.h5") as file:
@@ -153,7 +153,7 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["op", "index", "shape", "key"])
 @pytest.mark.parametrize("value", [None, [["x"]], {}, 1.5, True])
-def test_a_manifest_of_other_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
+def test_manifest_with_wrong_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
     dumped(net, tmp_path / "folder")
     manifest = tmp_path / "folder/manifest.json"
     said = json.loads(manifest.read_text())
@@ -165,7 +165,7 @@ def test_a_manifest_of_other_types(net: Path, tmp_path: Path, field: str, value:
         recover(tmp_path / "folder", tmp_path / "new")
 
 
-def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:
+def test_interrupted_dump_is_rejected(net: Path, tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     from toolkit.dump.writer import open_writer
 
@@ -183,7 +183,7 @@ def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:
         open_writer(tmp_path / "half", {})
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("h5py")
     model = [str(DIGITS / "digits_dyn.onnx"), "--shape", "input=1,3,32,32"]
     whole, card = str(tmp_path / "a.h5"), str(tmp_path / "b")

@@ -1,4 +1,4 @@
-"""Dumps that could not be finished or were cut short: one line, and what is readable is read."""
+"""Incomplete and damaged dumps: one error line, and recovery of the readable part."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "limit"), [("d.h5", 1_000), ("d", 1_000), ("d.h5", 250_000)])
-def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPython, name: str, limit: int) -> None:
+def test_full_disk(chain: Path, tmp_path: Path, run_python: RunPython, name: str, limit: int) -> None:
     script, out = tmp_path / "full.py", tmp_path / name
     script.write_text(FULL)
     done = run_python(script, limit, chain, "--out", out, cwd=tmp_path)
@@ -71,7 +71,7 @@ def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPy
 
 
 @pytest.mark.slow
-def test_a_file_cut_short(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_file(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = dumped(chain, tmp_path / "whole.h5")
     data = (tmp_path / "whole.h5").read_bytes()
     counts = []
@@ -121,7 +121,7 @@ main()
 
 
 @pytest.mark.parametrize("name", ["d.h5", "d"])
-def test_a_process_that_was_killed(chain: Path, tmp_path: Path, run_python: RunPython, name: str) -> None:
+def test_killed_process(chain: Path, tmp_path: Path, run_python: RunPython, name: str) -> None:
     (tmp_path / "killed.py").write_text(KILLED)
     out = tmp_path / name
     assert run_python(tmp_path / "killed.py", chain, "--out", out).returncode == 9
@@ -135,7 +135,7 @@ def test_a_process_that_was_killed(chain: Path, tmp_path: Path, run_python: RunP
     assert rest.inputs(["t0"])[0].shape == (1, SIZE)
 
 
-def test_damaged_arrays_are_left_out(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_arrays_are_skipped(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = dumped(chain, tmp_path / "whole")
     file = tmp_path / "whole" / whole.outputs["t3"].key
     file.write_bytes(file.read_bytes()[:-5])
@@ -156,7 +156,7 @@ def test_dumps_of_two_precisions(chain: Path, tmp_path: Path, capsys: pytest.Cap
         assert "no bad node: 13 tensors compared" in capsys.readouterr().out
 
 
-def test_a_dump_of_some_nodes_as_golden_values(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partial_dump_as_golden_values(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["dump", "full", str(chain), "--every", "5", "--no_inputs", "--out", str(tmp_path / "d")]) == 0
     capsys.readouterr()
     assert execute(["compare", str(chain), "--a", str(tmp_path / "d")]) == 0
@@ -177,7 +177,7 @@ def test_golden_values_in_groups_of_nodes(
     assert "no bad node: 3 tensors compared" in printed
 
 
-def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
+def test_name_rejected_by_hdf5(chain: Path, tmp_path: Path) -> None:
     model = onnx.load(chain)
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "a\0b"
     onnx.save(model, chain)
@@ -186,7 +186,7 @@ def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
     assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0
 
 
-def test_a_file_that_the_library_never_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
     (tmp_path / "dump.h5").write_bytes(b"")
     for code, told in (

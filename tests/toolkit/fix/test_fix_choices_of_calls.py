@@ -1,4 +1,4 @@
-"""The choices of a task that makes several calls: the source's final answers explain a prefix and a pooling."""
+"""Settings of a task with several calls: final answers of the source explain a prefix and a pooling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [
 ]
 
 
-def test_what_the_source_did_is_found(
+def test_source_setting_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("psutil")

@@ -1,4 +1,4 @@
-"""Which samples lost most, by metrics of any kind; and which sizes the calls over a data set have."""
+"""Losses of samples for all kinds of metrics, and sizes of the calls over a data set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_sizes_of_calls_become_sizes_of_symbols() -> None:
 
 
 class Ranking(RecordMetric):
-    """Share of pairs in the right order: says nothing of one record."""
+    """Share of pairs in the right order: undefined for one record."""
 
     name = "ranking"
 
@@ -41,7 +41,7 @@ class Ranking(RecordMetric):
         return float((pairs * (score[:, None] > score)).sum() / pairs.sum()) if pairs.any() else float("nan")
 
 
-def test_losses_are_of_samples_of_units_or_of_an_exchange() -> None:
+def test_losses_per_sample_unit_or_exchange() -> None:
     kinds = np.dtype([("errors", np.int64), ("tags", np.int64)])
 
     def tags(*errors: int) -> Columns:

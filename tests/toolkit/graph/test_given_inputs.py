@@ -1,4 +1,4 @@
-"""Inputs from files: they give dynamic dimensions their sizes, and a dump is compared on its own."""
+"""Inputs from files set dynamic dimensions, and a dump is compared on its inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tokens(save_onnx: SaveOnnx, tmp_path: Path) -> tuple[str, str]:
     return str(save_onnx(TOKENS, "tokens.onnx")), str(tmp_path / "in.npz")
 
 
-def test_data_say_the_shapes(tokens: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shapes_from_data(tokens: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, data = tokens
     for words in (["--b", "sdaa"], ["--b", "null", "--threshold", "2"]):
         assert execute(["compare", model, "--data", data, *words]) == 0
@@ -53,7 +53,7 @@ def test_data_say_the_shapes(tokens: tuple[str, str], tmp_path: Path, capsys: py
     assert "first bad node: ids (graph_input)" in printed
 
 
-def test_sizes_of_random_inputs_can_be_said_by_name(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dim_flag(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx(TOKENS))
     assert execute(["compare", model, "--dim", "T=5", "--batch_size", "2"]) == 0
     assert "2x5x4" in capsys.readouterr().out
@@ -63,9 +63,7 @@ def test_sizes_of_random_inputs_can_be_said_by_name(save_onnx: SaveOnnx, capsys:
         execute(["compare", model, "--dim", "S=5"])
 
 
-def test_samples_and_pictures_say_the_batch(
-    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_from_data(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx(PICTURE))
     np.save(tmp_path / "x.npy", np.ones((3, 3, 8, 8), np.float32))
     Image.new("RGB", (9, 7), "red").save(tmp_path / "p.png")

@@ -1,4 +1,4 @@
-"""Every row of the table of fixes: said where it holds, and nothing that was tried and found useless."""
+"""Every row of the table of fixes is listed if it applies; useless rules are not."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_fixes(bottleneck: str, profile: Profile, saved: dict[str, float] | None
 
 
 @pytest.mark.parametrize("bottleneck", ["launch", "memory", "copies", "layouts"])
-def test_rules_are_said_only_of_operators_that_they_save_time_on(bottleneck: str) -> None:
+def test_rules_are_listed_only_if_they_save_time(bottleneck: str) -> None:
     assert "the rules below" in fix_of(bottleneck, ["Mul"], CARD, SAVES)
     for operator in ("Gemm", "Gelu"):
         assert "rules" not in fix_of(bottleneck, [operator], CARD, SAVES)
 
 
-def test_something_is_always_said() -> None:
+def test_every_bottleneck_has_a_fix() -> None:
     for bottleneck in {row.about for row in TABLE}:
         for profile in (CARD, HOST, FLOAT32, BLOCKED):
             for saved in (None, SAVES, USELESS):
@@ -73,7 +73,7 @@ def profiled(*words: object, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     return capsys.readouterr().out, json.loads(out.read_text())
 
 
-def test_what_is_useless_is_said_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_useless_rules_are_listed_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [
         models.node("Reshape", ["x", "flat"], "a", "one"),
         models.node("Reshape", ["a", "back"], "b", "two"),
@@ -90,7 +90,7 @@ def test_what_is_useless_is_said_apart(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Tried and found useless: reshape_chain (fires 1)" in (tmp_path / "out.html").read_text()
 
 
-def test_no_fix_advises_the_flag_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_used_flags_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = encoder(tmp_path / "m.onnx")
     for words, asked in ([], True), (["--suggest"], False), (["--target", "onnx", "--runs", 1], False):
         out, data = profiled(path, *words, tmp_path=tmp_path, capsys=capsys)
