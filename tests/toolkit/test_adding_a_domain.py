@@ -130,13 +130,13 @@ print(json.dumps([metric.compute(), metric.secondary()]))
 def test_task_is_available_to_contrib_only(zoo: Path) -> None:
     done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
-    assert (
-        "no task is for domain 'astronomy'; tasks and their domains: classification (classification), " in done.stderr
-    )
+    assert "domain 'astronomy' has no task; tasks and their domains: classification (classification), " in done.stderr
     assert "forecasting (forecasting)" in done.stderr
-    assert done.stderr.rstrip().endswith("choose one by --task NAME, or write one (docs/adding_a_domain.md)")
+    assert done.stderr.rstrip().endswith("choose one with --task NAME, or write one (docs/adding_a_domain.md)")
     done = teco(zoo, "new", "forecasting", "x")
-    assert done.stderr == "error: task 'forecasting' is in contrib/utils, which core models do not see; add --contrib\n"
+    assert (
+        done.stderr == "error: task 'forecasting' is in contrib/utils, which core models cannot import; add --contrib\n"
+    )
     done = teco(zoo, "new", "astronomy", "x", "--task", "forecasting", "--contrib")
     assert done.returncode == 0, done.stderr
     assert (zoo / "contrib/example/astronomy/x/data/val.csv").is_file()
@@ -148,8 +148,8 @@ def test_task_is_available_to_contrib_only(zoo: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("model.py", "$sizes", "model.py.tmpl asks for the word 'sizes', which its fill does not give; words: folder,"),
-        ("model.py", "$ 5", "model.py.tmpl: Invalid placeholder in string: line 1, col 1; a dollar sign by itself is"),
+        ("model.py", "$sizes", "model.py.tmpl uses the variable 'sizes', "),
+        ("model.py", "$ 5", "model.py.tmpl: Invalid placeholder in string: line 1, col 1; "),
         ("case.yaml", None, "templates/forecasting of task 'forecasting' has no case.yaml.tmpl; add it"),
         ("case.yaml", "- case_name: other\n", "cannot be appended to"),
     ],
@@ -186,10 +186,10 @@ def test_failed_sample_data(zoo: Path) -> None:
         unread = teco(zoo, "new", "classification", "unmade", "--contrib").stderr
     finally:
         task.write_text(right)
-    assert "templates/forecasting cannot be made: ZeroDivisionError: division by zero; correct its fill" in unmade
+    assert "templates/forecasting failed: ZeroDivisionError: division by zero; " in unmade
     assert unmade.count("\n") == 1
-    assert taken.endswith("templates/forecasting gives the word 'model' anew; call it otherwise\n")
-    assert wordless.endswith("returned no words (but None); let it return a dict, which may be empty\n")
+    assert taken.endswith("templates/forecasting redefines the variable 'model'; rename it\n")
+    assert wordless.endswith("returned None; it must return a dict\n")
     assert unread.startswith("error: utils/tasks/forecasting.py cannot be imported: ModuleNotFoundError: ")
 
 

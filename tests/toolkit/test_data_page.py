@@ -96,8 +96,8 @@ def test_contrib_rows_are_last(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (ROW + "  files: [gone/*.bin]\n", ":1: no file is 'gone/*.bin'; correct files, or take the row out"),
-        (ROW + "  files: gone\n", ":1: files 'gone' is no list of patterns"),
+        (ROW + "  files: [gone/*.bin]\n", ":1: 'gone/*.bin' matches no file"),
+        (ROW + "  files: gone\n", ":1: files 'gone' is not a list"),
         (ROW + "  licens: x\n", ":1: unknown key 'licens'; did you mean 'licence'?"),
         (ROW.replace("  use: all\n", ""), ":1: lacks 'use'; add it"),
         (ROW.replace("MIT", "2"), ":1: licence 2 is no text in one line"),

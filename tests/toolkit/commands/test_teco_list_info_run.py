@@ -102,7 +102,7 @@ def test_words_filter(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [model["path"] for model in found] == ["contrib/example/speech/one", "contrib/example/speech/three"]
     assert found[0]["steps"] == ["export", "valid", "single"]
     assert found[0]["cases"] == found[0]["targets"] == []
-    with pytest.raises(ConfigError, match="no model matches 'spech'; 'teco list' lists all 4"):
+    with pytest.raises(ConfigError, match="'spech'"):
         listing.main(["spech"], zoo)
 
 
@@ -190,7 +190,7 @@ def test_path_relative_to_current_folder(zoo: Path, monkeypatch: pytest.MonkeyPa
 
 def test_unknown_and_ambiguous_names(zoo: Path) -> None:
     models = load_zoo(zoo).models
-    with pytest.raises(ConfigError, match=r"unknown model 'thre'; did you mean 'three'\? 'teco list' lists"):
+    with pytest.raises(ConfigError, match=r"'thre'; did you mean 'three'\?"):
         find_model("thre", models)
     with pytest.raises(
         ConfigError, match=r"'one' is ambiguous; .*: example/classification/one, contrib/example/speech/one"
@@ -279,18 +279,18 @@ def test_case_with_several_models(run_python: RunPython, zoo: Path, tmp_path: Pa
     assert done.stdout == f"{folder} {own} --batch_size 1 --target onnx --dtype float32\n"
     (tmp_path / "mine.onnx").touch()
     (folder / "a.onnx").touch()
-    (tmp_path / "a.onnx").touch()  # the model's own goes before
+    (tmp_path / "a.onnx").touch()  # the model's file has priority
     flags = ["--ckpt", "det=a.onnx", "rec=mine.onnx", "--data_path", "q=mine.onnx", "--x"]
     done = started(run_python, zoo, "reader", "valid", *flags, cwd=tmp_path)
     mine = tmp_path / "mine.onnx"
     assert done.stdout.split()[-6:] == ["--ckpt", "det=a.onnx", f"rec={mine}", "--data_path", f"q={mine}", "--x"]
-    with pytest.raises(ConfigError, match=r"several models; pass the path of one: det example/ocr/reader/a.onnx, rec"):
+    with pytest.raises(ConfigError, match=r"det example/ocr/reader/a\.onnx, rec"):
         model_file("reader", zoo)
 
 
 def test_several_cases_need_case_flag(run_python: RunPython, zoo: Path) -> None:
     done = started(run_python, zoo, "two", "export")
-    assert "example/detection/two has several cases: two_a, two_b; choose one by --case NAME" in done.stderr
+    assert "example/detection/two has several cases: two_a, two_b; choose one with --case NAME" in done.stderr
     for argv in (["two_b", "export"], ["two", "export", "--case", "two_b"], ["--case=two_b", "two", "export"]):
         done = started(run_python, zoo, *argv)
         assert (done.returncode, done.stdout.split()[1:]) == (7, ["--arch", "small"])

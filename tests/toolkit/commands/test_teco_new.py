@@ -111,14 +111,14 @@ def test_no_file_of_cases(zoo: Path) -> None:
         ("classification", "my-net", "model 'my-net' must start with .*; write 'my_net'"),
         ("classification", "MyNet", "write 'mynet'"),
         ("classification", "2net", "model '2net' must start with a lower-case letter"),
-        ("classification", "class", "not be a word of Python"),
+        ("classification", "class", "Python keyword"),
         ("classification", "", "model '' must"),
         ("classification", "../x", "model '../x' must"),
         ("classification", "网络", "model '网络' must"),
         ("my domain", "x", "domain 'my domain' must .*; write 'my_domain'"),
         ("classification", "a" * (LONGEST + 1), f"at most {LONGEST}"),
-        ("classification", "digits", "example/classification/digits exists already"),
-        ("detection", "digits", "case name 'digits' is taken by example/classification/digits in .*model.yaml:"),
+        ("classification", "digits", "example/classification/digits exists"),
+        ("detection", "digits", "'digits' is used by example/classification/digits in .*model.yaml:"),
     ],
 )
 @pytest.mark.parametrize("contrib", [False, True])
@@ -178,7 +178,7 @@ def test_project_with_installed_zoo(tmp_path: Path) -> None:
 def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clasification", "x", "--contrib", "--task", "classification"], zoo) == 0
     shown = capsys.readouterr().out
-    assert "contrib/example/clasification/x: 14 files; its case 'x' stands at the end of contrib/model_config" in shown
+    assert shown.startswith("contrib/example/clasification/x: 14 files; case 'x' ")
     assert "note: 'clasification' is a new domain; did you mean 'classification'?" in shown
     assert "teco run x export" in shown
     assert main(["text_classification", "z"], zoo) == 0  # the name of a task
@@ -194,12 +194,12 @@ def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> No
         (
             "clasification",
             "",
-            "no task is for domain 'clasification'; did you mean 'classification'\\? tasks and their",
+            "'clasification' has no task; did you mean 'classification'\\?",
         ),
         (
             "robotics",
             "",
-            r"detection \(detection\), .*segm.*, text_classification \(nlp\).*; choose one by --task NAME",
+            r"detection \(detection\), .*segm.*, text_classification \(nlp\).*--task NAME",
         ),
         ("nlp", "text", "unknown task 'text'"),
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
@@ -222,9 +222,9 @@ def test_domain_with_several_tasks_and_task_without_template(zoo: Path, monkeypa
     assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
     del known["classification"]
     known["other"] = task_class(replace(CLASSIFICATION, name="other"))
-    with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; choose one by --task NAME"):
+    with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; .*--task"):
         create("classification", "y", root=zoo)
-    with pytest.raises(ConfigError, match=r"task 'only' has no template; copy a model of it, .*; these have one: "):
+    with pytest.raises(ConfigError, match=r"'only' has no template; .*: classification"):
         create("face", "y", root=zoo)
 
 

@@ -131,13 +131,13 @@ def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name the Python file of a training script, or two profiles"),
-        (["none.py"], "none.py is no file; name the Python file of a training script"),
+        ([], "--compare A.json B.json"),
+        (["none.py"], "none.py is "),
         (
             ["--compare", "none.json", "none.json"],
-            "none.json is no file; make one: teco profile-train SCRIPT --json FILE",
+            "none.json is ",
         ),
-        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files and no script"),
+        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two"),
         (["a.py", "--steps", "0"], "--steps"),
         (["a.py", "--stepz", "1"], "--stepz"),
     ],
@@ -151,16 +151,16 @@ def test_invalid_flags(words: list[str], said: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kind": "profile"}, "is no profile of a training"),
-        ({"schema_version": 7}, "has schema version 7, and this reads 1; profile again"),
-        ({"launches": None}, "its field 'launches' is missing or damaged"),
-        ({"launches": [{"op": "aten::mm"}]}, "a row of 'launches' is damaged"),
-        ({"fresh": [3]}, "a row of 'fresh' is damaged"),
-        ({"calls": 3}, "a row of 'calls' is damaged"),
-        ({"compilations": [{"reason": "size"}]}, "a row of 'compilations' is damaged"),
-        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "a row of 'synchronisations' is damaged"),
+        ({"kind": "profile"}, "other.json"),
+        ({"schema_version": 7}, "schema version 7"),
+        ({"launches": None}, "'launches'"),
+        ({"launches": [{"op": "aten::mm"}]}, "'launches'"),
+        ({"fresh": [3]}, "'fresh'"),
+        ({"calls": 3}, "'calls'"),
+        ({"compilations": [{"reason": "size"}]}, "'compilations'"),
+        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "'synchronisations'"),
         ({"passes": {"1": []}}, "a field is damaged"),
-        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "a row of 'launches' is damaged"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "'launches'"),
         ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
@@ -170,7 +170,7 @@ def test_invalid_profile_files(change: dict[str, Any], said: str, tmp_path: Path
     with pytest.raises(DataError, match=re.escape(said)):
         main(["--compare", str(file), str(file)])
     file.write_text('{"kind": ', encoding="utf-8")
-    with pytest.raises(DataError, match=r"other\.json is no JSON file that can be read"):
+    with pytest.raises(DataError, match=r"other\.json"):
         main(["--compare", str(file), str(file)])
 
 
@@ -221,7 +221,7 @@ def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
     again = teco(tmp_path, "train.py", "--steps", 5, "--against", "out.json")
     assert again.returncode == 0, again.stderr
     assert "gone: copies at" in again.stdout
-    assert "none of the four classic bottlenecks; a step takes" in again.stdout
+    assert "a step takes" in again.stdout
 
 
 @pytest.mark.long
@@ -253,10 +253,10 @@ def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said:
 @pytest.mark.parametrize(
     ("last", "words", "said"),
     [
-        ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data; what is shown is what it did"),
+        ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data"),
         pytest.param(
             *("time.sleep(600)", ("--timeout", 60)),  # long, as the imports of a busy machine are
-            "failed after 2 steps: it took longer than --timeout; what is shown is",
+            "failed after 2 steps: it took longer than --timeout",
             marks=pytest.mark.long,
         ),
     ],
@@ -320,5 +320,5 @@ for _ in range(2):
 
 
 def test_error_types() -> None:
-    with pytest.raises(ConfigError, match="is no file; make one"):
+    with pytest.raises(ConfigError, match=r"nothing\.json"):
         main(["x.py", "--against", "nothing.json"])

@@ -18,7 +18,7 @@ def test_terminal_marks_simulated_values(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["digits", FILE]) == 0
     shown = capsys.readouterr().out
     assert "digits_dyn" in shown
-    assert "2 models; times and memory are simulated (t1.yaml), nothing was measured" in shown
+    assert "2 models; times and memory are simulated (t1.yaml)" in shown
 
 
 def test_json_and_markdown(tmp_path: Path) -> None:

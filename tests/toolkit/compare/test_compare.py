@@ -153,10 +153,10 @@ def test_control_flow_and_dynamic_shapes(save_onnx: SaveOnnx) -> None:
     )
     found = compared(path)
     status = {row.tensor: row.status for row in found.rows}
-    assert status["s"] == "sequence, no array of numbers"
+    assert status["s"] == "sequence, not an array of numbers"
     assert {status[name] for name in ("j", "m", "k", "y", "z")} == {"compared"}
     assert any("bodies" in note for note in found.notes)
-    assert "not compared, for they are no arrays of numbers: 1 sequence tensor" in found.notes
+    assert any("1 sequence tensor" in note for note in found.notes)
     assert found.first_bad is None
     # values too small for float16 become zero there, so fewer are found
     with traced(path, "onnx") as a, traced(path, "sdaa") as b:
@@ -205,7 +205,7 @@ def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], sav
     flags = [word for form, file in files.items() for word in (f"--{form}", str(file))]
     assert execute(["compare", str(path), *flags]) == 1
     printed = capsys.readouterr().out
-    assert "first bad node: Mul_1 (Mul), diff2 inf by itself, beyond 0.01" in printed
+    assert "first bad node: Mul_1 (Mul), diff2 inf isolated, limit 0.01" in printed
     made = json.loads(files["json"].read_text())
     assert made["schema_version"] == 1
     assert made["first_bad"] == {"name": "Mul_1", "op": "Mul", "module": "", "tensor": "b", "fused": []}
@@ -222,7 +222,7 @@ def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], sav
 def test_bad_arguments() -> None:
     with pytest.raises(ConfigError, match="not a shape; write INPUT=1,3,224,224"):
         execute(["compare", str(DYN), "--shape", "input=a"])
-    with pytest.raises(ConfigError, match="whole number from 1 up"):
+    with pytest.raises(ConfigError, match="'0'"):
         execute(["compare", str(DYN), "--memory", "0"])
     with pytest.raises(TargetError, match="did you mean 'sdaa'"):
         execute(["compare", str(DYN), "--shape", "input=1,3,32,32", "--b", "sda"])

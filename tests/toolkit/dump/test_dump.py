@@ -89,7 +89,7 @@ def test_selections(net: Path) -> None:
     assert [node.index for node in between(nodes, "d", "")] == [3, 4]
     with pytest.raises(ConfigError, match="comes before the first"):
         between(nodes, "3", "1")
-    with pytest.raises(ConfigError, match="no node with index 5: the model has 5 nodes, 0 to 4"):
+    with pytest.raises(ConfigError, match="index 5: .*0 to 4"):
         between(nodes, "5", "")
     with pytest.raises(ConfigError, match="did you mean 'Exp_3'"):
         once(nodes, "Exp_33")
@@ -110,7 +110,7 @@ def test_two_dumps(net: Path, tmp_path: Path) -> None:
 def test_dumps_of_other_models_and_shapes(net: Path, tmp_path: Path, save_onnx: SaveOnnx) -> None:
     a = dumped(net, tmp_path / "a")
     strange = save_onnx("net (float[1, 4] p) => (float[1, 4] q) { q = Neg(p) }", "strange.onnx")
-    with pytest.raises(DataError, match=r"no tensor in common: dumps of different models"):
+    with pytest.raises(DataError, match=r"no tensor in common"):
         compare_dumps(a, dumped(strange, tmp_path / "b"))
     larger = save_onnx(NET.replace("[1, 4]", "[1, 5]"), "larger.onnx")
     found = compare_dumps(a, dumped(larger, tmp_path / "c"))
@@ -129,7 +129,7 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="does not exist"):
         open_dump(tmp_path / "none.h5")
-    with pytest.raises(DataError, match="no dump; pass a folder"):
+    with pytest.raises(DataError, match="not a dump"):
         open_dump(tmp_path / "none.txt")
     with pytest.raises(DataError, match=r"no manifest\.json"):
         open_dump(tmp_path)
@@ -139,11 +139,11 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not a readable \.npy file"):
         folder.read(folder.outputs["a"])
     np.save(first, np.zeros(3))
-    with pytest.raises(DataError, match="its manifest says"):
+    with pytest.raises(DataError, match="in the manifest"):
         folder.read(folder.outputs["a"])
     manifest = tmp_path / "folder/manifest.json"
     manifest.write_text(json.dumps({"schema_version": 1, "entries": [{"index": 1}]}))
-    with pytest.raises(DataError, match="not that of a dump"):
+    with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
     for text in ("{", "[" * 100_000):
         manifest.write_text(text)
@@ -159,9 +159,9 @@ def test_manifest_with_wrong_types(net: Path, tmp_path: Path, field: str, value:
     said = json.loads(manifest.read_text())
     said["entries"][2][field] = value
     manifest.write_text(json.dumps(said))
-    with pytest.raises(DataError, match=r"not that of a dump|has a size that is none"):
+    with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
-    with pytest.raises(DataError, match="nor a"):
+    with pytest.raises(DataError, match=r"no readable manifest\.json"):
         recover(tmp_path / "folder", tmp_path / "new")
 
 
@@ -172,10 +172,10 @@ def test_interrupted_dump_is_rejected(net: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "half.h5", tmp_path / "half"):
         with pytest.raises(KeyboardInterrupt), open_writer(out, {}):
             raise KeyboardInterrupt
-        with pytest.raises(DataError, match=r"does not exist|is no dump"):
+        with pytest.raises(DataError, match=r"does not exist|not a dump"):
             open_dump(out)
     (tmp_path / "half.h5").write_bytes(b"")
-    with pytest.raises(ConfigError, match="exists; name a new file"):
+    with pytest.raises(ConfigError, match="exists"):
         open_writer(tmp_path / "half.h5", {})
     (tmp_path / "half").mkdir()
     (tmp_path / "half/a.npy").write_bytes(b"")
@@ -190,7 +190,7 @@ def test_dump_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert execute(["dump", "full", *model, "--out", whole, "--csv", str(tmp_path / "a.csv")]) == 0
     assert "21 nodes, 22 tensors" in capsys.readouterr().out
     assert execute(["dump", "full", *model, "--out", card, "--target", "sdaa", "--data", whole, "--every", "4"]) == 0
-    assert "outputs are not there on sdaa" in capsys.readouterr().out
+    assert "outputs do not exist on sdaa" in capsys.readouterr().out
     assert execute(["dump", "compare", whole, card, "--html", str(tmp_path / "c.html")]) == 0
     assert "no bad node" in capsys.readouterr().out
     assert execute(["compare", *model, "--a", whole, "--b", "sdaa", "--json", str(tmp_path / "g.json")]) == 0

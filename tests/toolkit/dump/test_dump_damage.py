@@ -61,7 +61,7 @@ def test_full_disk(chain: Path, tmp_path: Path, run_python: RunPython, name: str
         assert not out.exists()
         return
     assert "'teco dump recover" in done.stderr
-    with pytest.raises(DataError, match=r"not finished; dump again, or read what is left .* 'teco dump recover"):
+    with pytest.raises(DataError, match=r"'teco dump recover"):
         open_dump(out)
     assert execute(["dump", "recover", str(out), "--out", str(tmp_path / "new")]) == 0
     rest, whole = open_dump(tmp_path / "new"), dumped(chain, tmp_path / "whole")
@@ -93,11 +93,11 @@ def test_truncated_file(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
                 whole.outputs[tensor].module,
             )
         assert execute(["dump", "compare", str(tmp_path / "whole.h5"), str(new)]) == 0
-        assert f"{new} is what was left of cut{i}.h5" in capsys.readouterr().out
+        assert f"{new} was recovered from cut{i}.h5" in capsys.readouterr().out
     assert 0 < counts[0] < counts[1] < counts[2] <= counts[3] == COUNT + 1
     for size in (0, 7, 600):
         (tmp_path / "cut.h5").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"cut\.h5: nothing in it can be read") as error:
+        with pytest.raises(DataError, match=r"cut\.h5: nothing can be read") as error:
             execute(["dump", "recover", str(tmp_path / "cut.h5"), "--out", str(tmp_path / "none")])
         assert "\n" not in str(error.value)
     assert not (tmp_path / "none").exists()
@@ -140,7 +140,7 @@ def test_damaged_arrays_are_skipped(chain: Path, tmp_path: Path, capsys: pytest.
     file = tmp_path / "whole" / whole.outputs["t3"].key
     file.write_bytes(file.read_bytes()[:-5])
     assert execute(["dump", "recover", str(tmp_path / "whole"), "--out", str(tmp_path / "new")]) == 0
-    assert "damaged and left out, such as that of t3" in capsys.readouterr().out
+    assert "damaged and left out, such as t3" in capsys.readouterr().out
     assert set(whole.outputs) - set(open_dump(tmp_path / "new").outputs) == {"t3"}
     for path, text in ((tmp_path, "neither a manifest"), (tmp_path / "no", "does not exist")):
         with pytest.raises(DataError, match=text):
@@ -181,7 +181,7 @@ def test_name_rejected_by_hdf5(chain: Path, tmp_path: Path) -> None:
     model = onnx.load(chain)
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "a\0b"
     onnx.save(model, chain)
-    with pytest.raises(DataError, match=r"d\.h5: 'a\\x00b' cannot be named in it; give --out a folder"):
+    with pytest.raises(DataError, match=r"d\.h5: .*'a\\x00b'; .*--out"):
         execute(["dump", "full", str(chain), "--out", str(tmp_path / "d.h5")])
     assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0
 
@@ -190,8 +190,8 @@ def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("h5py")
     (tmp_path / "dump.h5").write_bytes(b"")
     for code, told in (
-        ("while True: pass", "HDF5's library does not come to an end with it; dump again"),
-        ("import os; os.abort()", "HDF5's library dies of it (SIGABRT); dump again"),
+        ("while True: pass", "HDF5 library hangs"),
+        ("import os; os.abort()", "(SIGABRT)"),
     ):
         monkeypatch.setattr(recover, "PATIENCE", 1.0)
         monkeypatch.setattr(recover, "_WALK", code)

@@ -54,4 +54,4 @@ def test_input_is_first_bad_node(save_onnx: SaveOnnx, tmp_path: Path, capsys: py
             assert execute([*words, *(["--b", "onnx"] if side == "--a" else [])]) == code
             printed = capsys.readouterr().out
             assert ("first bad node: x (graph_input)" in printed) == bool(code)
-            assert (f"input 'x' is not the one dump dump was made of: {REVERSED}" in printed) == bool(code)
+            assert (f"input 'x' differs from that of dump dump: {REVERSED}" in printed) == bool(code)

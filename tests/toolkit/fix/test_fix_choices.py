@@ -97,7 +97,7 @@ def test_unexplained_reference_is_reported(source: Any, capsys: pytest.CaptureFi
     assert code == 1
     assert found["found"] == {}
     assert not found["explained"]
-    assert "no usual mistake explains it" in capsys.readouterr().out
+    assert "no setting explains it" in capsys.readouterr().out
 
 
 def test_source_inputs_determine_preparation(mistakes: Any, source: Any, tmp_path: Path) -> None:
@@ -142,5 +142,5 @@ def test_bad_golden_files_are_one_line(
 def test_too_few_samples(source: Any) -> None:
     from engine import DataError
 
-    with pytest.raises(DataError, match="half of them must confirm"):
+    with pytest.raises(DataError, match="samples are too few"):
         told(source, source.model, "--reference", "0.99", "--samples", "6")

@@ -167,8 +167,8 @@ def test_resize_mistake_is_found(name: str, how: dict[str, object], trained: Tra
 
 
 FED_WRONG: dict[str, Callable[[Array], Array]] = {
-    "mean and std: left out so far": plain,
-    "mean and std: left out so far, 0 to 255": lambda x: plain(x) * 255,
+    "mean and std: missing so far": plain,
+    "mean and std: missing so far, 0 to 255": lambda x: plain(x) * 255,
     "layout: NHWC data read as NCHW": lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape),
     "layout: NCHW data read as NHWC": lambda x: x.reshape(len(x), SIDE, SIDE, 3).transpose(0, 3, 1, 2),
 }
@@ -246,4 +246,4 @@ def test_unexplained_reference_is_reported(
     np.savez(tmp_path / "golden.npz", y=-run(trained.model, trained.x))
     words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
     assert searched(words, tmp_path, code=1)[0] == []
-    assert "no usual suspect explains it" in capsys.readouterr().out
+    assert "no tried change explains it" in capsys.readouterr().out

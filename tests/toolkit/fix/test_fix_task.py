@@ -176,7 +176,7 @@ def test_failed_samples_are_skipped_with_a_note(model: Path, data: Path, tmp_pat
     broken.write_text(f"{json.dumps(bad)}\n{data.read_text()}")
     found = fixed(model, broken, tmp_path)
     assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
-    assert "1 samples are left out, the first: line 0: a line without ids" in found.notes
+    assert "1 samples were skipped, the first: line 0: a line without ids" in found.notes
     with pytest.raises(DataError, match="no sample can be prepared: line 0: a line without ids"):
         fixed(model, broken, tmp_path, limit=1)
 
@@ -208,20 +208,20 @@ def test_task_with_two_models(name: str, model: Path, data: Path, tmp_path: Path
     if name == "tags":
         assert (found.verdict, found.culprits) == ("fixed", ["square", "down"])
         assert found.after.metric == found.baseline
-        assert "only tags is on the card; of task foreign_tags again computed in float32" in found.notes
+        assert "only tags runs on the card; again of task foreign_tags run in float32" in found.notes
     else:  # its answers do not count: what overflows in it is harmless
         assert found.verdict == "passes"
 
 
 def test_raw_metrics_need_a_single_call(model: Path, data: Path, tmp_path: Path) -> None:
     asked = Asked(LOOP, model_name="tags", others={"again": model})
-    with pytest.raises(ConfigError, match="leave out --metric: its own is tag_error_rate"):
+    with pytest.raises(ConfigError, match="--metric.*tag_error_rate"):
         fixed(model, data, tmp_path, LOOP, "close", asked=asked)
-    with pytest.raises(ConfigError, match="no --model_name: task foreign_tags has the models tags, again"):
+    with pytest.raises(ConfigError, match="--model_name: .*tags, again"):
         fixed(model, data, tmp_path, LOOP)
-    with pytest.raises(ConfigError, match="takes the models tags, again; pass tags=FILE again=FILE"):
+    with pytest.raises(ConfigError, match="tags=FILE again=FILE"):
         fixed(model, data, tmp_path, asked=Asked(LOOP, model_name="tags"))
-    with pytest.raises(ConfigError, match="has one model; leave out --model_name"):
+    with pytest.raises(ConfigError, match="--model_name"):
         fixed(model, data, tmp_path, asked=Asked(FOREIGN, model_name="tags"))
 
 
@@ -231,11 +231,11 @@ def test_raw_metrics_need_a_single_call(model: Path, data: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--target", "onnx"], "--target is for the scripts"),
-        (["--dtype", "float32"], "--dtype is for the scripts"),
+        (["--target", "onnx"], "--target"),
+        (["--dtype", "float32"], "--dtype"),
         (["--nonsense"], "task foreign_tags: unrecognized arguments: --nonsense"),
         (["--leave_out", "many"], "argument --leave_out: invalid int value: 'many'"),
-        (["--batch_size", "3"], "--batch_size 3 behind --: pass --batch_size before it"),
+        (["--batch_size", "3"], "--batch_size 3 after --"),
     ],
 )
 def test_invalid_task_flags(flags: list[str], expected: str, model: Path, data: Path, tmp_path: Path) -> None:
@@ -255,16 +255,16 @@ def test_task_flags(model: Path, data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--model_name", "a"], "--model_name is for a task; name it too: --task NAME"),
-        (["--ckpt", "a=b.onnx"], "--ckpt is for a task"),
-        (["--", "--topk", "5"], "-- is for a task"),
+        (["--model_name", "a"], "--model_name needs a task"),
+        (["--ckpt", "a=b.onnx"], "--ckpt needs a task"),
+        (["--", "--topk", "5"], "-- needs a task"),
         (["--task", "classification", "--ckpt", "b.onnx"], "write NAME=FILE"),
         (["--dim", "words"], "--dim 'words' is not NAME=SIZE"),
         (
             ["--dim", "letters=3"],
             "the model has no dimension 'letters'; its symbolic dimensions are: batch, traits, words",
         ),
-        (["--data", "more"], "without --task it takes one path"),
+        (["--data", "more"], "without --task"),
     ],
 )
 def test_contradictory_flags(words: list[str], expected: str, model: Path, data: Path) -> None:
@@ -302,7 +302,7 @@ def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPy
     code, said = teco(run_python, "fix", *words, *flags, *behind)
     assert (code, "top1 1 against 1 of onnx float32" in said) == (0, True), said
     code, said = teco(run_python, "fix", *words, *flags, "--reference", "1.0", *behind)
-    assert (code, "top1 is the reference's 1 as it is" in said) == (0, True), said
+    assert (code, "top1 is the reference's 1 without a change" in said) == (0, True), said
     code, said = teco(run_python, "fix", *words, "--shape", "input=1,3,8,8")
     assert (code, "--shape is for data without a task" in said) == (2, True), said
     code, said = teco(run_python, "fix", *words[:-1], "classificaton")
@@ -329,7 +329,7 @@ def test_only_last_steps_are_tried_without_images(model: Path, data: Path) -> No
             "missing logarithm of the softmax",
         }
         assert tried[0].metric < 0.2  # lower is better: none explains it, the best comes first
-        assert "no input is like a picture" in tried_inputs(samples)[0]
+        assert "no input is an image" in tried_inputs(samples)[0]
 
 
 # ------------------------------------------------------------------------------------------- what is laid out by SPA
@@ -383,7 +383,7 @@ def test_sharded_samples(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     how = {"dims": {"nodes": (6,)}, "batch": 10, "tolerance": 0.05}
     found = fixed(path, tmp_path / "x.npy", tmp_path / "out", task, **how)
     assert (found.verdict, found.culprits, found.metric) == ("fixed", ["square", "down"], "rmse")
-    with pytest.raises(ConfigError, match="compares the rows of a single call, and task packs makes another answer"):
+    with pytest.raises(ConfigError, match="metric close .*task packs"):
         fixed(path, tmp_path / "x.npy", tmp_path / "out", task, "close", **how)
 
 

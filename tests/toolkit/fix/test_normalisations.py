@@ -83,9 +83,9 @@ def named(first: str, second: str, order: str) -> set[str]:
     if first == OWN and not order:
         names.add(f"mean and std: {second}")
     if (first, second, order) == ("0 to 1, nothing subtracted", OWN, ""):
-        names.add("mean and std: left out so far")
+        names.add("mean and std: missing so far")
     if (first, second, order) == ("0 to 255", OWN, ""):
-        names.add("mean and std: left out so far, 0 to 255")
+        names.add("mean and std: missing so far, 0 to 255")
     return names
 
 

@@ -87,7 +87,7 @@ def test_invalid_image_inputs(save_onnx: SaveOnnx, pictures: list[Path], tmp_pat
         with pytest.raises(DataError, match=rf"{name}\.png: .*{reason}"):
             load_inputs([tmp_path / f"{name}.png"], specs, 1, stored)
     flat, _ = of(save_onnx(MODEL.format(shape="7"), "flat.onnx"))
-    with pytest.raises(InputError, match="takes no picture"):
+    with pytest.raises(InputError, match="does not accept an image"):
         load_inputs(pictures[:1], flat)
 
 
@@ -139,7 +139,7 @@ def test_suspects_use_stored_scale_and_filter(save_onnx: SaveOnnx, pictures: lis
     }.items():
         changed = np.concatenate([part.inputs[0] for part in tried[name]])
         np.testing.assert_allclose(changed, wanted, atol=1e-3, rtol=1e-5)
-    undone = _changes(samples.notes)["mean and std: left out so far"](plain)
+    undone = _changes(samples.notes)["mean and std: missing so far"](plain)
     np.testing.assert_allclose(undone, given, atol=1e-5)
 
 

@@ -49,7 +49,7 @@ def test_shapes_from_data(tokens: tuple[str, str], tmp_path: Path, capsys: pytes
     np.savez(tmp_path / "other.npz", ids=rng.integers(0, 8, (2, 5)), m=rng.standard_normal((2, 5, 4)))
     assert execute(["compare", model, "--a", a, "--data", str(tmp_path / "other.npz")]) == 1
     printed = capsys.readouterr().out
-    assert "input 'm' is not the one dump a.h5 was made of" in printed
+    assert "input 'm' differs from that of dump a.h5" in printed
     assert "first bad node: ids (graph_input)" in printed
 
 
@@ -59,7 +59,7 @@ def test_dim_flag(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> No
     assert "2x5x4" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--shape ids=1,128, or by name: --dim T=128"):
         execute(["compare", model])
-    with pytest.raises(ConfigError, match="the model has no dimension 'S'; its symbolic dimensions are: B, T"):
+    with pytest.raises(ConfigError, match="no dimension 'S'; .*: B, T"):
         execute(["compare", model, "--dim", "S=5"])
 
 
@@ -72,7 +72,7 @@ def test_batch_from_data(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.Cap
     assert execute(["compare", model, "--data", str(tmp_path / "p.png"), "--batch_size", "4"]) == 0
     assert "4x3x8x8" in capsys.readouterr().out
     np.save(tmp_path / "flat.npy", np.ones((3, 8, 8), np.float32))
-    with pytest.raises(InputError, match=r"shape \[3, 8, 8\], the model takes \[N, 3, 8, 8\]"):
+    with pytest.raises(InputError, match=r"\[3, 8, 8\], .*\[N, 3, 8, 8\]"):
         execute(["compare", model, "--data", str(tmp_path / "flat.npy")])
     with pytest.raises(DataError, match="No such file"):
         execute(["compare", model, "--data", str(tmp_path / "none.npy")])

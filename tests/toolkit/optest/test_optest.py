@@ -91,7 +91,7 @@ def test_names_defined_in_body_are_not_inputs(save_onnx: SaveOnnx, tmp_path: Pat
 
 @pytest.mark.parametrize("wanted", ["Loop_0/Mul_1", "h", "Loop_0/If_2/Add_0", "u"])
 def test_node_in_body_is_an_error(wanted: str, save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ConfigError, match="lies in the body of 'Loop_0', whose inner values cannot be seen"):
+    with pytest.raises(ConfigError, match="in the body of 'Loop_0'"):
         main([str(save_onnx(LOOP)), wanted])
 
 
@@ -176,7 +176,7 @@ def test_exit_code_1_if_an_engine_fails(save_onnx: SaveOnnx, tmp_path: Path) -> 
     np.save(x, np.full((1, 4), 0.6, np.float32))
     path, out = str(save_onnx(MODEL)), str(tmp_path / "case")
     assert main([path, "b", "--data", str(x), "--out", out]) == 1
-    with pytest.raises(DataError, match=r"holds another case \(test_exp_1\.py\)"):
+    with pytest.raises(DataError, match=r"another case \(test_exp_1\.py\)"):
         main([path, "MatMul_0", "--data", str(x), "--out", out])
 
 
@@ -184,7 +184,7 @@ def test_size_limit(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     text = """g (float[1] x) => (float y) <int64[2] s={20000,20000}> {
         e = Expand(x, s)
         y = ReduceSum<keepdims=0>(e) }"""
-    with pytest.raises(ModelError, match="'Expand_0' reads and writes 1526 MiB, a case holds 1024"):
+    with pytest.raises(ModelError, match="'Expand_0' reads and writes 1526 MiB, .* 1024"):
         main([str(save_onnx(text)), "e", "--out", str(tmp_path / "case")])
     assert not (tmp_path / "case").exists()
 
@@ -197,7 +197,7 @@ def test_duplicate_names_are_distinguished(tmp_path: Path) -> None:
         node.name = "same"
     path = tmp_path / "same.onnx"
     onnx.save(model, path)
-    with pytest.raises(ConfigError, match="2 nodes are called 'same'; pass one of: same#0, same#1"):
+    with pytest.raises(ConfigError, match="2 nodes are named 'same'; .*: same#0, same#1"):
         main([str(path), "same"])
     assert main([str(path), "same#1", "--out", str(tmp_path / "case")]) == 0
 
@@ -205,11 +205,11 @@ def test_duplicate_names_are_distinguished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted", "message"),
     [
-        ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string, no array of numbers"),
+        ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string"),
         ("g (seq(float[2]) s) => (float[N] y) { y = ConcatFromSequence<axis=0>(s) }", "y", "is no tensor but sequence"),
         ("g (optional(float[2]) s) => (float[2] y) { y = OptionalGetElement(s) }", "y", "is no tensor but optional"),
         ("g (float[N,C] x) => (float[N,C] y) { y = Abs(x) }", "y", "pass one: --shape x=1,1"),
-        (MODEL, "3", "pass a node's name, a tensor it writes, or 0 to 2"),
+        (MODEL, "3", "has no node '3'; .* 0 to 2"),
         (MODEL, "", "has no node ''"),
         ("g (float[2] x) => (float[2] y) { y = own.Op(x) }", "y", "own:Op.* a case needs the baseline's values"),
     ],
@@ -280,7 +280,7 @@ def test_default_targets() -> None:
     assert {limit for *_, limit in runs_of(TARGETS, [np.zeros(1, np.float16)])} == {1e-2}
 
 
-NARROW = r"float16 itself: so does the baseline \("
+NARROW = r"due to float16: .*\("
 SOFTMAX = "g (float[1,4] x) => (float[1,4] y) { y = Softmax(x) }"
 
 

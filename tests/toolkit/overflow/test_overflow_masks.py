@@ -54,6 +54,6 @@ def test_excluded_elements_are_noted(save_onnx: SaveOnnx, tmp_path: Path, capsys
     np.savez(tmp_path / "data.npz", **inputs())
     words = ["overflow", str(save_onnx(graph("where"))), "--data", str(tmp_path / "data.npz")]
     assert execute([*words, "--json", str(tmp_path / "found.json")]) == 0
-    assert "left out: 10 masked elements of 2 nodes from Where_5 on" in capsys.readouterr().out
+    assert "excluded: 10 masked elements of 2 nodes from Where_5 on" in capsys.readouterr().out
     rows = {row["name"]: row for row in json.loads((tmp_path / "found.json").read_text())["rows"]}
     assert (rows["Where_5"]["masked"], rows["Where_5"]["beyond"]) == (2, 0)

@@ -43,7 +43,7 @@ def test_infinite_weight(form: str, save_onnx: SaveOnnx, tmp_path: Path, capsys:
     code, said = report(large(save_onnx, form), tmp_path, "--html", str(tmp_path / "o.html"))
     out = capsys.readouterr().out
     assert code == 1
-    assert "1 weight infinite in it, the first is w, read by up (1 of 3 elements)" in out
+    assert "1 weight infinite in float16, the first is w, read by up (1 of 3 elements)" in out
     (row,) = [row for row in said["rows"] if row["op"] == "constant"]
     assert (row["name"], row["inf"], row["beyond"], row["below"], row["elements"]) == ("w", 1, 1, 1, 3)
     assert row["share"] == pytest.approx(2 / 3)
@@ -69,9 +69,9 @@ def test_batch_norm_and_scalar_stay_float32(save_onnx: SaveOnnx, tmp_path: Path)
         "k": (True, False),
     }
     code, said = report(path, tmp_path)
-    assert "2 weights beyond 65504 and taken in float32, such as var, read by norm" in said["notes"]
+    assert "2 weights beyond 65504 but read in float32, such as var, read by norm" in said["notes"]
     assert code == 1  # the product of both is beyond float16
-    assert "infinite in it" not in said["lead"]
+    assert "infinite in float16" not in said["lead"]
 
 
 def test_mask_may_saturate(save_onnx: SaveOnnx) -> None:

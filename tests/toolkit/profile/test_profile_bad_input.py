@@ -69,8 +69,8 @@ def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"schema_version": 2}, "is no profile of schema_version 1"),
-        ({"command": "teco compare"}, "is no profile of schema_version 1"),
+        ({"schema_version": 2}, "is not a profile of schema_version 1"),
+        ({"command": "teco compare"}, "is not a profile of schema_version 1"),
         ({"rows": None}, "lacks or garbles"),
         ({"rows": [{"name": "a"}]}, "lacks or garbles 'op_type'"),
         ({"rows": "abc"}, "lacks or garbles"),
@@ -78,10 +78,10 @@ def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
         ({"call": math.nan}, "lacks or garbles 'call' (nan)"),
         ({"call": True}, "lacks or garbles 'call' (True)"),
         ({"inputs": []}, "lacks or garbles"),
-        ({"inputs": {"x": "aaa"}}, "lacks or garbles the shape of 'x' ('aaa')"),
-        ({"inputs": {"x": [1, 1e400]}}, "lacks or garbles the shape of 'x' ([1, inf])"),
-        ({"simulated": False, "target": "onnx"}, "host and card times are never compared"),
-        ({"batch": 2}, "the profiles ran batches of 2 and 1"),
+        ({"inputs": {"x": "aaa"}}, "the shape of 'x' ('aaa')"),
+        ({"inputs": {"x": [1, 1e400]}}, "the shape of 'x' ([1, inf])"),
+        ({"simulated": False, "target": "onnx"}, "profile both on one target"),
+        ({"batch": 2}, "batches 2 and 1"),
     ],
 )
 def test_incomparable_profile(values: dict[str, Any], says: str, model: Path, written: Path, tmp_path: Path) -> None:
@@ -114,17 +114,17 @@ def test_other_differences_are_noted(model: Path, written: Path, capsys: pytest.
     page, out = model.with_name("page.html"), model.with_name("out.json")
     assert execute([*words, "--html", str(page), "--json", str(out)]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
-    assert "note: two models are compared: model.onnx before, other.onnx now" in notes
-    assert "note: float16 before, float32 now" in notes
-    assert "two models are compared" in page.read_text()
-    assert json.loads(out.read_text())["notes"][-1] == "float16 before, float32 now"
+    assert "note: the models differ: model.onnx before, other.onnx now" in notes
+    assert "note: the dtypes differ: float16 before, float32 now" in notes
+    assert "the models differ" in page.read_text()
+    assert json.loads(out.read_text())["notes"][-1] == "the dtypes differ: float16 before, float32 now"
 
 
 def test_other_shapes_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = models.changing(tmp_path / "m.onnx"), tmp_path / "out.json"
     assert execute(["profile", str(path), "--shape", "x=2,3,8,8", "--json", str(out)]) == 0
     assert execute(["profile", str(path), "--shape", "x=2,3,16,8", "--against", str(out)]) == 0
-    assert "the inputs were x [2, 3, 8, 8] before, and are x [2, 3, 16, 8] now" in capsys.readouterr().out
+    assert "x [2, 3, 8, 8] before, x [2, 3, 16, 8] now" in capsys.readouterr().out
 
 
 def test_profile_round_trip(model: Path, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,22 +157,22 @@ def test_sequence_inputs_are_an_error(target: str, save_onnx: Save) -> None:
 def test_data_dependent_outputs(target: str, save_onnx: Save, capsys: pytest.CaptureFixture[str]) -> None:
     path = save_onnx("g (float[2,4] x) => (int64[2,N] y) { e = Exp (x)  y = NonZero (e) }")
     assert execute(["profile", str(path), "--target", target, "--runs", "2"]) == 0
-    assert "nodes work on sizes that follow from data (NonZero_1" in capsys.readouterr().out
+    assert "kernels have data-dependent sizes (NonZero_1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", ["cuda", "cpu", "null", "sda"])
 def test_unsupported_target(target: str, model: Path) -> None:
     said = refused(model, "--target", target)
-    assert said == f"target {target!r} does not tell the time of single nodes; profile on sdaa or onnx"
+    assert f"target {target!r}" in said
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
 def test_shapes_that_do_not_fit(target: str, model: Path) -> None:
     said = refused(model, "--target", target, "--shape", "pixels=1,8,6,6")
-    assert said == "shape for 'pixels', which is no input of the model; inputs: x"
+    assert said.startswith("--shape pixels: ")
     for shape in ("1,8", "1,9,6,6"):
         said = refused(model, "--target", target, "--shape", f"x={shape}")
-        assert said == f"shape x={shape} does not fit the model, which takes (N, 8, 6, 6)"
+        assert said == f"--shape x={shape} does not fit the model's shape (N, 8, 6, 6)"
 
 
 def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_if() -> None:
     assert [one.seconds for one in fusion(found)] == [pytest.approx(8e-3)]
     assert not fusion(profile(steps[0]))
     (layout,) = one_layout(found, facts)
-    assert layout.what == "one layout and dtype throughout: 2 conversions less"
+    assert layout.what == "one layout and dtype throughout: without 2 conversions"
     assert layout.seconds == pytest.approx(7e-3)
     assert one_layout(found, NONE)[0].seconds == pytest.approx(8e-3)
     assert not one_layout(profile(*steps[:3]), NONE)

@@ -35,7 +35,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-DEFAULT = "note: sizes by default: seq = 128; say others with --dim NAME=N, --shape or --data"
+DEFAULT = "note: default sizes: seq = 128; set others with --dim NAME=N, --shape or --data"
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
@@ -89,13 +89,13 @@ def test_no_note_for_static_sizes(run: Run, digits: Path) -> None:
 def test_image_size_from_metadata(run: Run, digits: Path) -> None:
     out, data = run(digits / "digits_dyn.onnx")
     assert data["inputs"] == {"input": [1, 3, 32, 32]}
-    assert ("sizes by default" in out) == (data["sizes"] == "default")
+    assert ("default sizes" in out) == (data["sizes"] == "default")
 
 
 def test_unknown_dimension_is_an_error(text: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--dim len: the model has no dimension 'len'; .*: batch, seq"):
+    with pytest.raises(ConfigError, match=r"--dim len: .*: batch, seq"):
         execute(["profile", str(text), "--dim", "len=3"])
-    with pytest.raises(ConfigError, match="shape for 'x', which is no input of the model; inputs: ids, mask"):
+    with pytest.raises(ConfigError, match="--shape x: .*: ids, mask"):
         execute(["profile", str(text), "--shape", "x=3"])
 
 

@@ -124,7 +124,7 @@ def test_existing_pass_file_is_not_overwritten(shuffle: Path, tmp_path: Path) ->
     other = tmp_path / "mine.py"
     other.write_text("# mine\n")
     loaded = prepare(EngineSpec(shuffle))
-    with pytest.raises(ConfigError, match=r"mine\.py cannot be written: File exists; choose another place"):
+    with pytest.raises(ConfigError, match=r"mine\.py cannot be written: File exists"):
         write_pass(other, suggest(loaded), loaded)
     assert other.read_text() == "# mine\n"
 
@@ -139,7 +139,7 @@ def test_default_size_is_printed(run: Run, tmp_path: Path) -> None:
     onnx.save(model_of(nodes, {}, ["batch", 3, "height", 8]), path)
     assert "transpose_past" in run(path, "--shape", "x=2,3,8,8", "--suggest")
     out = run(path)
-    assert "note: sizes by default: height = 224; say others with --dim NAME=N, --shape or --data" in out
+    assert "note: default sizes: height = 224; " in out
 
 
 def test_old_opset_is_converted_if_it_saves_time(run: Run, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_old_opset_is_converted_if_it_saves_time(run: Run, tmp_path: Path) -> No
     path, made = tmp_path / "old.onnx", tmp_path / "p.py"
     onnx.save(model_of(nodes, weights, ["batch", 64], opset=17), path)
     out = run(path, "--apply", made)
-    assert "the pass raises the model to opset 20, which has the operators that these rules write" in out
+    assert "the pass converts the model to opset 20" in out
     assert "opset=20" in made.read_text()
     predicted = suggest(prepare(EngineSpec(path)))
     after = profile_card(EngineSpec(path, pass_path=made))
