@@ -222,7 +222,7 @@ def test_domain_with_several_tasks_and_task_without_template(zoo: Path, monkeypa
     assert create("classification", "x", root=zoo).task == "classification"  # the task named so, not the domain
     del known["classification"]
     known["other"] = task_class(replace(CLASSIFICATION, name="other"))
-    with pytest.raises(ConfigError, match="'classification' has several tasks: bare, other; .*--task"):
+    with pytest.raises(ConfigError, match=r"'classification' has several tasks: bare, other; .*--task"):
         create("classification", "y", root=zoo)
     with pytest.raises(ConfigError, match=r"'only' has no template; .*: classification"):
         create("face", "y", root=zoo)

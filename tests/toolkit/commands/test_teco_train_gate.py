@@ -130,7 +130,7 @@ def _children(pid: int) -> list[str]:
 
 
 def test_script_ignoring_seed_is_an_error() -> None:
-    with pytest.raises(DataError, match="seeds 0 and 1 .*cpu"):
+    with pytest.raises(DataError, match=r"seeds 0 and 1 .*cpu"):
         wrong("seed")
 
 

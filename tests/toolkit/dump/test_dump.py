@@ -89,7 +89,7 @@ def test_selections(net: Path) -> None:
     assert [node.index for node in between(nodes, "d", "")] == [3, 4]
     with pytest.raises(ConfigError, match="comes before the first"):
         between(nodes, "3", "1")
-    with pytest.raises(ConfigError, match="index 5: .*0 to 4"):
+    with pytest.raises(ConfigError, match=r"index 5: .*0 to 4"):
         between(nodes, "5", "")
     with pytest.raises(ConfigError, match="did you mean 'Exp_3'"):
         once(nodes, "Exp_33")

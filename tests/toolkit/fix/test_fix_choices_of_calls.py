@@ -41,5 +41,5 @@ def test_source_setting_is_found(
     assert execute(["fix", str(model), *task, "--golden", str(golden)]) == 0
     assert "this explains it: --prefix query:" in capsys.readouterr().out
     (tmp_path / "arrays.npz").write_bytes(b"")
-    with pytest.raises(ConfigError, match="--golden.*--reference"):
+    with pytest.raises(ConfigError, match=r"--golden.*--reference"):
         execute(["fix", str(model), *task, "--golden", str(tmp_path / "arrays.npz")])

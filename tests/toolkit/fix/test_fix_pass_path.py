@@ -119,7 +119,7 @@ def test_models_with_different_nodes_are_an_error(tmp_path: Path) -> None:
     path, data = write(model, tmp_path / "model.onnx"), write_data(tmp_path / "data.npz", shape)
     other, _ = NETS["conv"](3)
     other.graph.node[3].name = "renamed"
-    with pytest.raises(ModelError, match="node '.*' differs"):
+    with pytest.raises(ModelError, match=r"node '.*' differs"):
         fix(path, data, "close", tmp_path, baseline=write(other, tmp_path / "other.onnx"))
 
 

@@ -215,9 +215,9 @@ def test_task_with_two_models(name: str, model: Path, data: Path, tmp_path: Path
 
 def test_raw_metrics_need_a_single_call(model: Path, data: Path, tmp_path: Path) -> None:
     asked = Asked(LOOP, model_name="tags", others={"again": model})
-    with pytest.raises(ConfigError, match="--metric.*tag_error_rate"):
+    with pytest.raises(ConfigError, match=r"--metric.*tag_error_rate"):
         fixed(model, data, tmp_path, LOOP, "close", asked=asked)
-    with pytest.raises(ConfigError, match="--model_name: .*tags, again"):
+    with pytest.raises(ConfigError, match=r"--model_name: .*tags, again"):
         fixed(model, data, tmp_path, LOOP)
     with pytest.raises(ConfigError, match="tags=FILE again=FILE"):
         fixed(model, data, tmp_path, asked=Asked(LOOP, model_name="tags"))
@@ -383,7 +383,7 @@ def test_sharded_samples(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     how = {"dims": {"nodes": (6,)}, "batch": 10, "tolerance": 0.05}
     found = fixed(path, tmp_path / "x.npy", tmp_path / "out", task, **how)
     assert (found.verdict, found.culprits, found.metric) == ("fixed", ["square", "down"], "rmse")
-    with pytest.raises(ConfigError, match="metric close .*task packs"):
+    with pytest.raises(ConfigError, match=r"metric close .*task packs"):
         fixed(path, tmp_path / "x.npy", tmp_path / "out", task, "close", **how)
 
 

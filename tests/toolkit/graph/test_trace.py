@@ -164,7 +164,7 @@ def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("net (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
     with pytest.raises(ConfigError, match=r"dynamic dimensions \(N, N\); pass one: --shape x=1,1"):
         random_inputs(path)
-    with pytest.raises(ConfigError, match="no input 'z'; .*: x"):
+    with pytest.raises(ConfigError, match=r"no input 'z'; .*: x"):
         random_inputs(path, shapes={"z": (1,)})
     strings = save_onnx("net (string[N] x) => (string[N] y) { y = Identity(x) }", "strings.onnx")
     with pytest.raises(ConfigError, match="no random values"):

@@ -184,7 +184,7 @@ def test_size_limit(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     text = """g (float[1] x) => (float y) <int64[2] s={20000,20000}> {
         e = Expand(x, s)
         y = ReduceSum<keepdims=0>(e) }"""
-    with pytest.raises(ModelError, match="'Expand_0' reads and writes 1526 MiB, .* 1024"):
+    with pytest.raises(ModelError, match=r"'Expand_0' reads and writes 1526 MiB, .* 1024"):
         main([str(save_onnx(text)), "e", "--out", str(tmp_path / "case")])
     assert not (tmp_path / "case").exists()
 
@@ -197,7 +197,7 @@ def test_duplicate_names_are_distinguished(tmp_path: Path) -> None:
         node.name = "same"
     path = tmp_path / "same.onnx"
     onnx.save(model, path)
-    with pytest.raises(ConfigError, match="2 nodes are named 'same'; .*: same#0, same#1"):
+    with pytest.raises(ConfigError, match=r"2 nodes are named 'same'; .*: same#0, same#1"):
         main([str(path), "same"])
     assert main([str(path), "same#1", "--out", str(tmp_path / "case")]) == 0
 

@@ -103,13 +103,13 @@ def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     assert execute(["overflow", *words, "--json", str(out)]) == 0  # pictures, cut to that size
     assert json.loads(out.read_text())["rows"][0]["elements"] == 4 * 3 * 16 * 12
     assert execute(["fix", *words, "--metric", "close", "--tolerance", "0.01", "--out", str(tmp_path)]) == 0
-    with pytest.raises(ConfigError, match="no input .*: x"):
+    with pytest.raises(ConfigError, match=r"no input .*: x"):
         execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
     assert execute(["overflow", str(path), "--dim", "H=5", "--dim", "W=7", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["rows"][0]["elements"] == 8 * 3 * 5 * 7
     with pytest.raises(ConfigError, match="--shape x=8,3,5,224, or by name: --dim W=224"):
         execute(["overflow", str(path), "--dim", "H=5"])
-    with pytest.raises(ConfigError, match="no dimension 'T'; .*: H, N, W"):
+    with pytest.raises(ConfigError, match=r"no dimension 'T'; .*: H, N, W"):
         execute(["overflow", str(path), "--dim", "T=5"])
 
 

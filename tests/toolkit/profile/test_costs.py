@@ -50,7 +50,7 @@ def test_an_input_of_unknown_rank_is_not_counted(tmp_path: Path) -> None:
     assert multiply_adds_of(model)[0] == 0
     model.graph.input[0].type.tensor_type.shape.SetInParent()  # a number, which no product takes
     model.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 3
-    with pytest.raises(ModelError, match="MatMul .*scalar, 4x3"):
+    with pytest.raises(ModelError, match=r"MatMul .*scalar, 4x3"):
         multiply_adds_of(model)
 
 

@@ -95,7 +95,7 @@ def test_image_size_from_metadata(run: Run, digits: Path) -> None:
 def test_unknown_dimension_is_an_error(text: Path) -> None:
     with pytest.raises(ConfigError, match=r"--dim len: .*: batch, seq"):
         execute(["profile", str(text), "--dim", "len=3"])
-    with pytest.raises(ConfigError, match="--shape x: .*: ids, mask"):
+    with pytest.raises(ConfigError, match=r"--shape x: .*: ids, mask"):
         execute(["profile", str(text), "--shape", "x=3"])
 
 
