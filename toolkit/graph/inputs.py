@@ -259,13 +259,4 @@ def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
     return np.repeat(layout, spec.shape[0] or batch, axis=0)
 
 
-__all__ = [
-    "InputError",
-    "Shapes",
-    "draw",
-    "input_shapes",
-    "input_specs",
-    "load_inputs",
-    "model_file",
-    "random_inputs",
-]
+__all__ = ["InputError", "Shapes", "draw", "input_shapes", "input_specs", "load_inputs", "model_file", "random_inputs"]

@@ -191,16 +191,8 @@ def test_printed_next_steps(zoo: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("domain", "task", "said"),
     [
-        (
-            "clasification",
-            "",
-            "'clasification' has no task; did you mean 'classification'\\?",
-        ),
-        (
-            "robotics",
-            "",
-            r"detection \(detection\), .*segm.*, text_classification \(nlp\).*--task NAME",
-        ),
+        ("clasification", "", "'clasification' has no task; did you mean 'classification'\\?"),
+        ("robotics", "", r"detection \(detection\), .*segm.*, text_classification \(nlp\).*--task NAME"),
         ("nlp", "text", "unknown task 'text'"),
         ("nlp", "detecton", "unknown task 'detecton'; did you mean 'detection'\\?"),
     ],

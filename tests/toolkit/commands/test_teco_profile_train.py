@@ -133,10 +133,7 @@ def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any
     [
         ([], "--compare A.json B.json"),
         (["none.py"], "none.py is "),
-        (
-            ["--compare", "none.json", "none.json"],
-            "none.json is ",
-        ),
+        (["--compare", "none.json", "none.json"], "none.json is "),
         (["a.py", "--compare", "a.json", "b.json"], "--compare takes two"),
         (["a.py", "--steps", "0"], "--steps"),
         (["a.py", "--stepz", "1"], "--stepz"),

@@ -189,10 +189,7 @@ def test_name_rejected_by_hdf5(chain: Path, tmp_path: Path) -> None:
 def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
     (tmp_path / "dump.h5").write_bytes(b"")
-    for code, told in (
-        ("while True: pass", "HDF5 library hangs"),
-        ("import os; os.abort()", "(SIGABRT)"),
-    ):
+    for code, told in (("while True: pass", "HDF5 library hangs"), ("import os; os.abort()", "(SIGABRT)")):
         monkeypatch.setattr(recover, "PATIENCE", 1.0)
         monkeypatch.setattr(recover, "_WALK", code)
         with pytest.raises(DataError) as error:

@@ -157,12 +157,7 @@ def test_file_can_import_neighbours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Mine", "LSTM (nn.LSTM)"),
-        ("Own", "? (Own)"),
-        ("Parts", "unknown (1 stated, 1 unknown)"),
-    ],
+    ("name", "said"), [("Mine", "LSTM (nn.LSTM)"), ("Own", "? (Own)"), ("Parts", "unknown (1 stated, 1 unknown)")]
 )
 def test_submodules_do_not_determine_whole(
     name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

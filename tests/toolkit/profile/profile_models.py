@@ -44,9 +44,7 @@ def clean(path: Path, rows: int = 4096, size: int = 1024) -> Path:
 def slow(path: Path) -> Path:
     """Write a recurrent network with a launch for every position and small products."""
     weights = {"w": floats(1, 32, 8), "r": floats(1, 32, 8)}
-    nodes = [
-        helper.make_node("LSTM", ["x", "w", "r"], ["y"], "recurrent", hidden_size=8),
-    ]
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y"], "recurrent", hidden_size=8)]
     onnx.save(model_of([*nodes], weights, [64, 4, 8]), path)
     return path
 

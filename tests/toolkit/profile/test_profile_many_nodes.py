@@ -35,8 +35,7 @@ def profile_of(count: int) -> Profile:
         Launch(f"n{i}", "Relu", (f"n{i}",), "", 1e-6 * (1 + i % 7), 8.0, 32, 1e-7, "memory") for i in range(count)
     )
     return Profile(
-        *("m.onnx", "sdaa", True, "card", "float16", 1, "", {"x": (1, 4)}, 1e12, 1e11),
-        *(steps, 0.0, 0.0, 1.0),
+        *("m.onnx", "sdaa", True, "card", "float16", 1, "", {"x": (1, 4)}, 1e12, 1e11), *(steps, 0.0, 0.0, 1.0)
     )
 
 
