@@ -33,7 +33,7 @@ _ROWS = 20
 
 def main(argv: Sequence[str]) -> int:
     """Compare and print; exit code 1 where an operator is bad."""
-    parser = Parser("teco compare-train", __doc__, EPILOG)
+    parser = Parser("teco train compare", __doc__, EPILOG)
     parser.add_argument("a", metavar="A.h5", type=Path, help="the reference")
     parser.add_argument("b", metavar="B.h5", type=Path, help="the run that is judged")
     add_flags(parser)

@@ -1,6 +1,6 @@
 """The comparison of trainings in another vendor's words, for scripts that have them.
 
-compare -m B.h5 -g A.h5           as 'teco compare-train A.h5 B.h5': -g is the reference
+compare -m B.h5 -g A.h5           as 'teco train compare A.h5 B.h5': -g is the reference
 convert -d DUMP -out DIR [-v 2]   the arrays of a dump, or of all below a folder, as .npy files
 """
 

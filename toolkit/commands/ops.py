@@ -2,7 +2,7 @@
 
 MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
 where the name is a module, its class, or a function that returns one. With --training: the operators of PyTorch that
-a training needs (`teco ops --training --help`).
+a training needs (`teco train ops WHAT`).
 """
 
 from __future__ import annotations

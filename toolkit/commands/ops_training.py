@@ -45,9 +45,17 @@ COLUMNS = (
 
 def main(argv: Sequence[str]) -> int:
     """Print the operators and how they are served; exit code 1 where one is missing."""
+    return _run(argv, Parser("teco ops", __doc__, EPILOG), "--training", nargs="?", required=True)
+
+
+def train_ops(argv: Sequence[str]) -> int:
+    """Do the same as :func:`main`, with WHAT as an argument instead of a flag: ``teco train ops``."""
+    return _run(argv, Parser("teco train ops", __doc__, EPILOG), "training")
+
+
+def _run(argv: Sequence[str], parser: Parser, name: str, **options: Any) -> int:
     own, arguments = split_flags(argv)
-    parser = Parser("teco ops", __doc__, EPILOG)
-    parser.add_argument("--training", nargs="?", required=True, metavar="WHAT", help="script, or module:name")
+    parser.add_argument(name, metavar="WHAT", help="script, or module:name", **options)
     parser.add_argument("--steps", type=positive, default=2, help="of the script's optimizers (default: 2)")
     parser.add_argument("--seconds", type=positive, default=300, help="stop the script after these (default: 300)")
     parser.add_argument(
@@ -56,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     add_output_flags(parser)
     args = parser.parse_args(own)
     if not args.training:
-        raise ConfigError("--training needs a script or MODULE:NAME (see teco ops --training --help)")
+        raise ConfigError("--training needs a script or MODULE:NAME (see teco train ops --help)")
     watched = watch(args.training, arguments, args.steps, args.seconds)
     table, asked, notes = _asked(watched, args.stored)
     made = report(args.training, watched, judge(watched, table, asked), table, notes)

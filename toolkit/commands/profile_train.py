@@ -26,8 +26,8 @@ from toolkit.training.profile.runs import failed, profile_script
 from utils.pipeline.run.interrupt import ended_like_ctrl_c
 
 EPILOG = """\
-arguments of the script follow two hyphens: teco profile-train train.py --steps 20 -- --device sdaa
-two profiles: teco profile-train --compare before.json after.json
+arguments of the script follow two hyphens: teco train profile train.py --steps 20 -- --device sdaa
+two profiles: teco train profile --compare before.json after.json
 exit code: 0 profiled, whatever was found; 2 the script failed: of steps before that, the profile is given all the same
 """
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _arguments(words: Sequence[str]) -> Namespace:
-    parser = Parser("teco profile-train", __doc__, EPILOG)
+    parser = Parser("teco train profile", __doc__, EPILOG)
     add = parser.add_argument
     add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file that trains")
     add("--steps", type=positive, default=10, metavar="N", help="of its optimizers, then it is ended (10)")

@@ -1,6 +1,6 @@
 """Repeat one operator of a training from its dump alone, and compare what it gives with what the run has.
 
-FILE is a dump of torch_sdaa.utils.dumper, or what h5copy took out of one. OP is a call as 'teco compare-train' names
+FILE is a dump of torch_sdaa.utils.dumper, or what h5copy took out of one. OP is a call as 'teco train compare' names
 it, aten.addmm.default/3; without a number it is the first of its operator. Without OP the calls are listed.
 """
 
@@ -42,7 +42,7 @@ _CALLS = (
 
 def main(argv: Sequence[str]) -> int:
     """Repeat a call; exit code 1 where it gives something else than the dump has."""
-    parser = Parser("teco replay-op", __doc__, EPILOG)
+    parser = Parser("teco train replay", __doc__, EPILOG)
     parser.add_argument("file", metavar="FILE", type=Path, help="the dump")
     parser.add_argument("op", metavar="OP", nargs="?", help="which call; without it all are listed")
     parser.add_argument("--device", default="cpu", help="where it is repeated: cpu, sdaa, sdaa:1 (default: cpu)")

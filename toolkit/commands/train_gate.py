@@ -26,7 +26,7 @@ from utils.pipeline.run.interrupt import ended_like_ctrl_c
 from utils.places import check_folder
 
 EPILOG = """\
-arguments of the script follow two hyphens: teco train-gate train.py --seeds 5 -- --epochs 3
+arguments of the script follow two hyphens: teco train gate train.py --seeds 5 -- --epochs 3
 PASS: equal bit for bit, or the 95 % interval of the metric's difference over the seeds lies inside --tolerance
 FAIL: it lies outside, or a run on the device diverges. INCONCLUSIVE: it lies on both sides; more seeds would decide
 exit code: 0 PASS, 1 FAIL, 4 INCONCLUSIVE, 2 a run crashed, took too long or did not write what it must
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("teco train-gate", __doc__, EPILOG)
+    parser = Parser("teco train gate", __doc__, EPILOG)
     parser.add_argument("script", metavar="SCRIPT", type=Path, help="Python file that trains")
     parser.add_argument("--device", default="sdaa", help="which is judged: sdaa, sdaa:1 (default: sdaa)")
     parser.add_argument("--baseline", default="cpu", help="device that it must equal (default: cpu)")

@@ -163,7 +163,7 @@ inline at::CallbackHandle host_callback = 0;
 
 inline void watch_host(std::vector<std::string> skipped, size_t limit) {
   TORCH_CHECK(!host_is_watched,
-              "a profile is on already; only one can be at a time: end that one first (under teco profile-train, which "
+              "a profile is on already; only one can be at a time: end that one first (under teco train profile, which "
               "profiles the whole script, take torch.sdaa.profile out of it)");
   auto& all = host_profile();
   for (const auto& [code, own] : all.own) Py_DECREF(code);

@@ -31,7 +31,7 @@ _numbers = itertools.count()
 class profile:  # noqa: N801 -- the name that scripts use
     """Profiles what runs inside it, and writes what it saw to a new folder ``PROF_...``.
 
-    The folder has ``profile.json`` (everything, as ``teco profile-train`` reads it), ``op_info.csv`` (every operator
+    The folder has ``profile.json`` (everything, as ``teco train profile`` reads it), ``op_info.csv`` (every operator
     with its operands), and ``timeline/trace.json`` for Perfetto or chrome://tracing.
 
     Args:

@@ -1,4 +1,4 @@
-"""``teco profile-train``: profiles that are read and compared, scripts that are run, and what is refused."""
+"""``teco train profile``: profiles that are read and compared, scripts that are run, and what is refused."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Pat
         (["none.py"], "none.py is no file; name the Python file of a training script"),
         (
             ["--compare", "none.json", "none.json"],
-            "none.json is no file; make one: teco profile-train SCRIPT --json FILE",
+            "none.json is no file; make one: teco train profile SCRIPT --json FILE",
         ),
         (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files and no script"),
         (["a.py", "--steps", "0"], "--steps"),
@@ -191,7 +191,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if CACHE is not None:
         env["TECO_CACHE_DIR"] = str(CACHE.parent)
-    command = [sys.executable, "-m", "toolkit.cli", "profile-train", *map(str, words)]
+    command = [sys.executable, "-m", "toolkit.cli", "train", "profile", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 

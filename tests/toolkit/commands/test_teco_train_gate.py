@@ -1,4 +1,4 @@
-"""``teco train-gate`` on a script of a few milliseconds that can be broken in many ways."""
+"""``teco train gate`` on a script of a few milliseconds that can be broken in many ways."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _MORE_TABLES = {
 """Tables that older profiles do not have all of."""
 _MORE: dict[str, Any] = {"outputs": list, "kernels": list, "hidden": (int, float), "own": bool, "other_end": bool}
 """Fields of a launch, likewise."""
-_MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
+_MADE_BY = "make one: teco train profile SCRIPT --json FILE"
 
 
 @dataclass(frozen=True, slots=True)

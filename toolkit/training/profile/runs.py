@@ -47,7 +47,7 @@ def profile_script(
     if not script.is_file():
         raise ConfigError(f"{script} is no file; name the Python file of a training script")
     if importlib.util.find_spec("torch") is None:
-        raise TargetError(f"teco profile-train needs torch; run: {install_command('torch')}")
+        raise TargetError(f"teco train profile needs torch; run: {install_command('torch')}")
     code = _run(
         [sys.executable, "-m", _CHILD, str(folder), str(steps), str(script), *arguments], steps, timeout, folder
     )
@@ -58,7 +58,7 @@ def profile_script(
     if not found.data["launches"]:
         raise ModelError(
             f"{script.name} launched nothing on the card; give it the arguments with which it trains on sdaa or cuda, "
-            f"behind two hyphens: teco profile-train {script} -- --device sdaa; processes that it starts are not seen: "
+            f"behind two hyphens: teco train profile {script} -- --device sdaa; processes that it starts are not seen: "
             "where they train, profile what one of them runs"
         )
     return found, json.loads((folder / "trace.json").read_text(encoding="utf-8"))

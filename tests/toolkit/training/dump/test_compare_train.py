@@ -1,4 +1,4 @@
-"""``teco compare-train``, ``replay-op`` and ``msaccucmp``: the first bad operator of two dumps, and each call alone."""
+"""``teco train compare``, ``train replay`` and ``msaccucmp``: the first bad operator of two dumps, and each call alone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def dumped(tmp_path: Path) -> Dumped:
 
 def found(a: Path, b: Path, *words: str) -> tuple[int, Any]:
     file = a.parent / "found.json"
-    code = execute(["compare-train", str(a), str(b), "--json", str(file), *words])
+    code = execute(["train", "compare", str(a), str(b), "--json", str(file), *words])
     return code, json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -166,40 +166,40 @@ def said(words: list[str]) -> str:
 
 def test_what_cannot_be_compared_is_said_in_a_line(dumped: Dumped, tmp_path: Path) -> None:
     a, other = dumped("a"), dumped("b", width=9)
-    line = said(["compare-train", str(a), str(other)])
+    line = said(["train", "compare", str(a), str(other)])
     assert "dumps of different models: Sequential.0.weight is [8, 6] in a.h5 and [9, 6] in b.h5" in line
     cut = tmp_path / "cut.h5"
     cut.write_bytes(a.read_bytes()[:30_000])
-    assert "cut.h5 is not a readable HDF5 file: it was cut short" in said(["compare-train", str(a), str(cut)])
-    assert "none.h5 does not exist" in said(["compare-train", str(a), str(tmp_path / "none.h5")])
-    assert "exclude each other" in said(["compare-train", str(a), str(a), "--exact", "--threshold", "0.1"])
+    assert "cut.h5 is not a readable HDF5 file: it was cut short" in said(["train", "compare", str(a), str(cut)])
+    assert "none.h5 does not exist" in said(["train", "compare", str(a), str(tmp_path / "none.h5")])
+    assert "exclude each other" in said(["train", "compare", str(a), str(a), "--exact", "--threshold", "0.1"])
     assert "did you mean 'compare'" in said(["msaccucmp", "compar"])
-    assert "has no call 'aten.mmm'" in said(["replay-op", str(a), "aten.mmm"])
-    assert "device 'sdaa:9' cannot be used" in said(["replay-op", str(a), "mm", "--device", "sdaa:9"])
-    assert "'sda' cannot be used: did you mean 'sdaa'?" in said(["replay-op", str(a), "mm", "--device", "sda"])
+    assert "has no call 'aten.mmm'" in said(["train", "replay", str(a), "aten.mmm"])
+    assert "device 'sdaa:9' cannot be used" in said(["train", "replay", str(a), "mm", "--device", "sdaa:9"])
+    assert "'sda' cannot be used: did you mean 'sdaa'?" in said(["train", "replay", str(a), "mm", "--device", "sda"])
 
 
 def test_one_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
     b = dumped("b", "perturb:op=aten::mm,call=1,size=0.1")
-    assert execute(["replay-op", str(b), "mm/1"]) == 1
+    assert execute(["train", "replay", str(b), "mm/1"]) == 1
     assert "differs from what aten.mm.default/1 gives on cpu" in capsys.readouterr().out
     plant(*parse("perturb:op=aten::mm,size=0.1"))
     try:
-        assert execute(["replay-op", str(b), "aten::mm/1", "--device", "sdaa"]) == 0
+        assert execute(["train", "replay", str(b), "aten::mm/1", "--device", "sdaa"]) == 0
     finally:
         clear()
     assert "gives on sdaa what the run has, bit for bit" in capsys.readouterr().out
-    assert execute(["replay-op", str(b)]) == 0
+    assert execute(["train", "replay", str(b)]) == 0
     assert "aten.addmm.default/3" in capsys.readouterr().out
 
 
 def test_a_refused_operator_is_repeated(dumped: Dumped, capsys: pytest.CaptureFixture[str]) -> None:
     b = dumped("b", "deny:op=aten::mm,call=1")
-    assert execute(["replay-op", str(b), "mm/1"]) == 1
+    assert execute(["train", "replay", str(b), "mm/1"]) == 1
     assert "aten.mm.default/1 runs on cpu, where the run has: sdaa:0 denied call 1" in capsys.readouterr().out
     plant(*parse("deny:op=aten::mm"))
     try:
-        assert execute(["replay-op", str(b), "mm/1", "--device", "sdaa"]) == 0
+        assert execute(["train", "replay", str(b), "mm/1", "--device", "sdaa"]) == 0
     finally:
         clear()
     assert "is refused on sdaa as it was in the run" in capsys.readouterr().out

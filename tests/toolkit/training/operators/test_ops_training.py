@@ -1,4 +1,4 @@
-"""teco ops --training: the operators of a training against the device's table."""
+"""teco train ops: the operators of a training against the device's table."""
 
 from __future__ import annotations
 
