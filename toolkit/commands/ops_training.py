@@ -21,8 +21,8 @@ from toolkit.training.operators.table import MISSING, DeviceTable, stored_table
 from toolkit.training.operators.watch import Asked, Watched, ask_device, watch
 
 EPILOG = """\
-kernel: the card's price model knows what it does; CPU fallback: the CPU's kernel computes it, and its price is a rough
-one; composite: torch makes it of other operators; missing: the device refuses it; unknown: not in the table
+kernel: the card's price model knows what it does; CPU fallback: the CPU's kernel computes it, its price is approximate;
+composite: torch decomposes it into others; missing: the device does not support it; unknown: not in the table
 exit code: 0 the device has everything, 1 something is missing, 2 the training could not be run
 """
 

@@ -21,7 +21,7 @@ from toolkit.output import add_output_flags, print_report, publish, write_files,
 from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.comparison import Comparison, compare
 from toolkit.training.profile.record import Profile, read_profile
-from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, whole
+from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, training_page, whole
 from toolkit.training.profile.runs import failed, profile_script
 from utils.pipeline.run.interrupt import ended_like_ctrl_c
 
@@ -103,7 +103,5 @@ def _write(profile: Profile, comparison: Comparison | None, args: Namespace) -> 
     made = whole(profile, found, comparison)
     files = write_files(made, Namespace(json=args.json, csv=args.csv, html=None))
     if args.html is not None:
-        from toolkit.training.profile.page import training_page
-
         files.append(write_text(args.html, training_page(profile, found, comparison), "html"))
     return files

@@ -73,7 +73,7 @@ def test_help_lists_the_tools(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_tool_is_reported_with_the_nearest_one() -> None:
-    with pytest.raises(ConfigError, match="'comprae'.*'compare'"):
+    with pytest.raises(ConfigError, match=r"'comprae'.*'compare'"):
         execute(["train", "comprae"])
 
 
@@ -86,7 +86,8 @@ def test_tools_are_completed() -> None:
 def test_the_same_tools_are_supervised_under_both_names() -> None:
     assert [is_supervised(["train", name]) for name in EARLIER] == [is_supervised([name]) for name in EARLIER.values()]
     assert is_supervised(["train", "ops"]) is is_supervised(["ops", "--training"]) is True
-    assert not is_supervised([]) and not is_supervised(["train"])
+    assert not is_supervised([])
+    assert not is_supervised(["train"])
 
 
 @pytest.mark.parametrize("words", [["train", "gate"], ["train-gate"]])
