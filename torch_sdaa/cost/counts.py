@@ -60,7 +60,7 @@ _OWN |= {
     "shuffle_channels": 1,
     "unshuffle_channels": 1,
 }
-"""Operations per element of what the project's own operators read, counted in their formulas."""
+"""Operations per element read by fused optimizers and this project's operators, counted in their formulas."""
 
 _CUBIC = ("linalg_", "cholesky", "lu_", "triangular_solve", "svd", "symeig", "qr", "inverse", "ormqr", "geqrf", "lstsq")
 _FOURIER = ("_fft_",)

@@ -102,7 +102,7 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
         store,
         keys,
         timeout,
-        lambda missing: _not_joined(missing, size, number, timeout),
+        lambda missing: _missing_line(missing, size, number, timeout),
         lambda: [*_joined(store, keys), *earlier],
     )
     found = _joined(store, keys)
@@ -146,7 +146,7 @@ def _joined(store: Any, keys: Sequence[str]) -> list[Member]:
     return [Member(**{**one, "devices": tuple(one["devices"])}) for one in found]
 
 
-def _not_joined(missing: Sequence[int], size: int, number: int, timeout: timedelta) -> str:
+def _missing_line(missing: Sequence[int], size: int, number: int, timeout: timedelta) -> str:
     names = ", ".join(map(str, missing))
     return (
         f"tccl: rank {number} waited {timeout.total_seconds():g} s for rank {names} of a group of {size}; start all "

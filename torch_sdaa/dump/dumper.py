@@ -127,7 +127,7 @@ class dumper:  # noqa: N801 -- used like a function, with the vendors' name
             _log.warning("%s", overflow_line(call))
         if self._use_dump or (self._check and call.overflow):
             writer = self._open()
-            if self._use_dump and call.step == 1 and not self._is_told:
+            if self._use_dump and call.step == 1 and not self._warned:
                 self._warn_room(writer)
             writer.add(recorded)
         if call.index in self._acl_calls:
@@ -135,7 +135,7 @@ class dumper:  # noqa: N801 -- used like a function, with the vendors' name
 
     def _warn_room(self, writer: TrainingDumpWriter) -> None:
         """Log after the first step how many more steps fit, if few."""
-        self._is_told = True
+        self._warned = True
         more = writer.room() // max(writer.size, 1)
         if more < FEW:
             size = f"{writer.size / 2**20:.1f} MiB"

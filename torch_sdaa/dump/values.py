@@ -13,7 +13,7 @@ from engine import DataError, KeptTensor, kept_tensor
 
 _BITS = {torch.bfloat16: torch.uint16}
 _BITS |= {kind: torch.uint8 for name in dir(torch) if name.startswith("float8_") and (kind := getattr(torch, name))}
-"""Dtypes that NumPy lacks, and those of as many bits by which they are stored."""
+"""Dtypes that NumPy lacks, and those of the same size in which they are stored."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
