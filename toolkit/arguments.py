@@ -11,7 +11,7 @@ from engine import ConfigError, add_version
 from tecoinfer_modelzoo.hidden_flags import hide_aliases
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
-from toolkit.command_table import SUPERVISED
+from toolkit.command_table import is_supervised
 from utils.places import check_folder, check_given, check_output, check_outputs
 
 _LIMITS = {
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
         add_version(self)
-        if prog.split()[1:2] and prog.split()[1] in SUPERVISED:
+        if is_supervised(prog.split()[1:]):
             self._add_limits()
 
     def _add_limits(self) -> None:

@@ -16,7 +16,7 @@ from engine import ConfigError, version_line
 from tecoinfer_modelzoo.process.limits import limits_of
 from tecoinfer_modelzoo.process.supervise import supervised
 from tecoinfer_modelzoo.text import printable, shortened
-from toolkit.command_table import COMMANDS, SUPERVISED, command
+from toolkit.command_table import COMMANDS, command, is_supervised
 
 _HELP = frozenset(("--help", "-h", "--version"))
 _LONGEST = 200
@@ -35,7 +35,7 @@ def main() -> None:
 def _supervise(words: Sequence[str]) -> str:
     """Continue in a child process if the command needs one; return the error of invalid limits, or ""."""
     own = words[: words.index("--")] if "--" in words else words
-    if not own or own[0] not in SUPERVISED or not _HELP.isdisjoint(own):
+    if not is_supervised(own) or not _HELP.isdisjoint(own):
         return ""
     try:
         limits = limits_of(own)
@@ -65,7 +65,9 @@ def execute(argv: Sequence[str], unusable: str = "") -> int:
     if first == "--version":
         print(version_line("teco"))
         return 0
-    return command(rest[0])(["--help"]) if first == "help" else command(first)(rest)
+    if first == "help":
+        return command(rest[0])([*(rest[1:2] if rest[0] == "train" else ()), "--help"])
+    return command(first)(rest)
 
 
 def usage() -> str:

@@ -24,26 +24,43 @@ COMMANDS = {
     "fix": ("toolkit.commands.fix:main", "find the nodes that must stay float32 to pass the accuracy gate"),
     "ops": ("toolkit.commands.ops:main", "list the operators of a model and their support on a target"),
     "optest": ("toolkit.commands.optest:main", "extract one node of a model as a test case"),
-    "train-gate": ("toolkit.commands.train_gate:main", "test whether a training converges on a device as on the CPU"),
-    "compare-train": ("toolkit.commands.compare_train:main", "compare two training dumps operator by operator"),
-    "replay-op": ("toolkit.commands.replay_op:main", "rerun one operator of a training dump"),
+    "train": ("toolkit.commands.train:main", "gate, compare, replay, profile or list the operators of trainings"),
     "msaccucmp": ("toolkit.commands.msaccucmp:main", "compare or convert training dumps, with Ascend's flags"),
-    "profile-train": ("toolkit.commands.profile_train:main", "show the time of a training and its bottlenecks"),
     "transplant": ("toolkit.commands.transplant:main", "migrate a CUDA training script to the card"),
     "completion": ("toolkit.commands.completion:main", "print a completion script for your shell"),
 }
 """Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""
 
+TRAIN = {
+    "gate": "toolkit.commands.train_gate:main",
+    "compare": "toolkit.commands.compare_train:main",
+    "replay": "toolkit.commands.replay_op:main",
+    "profile": "toolkit.commands.profile_train:main",
+    "ops": "toolkit.commands.ops_training:train_ops",
+}
+"""The tools of ``teco train``: ``module:function``."""
+
+HIDDEN = {
+    "_complete": "toolkit.commands.completion:complete",
+    "train-gate": TRAIN["gate"],
+    "compare-train": TRAIN["compare"],
+    "replay-op": TRAIN["replay"],
+    "profile-train": TRAIN["profile"],
+}
+"""Commands that the help does not list: one for completion scripts, and the earlier names of ``teco train``'s tools."""
+
 SUPERVISED = frozenset(
     (
-        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest"),
-        *("compare-train", "replay-op", "msaccucmp"),
+        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
+        *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )
 """Commands that call native code, and run under a parent process (tecoinfer_modelzoo.process.supervise)."""
 
-HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
-"""Commands for scripts, not listed in the help."""
+
+def is_supervised(words: Sequence[str]) -> bool:
+    """Return whether a command line, without ``teco``, runs below a parent process with limits."""
+    return bool(words) and (words[0] in SUPERVISED or " ".join(words[:2]) in SUPERVISED)
 
 
 def command(name: str) -> Callable[[Sequence[str]], int]:
@@ -56,6 +73,11 @@ def command(name: str) -> Callable[[Sequence[str]], int]:
     if not where:
         names = ", ".join(COMMANDS)
         raise ConfigError(f"unknown command {name!r};{did_you_mean(name, COMMANDS)} commands: {names}")
+    return load_function(where)
+
+
+def load_function(where: str) -> Callable[[Sequence[str]], int]:
+    """Import ``module:function``."""
     module, _, function = where.partition(":")
     found: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
     return found

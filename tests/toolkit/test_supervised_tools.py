@@ -11,7 +11,7 @@ import pytest
 from supervised import computing, ended, is_alive, save_dividing, save_endless, teco, wait_for
 from support import DIGITS
 
-from toolkit.command_table import COMMANDS, SUPERVISED
+from toolkit.command_table import COMMANDS, HIDDEN, SUPERVISED, TRAIN
 
 TOOLS = ("compare", "overflow", "profile", "dump", "fix")
 
@@ -171,7 +171,8 @@ def test_invalid_limit_variable(dividing: Path) -> None:
 
 
 def test_every_supervised_command_is_in_the_table() -> None:
-    assert set(COMMANDS) > SUPERVISED
+    training = {f"train {name}" for name in TRAIN}
+    assert {*COMMANDS, *HIDDEN, *training} > SUPERVISED
     assert "check" not in SUPERVISED  # it has a supervisor of its own for each step
 
 

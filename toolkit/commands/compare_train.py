@@ -30,7 +30,7 @@ _ROWS = 20
 
 def main(argv: Sequence[str]) -> int:
     """Compare and print; return 1 if an operator is bad."""
-    parser = Parser("teco compare-train", __doc__, EPILOG)
+    parser = Parser("teco train compare", __doc__, EPILOG)
     parser.add_argument("a", metavar="A.h5", type=Path, help="dump of the reference run")
     parser.add_argument("b", metavar="B.h5", type=Path, help="dump of the run to judge")
     add_flags(parser)

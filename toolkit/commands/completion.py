@@ -17,7 +17,7 @@ from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
-from toolkit.command_table import COMMANDS, command
+from toolkit.command_table import COMMANDS, TRAIN, command
 from toolkit.zoo import domains, find_model, load_zoo
 
 SCRIPTS = {
@@ -114,6 +114,7 @@ _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
     "info": (_models,),
     "new": (domains,),
     "completion": (lambda root: SCRIPTS,),
+    "train": (lambda root: TRAIN,),
 }
 """Values of the positional arguments of a command, in order."""
 
@@ -146,7 +147,8 @@ def _flags(before: Sequence[str], root: Path) -> list[str]:
         return ["--case", "--help", *find_model(plain[0], load_zoo(root).models)[0].flags(plain[1])]
     if name not in COMMANDS:
         return []
+    tool = [word for word in plain[:1] if name == "train" and word in TRAIN]
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        command(name)(["--help"])
+        command(name)([*tool, "--help"])
     return _HELP_FLAG.findall(text.getvalue())

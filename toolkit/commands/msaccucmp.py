@@ -1,6 +1,6 @@
 """Compare or convert training dumps with the flags of Ascend's msaccucmp, for scripts that use them.
 
-compare -m B.h5 -g A.h5           the same as 'teco compare-train A.h5 B.h5': -g is the reference
+compare -m B.h5 -g A.h5           the same as 'teco train compare A.h5 B.h5': -g is the reference
 convert -d DUMP -out DIR [-v 2]   write the arrays of a dump, or of all dumps of a folder, as .npy files
 """
 

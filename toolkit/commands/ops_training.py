@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     add_output_flags(parser)
     args = parser.parse_args(own)
     if not args.training:
-        raise ConfigError("--training needs a script or MODULE:NAME (see teco ops --training --help)")
+        raise ConfigError("--training needs a script or MODULE:NAME (see teco train ops --help)")
     watched = watch(args.training, arguments, args.steps, args.seconds)
     table, asked, notes = _asked(watched, args.stored)
     made = report(args.training, watched, judge(watched, table, asked), table, notes)

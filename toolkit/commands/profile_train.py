@@ -21,13 +21,13 @@ from toolkit.output import add_output_flags, print_report, publish, write_files,
 from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.comparison import Comparison, compare
 from toolkit.training.profile.record import Profile, read_profile
-from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, whole
+from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, training_page, whole
 from toolkit.training.profile.runs import failed, profile_script
 from utils.pipeline.run.interrupt import ended_like_ctrl_c
 
 EPILOG = """\
-arguments of the script follow --: teco profile-train train.py --steps 20 -- --device sdaa
-compare two profiles: teco profile-train --compare before.json after.json
+arguments of the script follow --: teco train profile train.py --steps 20 -- --device sdaa
+compare two profiles: teco train profile --compare before.json after.json
 exit code: 0 profiled, 2 the script failed; the steps before the failure are still profiled
 """
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _arguments(words: Sequence[str]) -> Namespace:
-    parser = Parser("teco profile-train", __doc__, EPILOG)
+    parser = Parser("teco train profile", __doc__, EPILOG)
     add = parser.add_argument
     add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file of the training")
     add("--steps", type=positive, default=10, metavar="N", help="optimizer steps to run (default: 10)")
@@ -97,7 +97,5 @@ def _write(profile: Profile, comparison: Comparison | None, args: Namespace) -> 
     made = whole(profile, found, comparison)
     files = write_files(made, Namespace(json=args.json, csv=args.csv, html=None))
     if args.html is not None:
-        from toolkit.training.profile.page import training_page
-
         files.append(write_text(args.html, training_page(profile, found, comparison), "html"))
     return files

@@ -1,7 +1,7 @@
 """Rerun one operator of a training dump from its stored inputs, and compare its outputs with the stored ones.
 
 FILE is a dump of torch_sdaa.utils.dumper, or a part of one made with h5copy. OP is a call as listed by
-'teco compare-train', such as aten.addmm.default/3; without a number it is the operator's first call. Without OP, the
+'teco train compare', such as aten.addmm.default/3; without a number it is the operator's first call. Without OP, the
 calls are listed.
 """
 
@@ -43,7 +43,7 @@ _CALLS = (
 
 def main(argv: Sequence[str]) -> int:
     """Rerun a call; return 1 if its outputs differ from the dump."""
-    parser = Parser("teco replay-op", __doc__, EPILOG)
+    parser = Parser("teco train replay", __doc__, EPILOG)
     parser.add_argument("file", metavar="FILE", type=Path, help="the dump")
     parser.add_argument("op", metavar="OP", nargs="?", help="call to rerun (default: list all calls)")
     device = "device to run on: cpu, sdaa, sdaa:1 (default: cpu)"
@@ -61,7 +61,7 @@ def _listed(dump: TrainingDump) -> ToolReport:
     rows = [{"call": call.where, **{c.key: getattr(call, c.key) for c in _CALLS[1:]}} for call in dump.calls]
     notes = [] if dump.finished else ["the dump is incomplete; only the calls it contains are listed"]
     lead = plural(len(rows), "call")
-    return ToolReport("teco replay-op", dump.path.name, lead, _CALLS, rows, notes=notes)
+    return ToolReport("teco train replay", dump.path.name, lead, _CALLS, rows, notes=notes)
 
 
 def _refused(call: OpCall, again: str, device: str) -> ToolReport:
@@ -71,7 +71,7 @@ def _refused(call: OpCall, again: str, device: str) -> ToolReport:
     columns = (Column("run", "in the run"), Column("again", f"on {device}"))
     lead += "" if again else f"; in the run it failed: {call.failed}"
     return ToolReport(
-        "teco replay-op", call.where, lead, columns, [row], frozenset(() if again else (0,)), _facts(call)
+        "teco train replay", call.where, lead, columns, [row], frozenset(() if again else (0,)), _facts(call)
     )
 
 
@@ -98,4 +98,4 @@ def _repeated(dump: TrainingDump, call: OpCall, device: str) -> ToolReport:
     lead = f"{call.where} on {device} {'differs from' if bad else 'agrees with'} the run"
     if not bad and rows and all(row["same"] == "yes" for row in rows):
         lead += ", bit for bit"
-    return ToolReport("teco replay-op", call.where, lead, COLUMNS, rows, bad, _facts(call))
+    return ToolReport("teco train replay", call.where, lead, COLUMNS, rows, bad, _facts(call))

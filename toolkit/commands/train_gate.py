@@ -25,7 +25,7 @@ from utils.pipeline.run.interrupt import ended_like_ctrl_c
 from utils.places import check_folder
 
 EPILOG = """\
-arguments of the script follow --: teco train-gate train.py --seeds 5 -- --epochs 3
+arguments of the script follow --: teco train gate train.py --seeds 5 -- --epochs 3
 PASS: bit-identical, or the 95 % interval of the metric's difference over the seeds lies inside --tolerance
 FAIL: it lies outside, or a run on the device diverges. INCONCLUSIVE: it overlaps the tolerance; use more seeds
 exit code: 0 PASS, 1 FAIL, 4 INCONCLUSIVE, 2 a run crashed, exceeded --timeout or did not write the required lines
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("teco train-gate", __doc__, EPILOG)
+    parser = Parser("teco train gate", __doc__, EPILOG)
     add = parser.add_argument
     add("script", metavar="SCRIPT", type=Path, help="Python file of the training")
     add("--device", default="sdaa", metavar="DEVICE", help="device to judge, such as sdaa or sdaa:1 (default: sdaa)")
@@ -115,7 +115,7 @@ def report(title: str, pairs: Sequence[Pair], outcome: Outcome, tolerance: float
     rows = [_row(pair) for pair in pairs]
     lead = f"{outcome.verdict.value}: {outcome.reason}"
     charts = [chart for pair in pairs[:_CHARTS] for chart in _charts(pair)]
-    return ToolReport("teco train-gate", title, lead, COLUMNS, rows, bad, facts, _notes(pairs, outcome), charts, data)
+    return ToolReport("teco train gate", title, lead, COLUMNS, rows, bad, facts, _notes(pairs, outcome), charts, data)
 
 
 def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:

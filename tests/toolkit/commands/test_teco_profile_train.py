@@ -1,4 +1,4 @@
-"""``teco profile-train``: comparison of profiles, runs of scripts, and errors."""
+"""``teco train profile``: profiles read and compared, scripts run, and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.record import checked
 
 CACHE = cache_folder("torch_sdaa")
-"""Asked before a test's own cache folder is set: what is compiled stays for all runs."""
+"""Read before a test sets its own cache folder: the compiled extension is kept for all runs."""
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None or not any(map(shutil.which, (os.environ.get("CXX", "g++"), "c++"))),
@@ -51,7 +51,7 @@ print("the end")
 
 
 def launch(op: str, seconds: float, count: int = 4, line: int = 7, **others: Any) -> dict[str, Any]:
-    """Return a row of the profiler: one launch in each of ``count`` steps."""
+    """Return a row as the profiler writes it: one launch in each of ``count`` steps."""
     row = {
         "op": op,
         "inputs": ["float32[8, 16]"],
@@ -104,7 +104,7 @@ def profile(*launches: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Two profiles: only the first has a slow operator."""
+    """Return two profiles; the second no longer has a slow operator."""
     before = profile(launch("aten::sort", 4e-3), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     after = profile(launch("aten::topk", 4e-4), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     for name, data in (("before", before), ("after", after)):
@@ -123,55 +123,55 @@ def test_two_profiles_are_compared_per_step(files: tuple[Path, Path], capsys: py
     assert [change["name"] for change in found["against"]["operators"]][:2] == ["aten::sort", "aten::topk"]
 
 
-def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any) -> None:
+def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Path], capsys: Any) -> None:
     assert main(["--compare", str(files[0]), str(files[0])]) == 0
     assert "now, the same (simulated)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "--compare A.json B.json"),
-        (["none.py"], "none.py is "),
-        (["--compare", "none.json", "none.json"], "none.json is "),
-        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two"),
+        (["none.py"], "none.py is not a file"),
+        (["--compare", "none.json", "none.json"], "none.json is not a file; make one: teco train profile"),
+        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files"),
         (["a.py", "--steps", "0"], "--steps"),
         (["a.py", "--stepz", "1"], "--stepz"),
     ],
 )
-def test_invalid_flags(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((TecoInferError, SystemExit)) as found:
         main(words)
-    assert said in f"{found.value} {capsys.readouterr().err}"
+    assert message in f"{found.value} {capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"kind": "profile"}, "other.json"),
-        ({"schema_version": 7}, "schema version 7"),
-        ({"launches": None}, "'launches'"),
-        ({"launches": [{"op": "aten::mm"}]}, "'launches'"),
-        ({"fresh": [3]}, "'fresh'"),
-        ({"calls": 3}, "'calls'"),
-        ({"compilations": [{"reason": "size"}]}, "'compilations'"),
-        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "'synchronisations'"),
+        ({"kind": "profile"}, "is not a profile of a training"),
+        ({"schema_version": 7}, "schema version 7, expected 1"),
+        ({"launches": None}, "its field 'launches' is missing"),
+        ({"launches": [{"op": "aten::mm"}]}, "a row of 'launches' is damaged"),
+        ({"fresh": [3]}, "a row of 'fresh' is damaged"),
+        ({"calls": 3}, "a row of 'calls' is damaged"),
+        ({"compilations": [{"reason": "size"}]}, "a row of 'compilations' is damaged"),
+        ({"synchronisations": [{"file": "a", "line": 1, "by_step": 2}]}, "a row of 'synchronisations' is damaged"),
         ({"passes": {"1": []}}, "a field is damaged"),
-        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "'launches'"),
+        ({"launches": [launch("aten::mm", 1e-3) | {"by_step": {"1": {}}}]}, "a row of 'launches' is damaged"),
         ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
-def test_invalid_profile_files(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_profiles_are_errors(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(profile(launch("aten::mm", 1e-3)) | change), encoding="utf-8")
-    with pytest.raises(DataError, match=re.escape(said)):
+    with pytest.raises(DataError, match=re.escape(message)):
         main(["--compare", str(file), str(file)])
     file.write_text('{"kind": ', encoding="utf-8")
-    with pytest.raises(DataError, match=r"other\.json"):
+    with pytest.raises(DataError, match=r"other\.json is not a readable JSON"):
         main(["--compare", str(file), str(file)])
 
 
-def test_first_step_is_skipped_and_order_is_fixed() -> None:
+def test_the_first_step_is_not_judged_and_the_order_of_findings_is_fixed() -> None:
     data = profile(
         launch("aten::sort", 1.0, count=1, line=3), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(9))
     )
@@ -188,7 +188,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if CACHE is not None:
         env["TECO_CACHE_DIR"] = str(CACHE.parent)
-    command = [sys.executable, "-m", "toolkit.cli", "profile-train", *map(str, words)]
+    command = [sys.executable, "-m", "toolkit.cli", "train", "profile", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
@@ -196,7 +196,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
-def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
+def test_a_script_is_profiled_untouched(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     outputs = [f"--{form}={tmp_path / 'out'}.{form}" for form in ("json", "csv", "html", "trace")]
     done = teco(tmp_path, "train.py", "--steps", 5, *outputs, "--", "bad")
@@ -218,7 +218,7 @@ def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
     again = teco(tmp_path, "train.py", "--steps", 5, "--against", "out.json")
     assert again.returncode == 0, again.stderr
     assert "gone: copies at" in again.stdout
-    assert "a step takes" in again.stdout
+    assert "none of the four classic bottlenecks; a step takes" in again.stdout
 
 
 @pytest.mark.long
@@ -234,7 +234,9 @@ def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
         ("import time; time.sleep(60)", ("--timeout", 3), "took longer than 3 s and was ended"),
     ],
 )
-def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+def test_a_script_that_cannot_be_profiled_is_one_line(
+    script: str, words: tuple[object, ...], said: str, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words)
     assert done.returncode == 2
@@ -250,15 +252,15 @@ def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said:
 @pytest.mark.parametrize(
     ("last", "words", "said"),
     [
-        ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data"),
+        ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data; what is shown is what it did"),
         pytest.param(
             *("time.sleep(600)", ("--timeout", 60)),  # long, as the imports of a busy machine are
-            "failed after 2 steps: it took longer than --timeout",
+            "failed after 2 steps: it took longer than --timeout; what is shown is",
             marks=pytest.mark.long,
         ),
     ],
 )
-def test_steps_before_a_failure_are_profiled(last: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+def test_the_profile_before_a_failure_is_kept(last: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FAILS + last, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words, "--json", tmp_path / "out.json", "--trace", tmp_path / "out.trace")
     assert done.returncode == 2
@@ -293,7 +295,7 @@ print("joined")
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
-def test_training_thread_ends_silently(tmp_path: Path) -> None:
+def test_a_training_thread_ends_without_output(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREAD, encoding="utf-8")
     done = teco(tmp_path, "train.py", "--steps", 3, "--json", "out.json")
     assert done.returncode == 0, done.stderr
@@ -316,6 +318,6 @@ for _ in range(2):
 """
 
 
-def test_error_types() -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.json"):
+def test_a_missing_reference_profile_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.json is not a file"):
         main(["x.py", "--against", "nothing.json"])
