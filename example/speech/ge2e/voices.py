@@ -11,5 +11,11 @@ VOICES = {
 }
 """By speaker: Allison Smith speaks English and Spanish."""
 
+PAIR = {
+    "first": f"{VOICES['allison__en']}/agent-alreadyon.wav",
+    "second": f"{VOICES['allison__es']}/agent-alreadyon.wav",
+}
+"""Two recordings of one speaker, in two languages."""
+
 DRAWN = {"shortest": 2.0, "leave_out": ["silence/*", "beep*", "*tone*"]}
 """Which recordings are drawn: long ones, and those that are speech."""
