@@ -47,7 +47,7 @@ class FaceDetection(Detection):
     name = "face_detection"
     domain = "face"
     template = TEMPLATE
-    data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of pictures, or a picture"
+    data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
         Flag(
             "--score_threshold",
@@ -59,7 +59,7 @@ class FaceDetection(Detection):
             f"of two faces that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
             type=float,
         ),
-        Flag("--max_detections", f"most faces in a picture (default: what is stored, or {MOST})", None, int),
+        Flag("--max_detections", f"most faces in an image (default: what is stored, or {MOST})", None, int),
         Flag(
             "--sure_score",
             "score from which on faces count for precision, recall, points and false alarms",

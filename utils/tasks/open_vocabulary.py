@@ -103,7 +103,7 @@ class OpenVocabulary(Detection):
             raise ModelError(f"{model.ckpt}: stores no tokenizer; export it with --tokenizer tokenizer.json")
         specs = {spec.name: spec for spec in model.inputs[1:]}
         if not {"input_ids"} <= set(specs) <= {"input_ids", "attention_mask"} or len(specs["input_ids"].shape) != 2:
-            raise ModelError(f"{model.ckpt}: takes {', '.join(specs)} beside pictures; this task fills Q x L input_ids")
+            raise ModelError(f"{model.ckpt}: takes {', '.join(specs)} beside images; this task fills Q x L input_ids")
         texts = self.texts
         count, length = specs["input_ids"].shape
         if length is None:

@@ -31,7 +31,7 @@ LABELS = tuple(str(digit) for digit in range(10))
 
 
 def save(made: Scene, path: Path) -> None:
-    """Write a scene's picture."""
+    """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
@@ -57,7 +57,7 @@ def annotations(number: int, first: int, made: Scene) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Write pictures and annotations below ``--out``."""
+    """Write images and annotations below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")

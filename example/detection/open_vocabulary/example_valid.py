@@ -1,4 +1,4 @@
-"""Evaluate OWLv2 on pictures with boxes, looking for the data set's classes: mAP and timing."""
+"""Evaluate OWLv2 on images with boxes, looking for the data set's classes: mAP and timing."""
 
 import sys
 from pathlib import Path

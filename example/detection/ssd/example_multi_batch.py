@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with SSD."""
+"""Find objects in every image of a folder with SSD."""
 
 import sys
 from pathlib import Path

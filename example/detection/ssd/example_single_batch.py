@@ -1,4 +1,4 @@
-"""Find objects in one picture with SSD."""
+"""Find objects in one image with SSD."""
 
 import sys
 from pathlib import Path

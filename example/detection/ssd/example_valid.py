@@ -1,4 +1,4 @@
-"""Evaluate SSD on pictures with boxes: mAP and timing."""
+"""Evaluate SSD on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with a YOLO network."""
+"""Find objects in every image of a folder with a YOLO network."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in one picture with a YOLO network."""
+"""Find objects in one image with a YOLO network."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate a YOLO network on pictures with boxes: mAP and timing."""
+"""Evaluate a YOLO network on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compare the pictures of a folder, each with each."""
+"""Compare the images of a folder, each with each."""
 
 import sys
 from pathlib import Path

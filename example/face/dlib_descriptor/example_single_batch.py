@@ -1,4 +1,4 @@
-"""Say whether two pictures show one person."""
+"""Say whether two images show one person."""
 
 import sys
 from pathlib import Path

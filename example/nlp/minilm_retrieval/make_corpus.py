@@ -23,7 +23,7 @@ LEAST, MOST = 14, 70
 
 
 def passages(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield the heading and the text of each paragraph of prose: no tables, code, lists or pictures."""
+    """Yield the heading and the text of each paragraph of prose: no tables, code, lists or images."""
     heading, fenced = page.stem, False
     for block in page.read_text(encoding="utf-8").split("\n\n"):
         if block.count("```") % 2:

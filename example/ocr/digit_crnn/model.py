@@ -14,7 +14,7 @@ MEMORY = 64
 
 
 def conv(inputs: int, outputs: int, stride: tuple[int, int] = (1, 1)) -> nn.Sequential:
-    """Return a 3 x 3 convolution that keeps the picture's size (divided by the stride), its batch norm and ReLU."""
+    """Return a 3 x 3 convolution that keeps the image's size (divided by the stride), its batch norm and ReLU."""
     layer = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 

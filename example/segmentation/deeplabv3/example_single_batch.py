@@ -1,4 +1,4 @@
-"""Find which pixel of a picture is what with DeepLabV3."""
+"""Find which pixel of an image is what with DeepLabV3."""
 
 import sys
 from pathlib import Path

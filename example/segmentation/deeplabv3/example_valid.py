@@ -1,4 +1,4 @@
-"""Evaluate DeepLabV3 on pictures with masks: mean IoU and timing."""
+"""Evaluate DeepLabV3 on images with masks: mean IoU and timing."""
 
 import sys
 from pathlib import Path

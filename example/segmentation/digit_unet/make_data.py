@@ -33,20 +33,20 @@ COLOURS = (
 
 
 def save(made: Scene, path: Path) -> None:
-    """Write a scene's picture."""
+    """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def as_picture(mask: np.ndarray) -> Image.Image:
-    """Return a mask as a picture whose pixels are its classes."""
+    """Return a mask as an image whose pixels are its classes."""
     picture = Image.fromarray(mask)
     picture.putpalette([level for colour in COLOURS for level in ImageColor.getrgb(colour)])
     return picture
 
 
 def main() -> int:
-    """Write pictures and masks below ``--out``."""
+    """Write images and masks below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")

@@ -1,4 +1,4 @@
-"""Find which pixel of a picture is what with FCN."""
+"""Find which pixel of an image is what with FCN."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find which pixel of a picture is what with LR-ASPP."""
+"""Find which pixel of an image is what with LR-ASPP."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate LR-ASPP on pictures with masks: mean IoU and timing."""
+"""Evaluate LR-ASPP on images with masks: mean IoU and timing."""
 
 import sys
 from pathlib import Path

@@ -119,7 +119,7 @@ class Training:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the share of the held-out pictures that are read right."""
+        """Return the share of the held-out images that are read right."""
         x, y = self.held_out
         return (self.model.eval()(x).argmax(1) == y).float().mean().item()
 
@@ -205,7 +205,7 @@ def train(training: Training, epochs: int, out: Path, losses: TextIO | None) -> 
 
 
 def main() -> int:
-    """Train, and print the accuracy on the held-out pictures."""
+    """Train, and print the accuracy on the held-out images."""
     args = arguments()
     device = device_of(args.device)
     check_folder("--out", args.out)

@@ -119,15 +119,15 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Tell and observe the steps, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=8, help="pictures of the first steps (default 8)")
-    parser.add_argument("--size", type=int, default=64, help="height and width of a picture (default 64)")
+    parser.add_argument("--batch", type=int, default=8, help="images of the first steps (default 8)")
+    parser.add_argument("--size", type=int, default=64, help="height and width of an image (default 64)")
     parser.add_argument("--tell-only", action="store_true", help="run nothing: any batch in seconds")
     parser.add_argument("--json", type=Path, help="file for the figures")
     args = parser.parse_args()
     if args.batch < 1 or args.size < 32:
         parser.error(f"--batch {args.batch} must be at least 1, --size {args.size} at least 32")
     rows = [row(change, args.batch, args.size, not args.tell_only) for change in CHANGES]
-    print(f"simulated time of a training step, for {args.batch} pictures of {args.size} x {args.size}")
+    print(f"simulated time of a training step, for {args.batch} images of {args.size} x {args.size}")
     print(table(rows))
     if args.json:
         found = [{**vars(each), "change": vars(each.change)} for each in rows]

@@ -37,7 +37,7 @@ class Classification(ImageTask):
     domain = "classification"
     template = TEMPLATE
     channels = None
-    data_help = "picture, folder, label file (val.txt) or .npz"
+    data_help = "image, folder, label file (val.txt) or .npz"
     flags = (
         Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
         Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
@@ -53,7 +53,7 @@ class Classification(ImageTask):
         ),
     )
     advice: ClassVar[Mapping[str, str]] = {
-        "disk": "keep the pictures on a faster disk, or in memory",
+        "disk": "keep the images on a faster disk, or in memory",
         "decode": "--decode reduced, or more cores",
         "preprocess": "--decode fused, or more cores",
     }

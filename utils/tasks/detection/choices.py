@@ -1,4 +1,4 @@
-"""What a detector's training and export decided, flag by flag: how pictures go in and what its numbers mean.
+"""What a detector's training and export decided, flag by flag: how images go in and what its numbers mean.
 
 The value in use is what the flag says, or else what the export stored (metadata ``detection``, a JSON object by flag),
 or else the usual one.
@@ -111,7 +111,7 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
     if FIT in stored and getattr(options, "resize", None) is None:
         found["resize"] = FIT
     if model.inputs and model.inputs[0].dtype.kind in "iu" and getattr(options, "pixel_values", None) is None:
-        found["pixel_values"] = "0..255"  # what whole numbers can hold of pictures
+        found["pixel_values"] = "0..255"  # what whole numbers can hold of images
     return found
 
 
@@ -142,7 +142,7 @@ def check(options: Options) -> None:
 
 
 def laying(found: Mapping[str, Any]) -> Laying:
-    """Return how pictures are laid into the input."""
+    """Return how images are laid into the input."""
     return Laying(*(found[key] for key in Laying._fields))
 
 
@@ -177,9 +177,9 @@ def _flag(key: str, text: str, type_: Any = None) -> Flag:
 FLAGS = (
     _flag("nms", "boxes go for surer ones of their class, of all classes, or not"),
     _flag("resize", "centred at its proportions, so in the left upper corner, or stretched"),
-    _flag("fill", "level of the input that the picture does not cover", int),
-    _flag("enlarge", "scale pictures smaller than the input up", str2bool),
-    _flag("rounding", "of the picture's scaled sides to whole pixels"),
+    _flag("fill", "level of the input that the image does not cover", int),
+    _flag("enlarge", "scale images smaller than the input up", str2bool),
+    _flag("rounding", "of the image's scaled sides to whole pixels"),
     _flag("interpolation", "filter to resize with; opencv is bilinear without antialiasing"),
     _flag("channel_order", "order of the input's channels"),
     _flag("pixel_values", "range of the input, or whose mean and standard deviation"),

@@ -24,7 +24,7 @@ from utils.tasks.detection.heads import least_score, raw_candidates
 from utils.tasks.model import Model
 
 PICTURES, CANDIDATES = 64, 100
-"""Pictures that are looked at, the first ones, and the surest candidates of each."""
+"""Images that are looked at, the first ones, and the surest candidates of each."""
 
 OBJECTS = 15
 """Objects that must be found otherwise before anything is said."""
@@ -52,7 +52,7 @@ MANY, NOTHING = 200, 0.01
 
 
 class DetectionDiagnostics:
-    """Looks at the first pictures of an evaluation.
+    """Looks at the first images of an evaluation.
 
     Args:
         model, options: as ``decode`` has them. size: height and width of the input, ``None`` where the batch decides.

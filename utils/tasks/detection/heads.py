@@ -1,4 +1,4 @@
-"""From a detector's raw outputs to each picture's detections: the layout is chosen, read, and suppressed where it must.
+"""From a detector's raw outputs to each image's detections: the layout is chosen, read, and suppressed where it must.
 
 What decides is a flag, else what the export stored under ``detection``, else the usual value.
 """
@@ -88,11 +88,11 @@ def detections(
     form: BoxForm = USUAL,
     nms: str = NMS[0],
 ) -> list[Detections]:
-    """Return what was found in each picture, in its own pixels, the surest first.
+    """Return what was found in each image, in its own pixels, the surest first.
 
     Args:
         outputs: of a call of the model.
-        contexts: how each picture lies in the input.
+        contexts: how each image lies in the input.
         model: says the names of the outputs, and what its export stored.
         options: the flags.
         size: height and width of the input in pixels, ``None`` where the batch decided.
@@ -135,7 +135,7 @@ def raw_candidates(
     least: float | None = None,
     probable: bool = False,
 ) -> tuple[list[Detections], Layout]:
-    """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
+    """Return every image's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
 
     Those stay whose score is sufficient in its form, or at least ``least`` as it is; a softmax is taken already.
 
@@ -229,6 +229,6 @@ def as_outputs(
 
 
 def places(contexts: Sequence[Geometry]) -> Array:
-    """Return N x 4: left, top, width and height of each picture in pixels of the input."""
+    """Return N x 4: left, top, width and height of each image in pixels of the input."""
     rows = [(one.left, one.top, one.width * one.across, one.height * one.down) for one in contexts]
     return np.array(rows, np.float64).reshape(-1, 4)

@@ -1,4 +1,4 @@
-"""Detections in COCO's results format, one entry per object: read as answers per picture, and written."""
+"""Detections in COCO's results format, one entry per object: read as answers per image, and written."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from utils.tasks.common.prediction_files import write_predictions
 def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Detections | None]:
     """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``.
 
-    The format is cocodataset.org's, "Results format". A picture is known by its id in the data set's JSON, or by its
+    The format is cocodataset.org's, "Results format". An image is known by its id in the data set's JSON, or by its
     file name, with or without the ending. A category is known by its id in that JSON; a data set without one numbers
     its categories, or the model its classes, from 0.
 
     Args:
-        file: the results. dataset: the pictures. labels: the model's class names, where it stores them.
+        file: the results. dataset: the images. labels: the model's class names, where it stores them.
 
     Returns:
-        What was found in each picture, the surest first; ``None`` for pictures the file does not name.
+        What was found in each image, the surest first; ``None`` for images the file does not name.
 
     Raises:
-        DataError: not such a file, or an entry of a picture or category that is not known.
+        DataError: not such a file, or an entry of an image or category that is not known.
     """
     entries = _read(file)
     listed = _listing(dataset)
@@ -49,7 +49,7 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
         if place is None and str(entry.get("image_id")) in listed.get("pictures", {}):
             continue  # beyond --samples, or a file that is not there
         if place is None:
-            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is no picture of the data set; use its ids")
+            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is no image of the data set; use its ids")
         box, score = entry.get("bbox"), entry.get("score")
         if not _are_numbers(box, 4) or not _are_numbers([score], 1):
             raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
@@ -74,7 +74,7 @@ def _read(file: Path) -> list[Any]:
 
 
 def _listing(dataset: Dataset) -> dict[str, Any]:
-    """Return the ids of the data set's JSON, where it comes from one: of pictures by file name, of categories."""
+    """Return the ids of the data set's JSON, where it comes from one: of images by file name, of categories."""
     files = map(Path, sorted(dataset.watched()))
     file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
     if file is None:
@@ -90,7 +90,7 @@ def _listing(dataset: Dataset) -> dict[str, Any]:
 
 
 def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
-    """Return the place of each picture by every word that means it alone."""
+    """Return the place of each image by every word that means it alone."""
     paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
     found: dict[str, int] = {}
     for words in ([str(path) for path in paths], [path.name for path in paths], [path.stem for path in paths]):
@@ -140,12 +140,12 @@ def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
 class BoxResults:
     """Writes detections as COCO's evaluation reads them (:meth:`pycocotools.coco.COCO.loadRes`).
 
-    A picture is known by its id in the data set's JSON, else by its file's stem, or its path where stems repeat; a
+    An image is known by its id in the data set's JSON, else by its file's stem, or its path where stems repeat; a
     category by its id there, else by its place among the data set's names, or the model's class. What was found of a
     class that the data set lacks has no id, and is left out.
 
     Args:
-        path: the JSON file to write. dataset: the pictures. labels: the model's class names, where it stores them.
+        path: the JSON file to write. dataset: the images. labels: the model's class names, where it stores them.
     """
 
     def __init__(self, path: Path, dataset: Dataset, labels: Sequence[str] | None) -> None:

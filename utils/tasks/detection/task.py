@@ -51,7 +51,7 @@ class Detection(ImageTask):
     domain = "detection"
     domain_default = True
     template: ClassVar[Template | None] = TEMPLATE
-    data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of pictures, or a picture"
+    data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag(
             "--score_threshold",
@@ -64,7 +64,7 @@ class Detection(ImageTask):
             f"{IOU})",
             type=float,
         ),
-        Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
+        Flag("--max_detections", f"most detections in an image (default: what is stored, or {MOST})", None, int),
         Flag(
             "--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"
         ),
@@ -164,11 +164,11 @@ class Detection(ImageTask):
         model, size, (spec, *others) = self.model, self.known_size, self.image_specs
         other = [spec.name for spec in others if spec.name != MASK]
         if other:
-            raise ConfigError(f"{model.ckpt}: its input {other[0]!r} is no picture's; run it with a task that fills it")
+            raise ConfigError(f"{model.ckpt}: its input {other[0]!r} is no image's; run it with a task that fills it")
         if not picture_form(spec, model.ckpt, model.dtype).plain:
             raise ConfigError(
                 f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' puts "
-                "pictures into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
+                "images into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
             )
         fit, notes = Fit.read(note(model)[FIT], model.ckpt), model.stored.picture
         images, masks, contexts = list[Array](), list[Array](), []
@@ -219,7 +219,7 @@ class Detection(ImageTask):
         if labels is not None:
             check_classes(dataset, labels, opt.common_classes)
         elif len(names) > 1 and list(names) == sorted(names) and rank_and_size()[0] == 0:
-            # an XML file per picture says names alone, and which there are depends on the files
+            # an XML file per image says names alone, and which there are depends on the files
             warnings.warn(
                 f"the model stores no labels: its classes are taken for the data set's in alphabetical order (0 "
                 f"{names[0]}, 1 {names[1]}, ...); store the labels in the model where its order is another one",

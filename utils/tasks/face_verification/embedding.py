@@ -1,4 +1,4 @@
-"""From pictures to descriptions of the faces on them: find the face, put its points in place, describe it."""
+"""From images to descriptions of the faces on them: find the face, put its points in place, describe it."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ CHOICES = ("largest", "central", "surest")
 """Which of several faces is meant."""
 
 FALLBACKS = ("fail", "center")
-"""What happens to a picture on which no face is found."""
+"""What happens to an image on which no face is found."""
 
 OVERLAP = 0.3
 """Intersection over union above which two boxes are one face."""
 
 
 DETECTOR_SIZE = 320
-"""Height and width in pixels that pictures have for a detector whose input may have any."""
+"""Height and width in pixels that images have for a detector whose input may have any."""
 
 
 class Seen(NamedTuple):
-    """What was made of one picture.
+    """What was made of one image.
 
     Attributes:
         description: D float32; ``None`` where there is none.
@@ -66,11 +66,11 @@ class Seen(NamedTuple):
 
 
 LOST = Seen(np.full(1, np.nan, np.float32))
-"""A picture for which a detector's output holds NaN: so does every score of it."""
+"""An image for which a detector's output holds NaN: so does every score of it."""
 
 
 class Looked(NamedTuple):
-    """A picture by its path, and its pixels, H x W x 3 uint8."""
+    """An image by its path, and its pixels, H x W x 3 uint8."""
 
     path: Path
     pixels: Array
@@ -143,16 +143,16 @@ def _wrong(model: Model, what: str) -> ModelError:
 
 
 class Describer:
-    """Describes pictures, each once, in whichever batch it comes first.
+    """Describes images, each once, in whichever batch it comes first.
 
     Every call of an engine has the same number of rows (the last ones repeated where there are fewer), so what is found
-    on a picture does not hang on the pictures beside it: not in another order, another process or a resumed run.
+    on an image does not hang on the images beside it: not in another order, another process or a resumed run.
 
     Attributes:
         notes: how descriptions are compared.
 
     Args:
-        engines: by name; without a detector pictures are faces cut out already.
+        engines: by name; without a detector images are faces cut out already.
         options: the flags.
 
     Raises:
@@ -168,12 +168,12 @@ class Describer:
         self._seen: Once[Path, Seen] = Once()
 
     def of(self, pictures: Sequence[Looked]) -> list[Seen]:
-        """Return what is on each picture."""
+        """Return what is on each image."""
         pixels = {one.path: one.pixels for one in pictures}
         return self._seen.of([one.path for one in pictures], lambda new: self._made([pixels[path] for path in new]))
 
     def _made(self, pictures: Sequence[Array]) -> list[Seen]:
-        """Describe new pictures."""
+        """Describe new images."""
         found, chips = self._found(pictures)
         places = [place for place, one in enumerate(chips) if one is not None]
         inputs = [self._input(one) for one in chips if one is not None]
@@ -194,7 +194,7 @@ class Describer:
         return list(found.reshape(len(found), -1).astype(np.float32))
 
     def _found(self, pictures: Sequence[Array]) -> tuple[list[Seen], list[Image.Image | None]]:
-        """Return what a detector says of each picture, and the face cut out of it, where there is one."""
+        """Return what a detector says of each image, and the face cut out of it, where there is one."""
         if DETECTOR not in self._engines:
             return [Seen(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
         model = self._models[DETECTOR]
@@ -210,7 +210,7 @@ class Describer:
         return [seen for seen, _ in made], [one for _, one in made]
 
     def _cut(self, faces: Faces, pixels: Array) -> tuple[Seen, Image.Image | None]:
-        """Choose a face of a picture, and cut it out."""
+        """Choose a face of an image, and cut it out."""
         least = self._options.score_threshold
         if not len(faces):
             if self._options.no_face == "center":
@@ -254,7 +254,7 @@ class Describer:
 
 
 def _middle(pixels: Array) -> Array:
-    """Return the largest square in the middle of a picture."""
+    """Return the largest square in the middle of an image."""
     height, width = pixels.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
@@ -276,7 +276,7 @@ def _picture_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     """Return height and width of a model's input.
 
     Raises:
-        ConfigError: it takes no pictures, or its size is not known.
+        ConfigError: it takes no images, or its size is not known.
     """
     shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
     if len(shape) != 4 or shape[1] not in (1, 3, None):

@@ -1,4 +1,4 @@
-"""Face verification: do two pictures show one person? One model finds the faces, another describes them."""
+"""Face verification: do two images show one person? One model finds the faces, another describes them."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.templates.portraits import TEMPLATE
 
 KEPT = 1 << 27
-"""Bytes of decoded pictures that are kept, as a picture comes in many pairs."""
+"""Bytes of decoded images that are kept, as an image comes in many pairs."""
 
 FARS = (0.01, 0.001)
 """Rates of false acceptance that TAR is told at."""
 
 ANNOUNCED = 3
-"""Pictures that a hint names."""
+"""Images that a hint names."""
 
 
 class Both:
-    """What was seen on the two pictures of a pair; no tuple, as only the score of a pair is looked through for NaN."""
+    """What was seen on the two images of a pair; no tuple, as only the score of a pair is looked through for NaN."""
 
     def __init__(self, first: Seen, second: Seen) -> None:
         self.first, self.second = first, second
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
     Attributes:
         score: how alike both faces are, higher is more: less their distance, or their cosine.
         same: whether that is one person; ``None`` where no threshold is known.
-        first, second: what was seen on each picture.
+        first, second: what was seen on each image.
     """
 
     score: float
@@ -71,11 +71,11 @@ class Comparison(NamedTuple):
 
 
 class FaceVerification(Task):
-    """Pictures of faces in pairs, how alike they are out."""
+    """Images of faces in pairs, how alike they are out."""
 
     name, domain, template = "face_verification", "face", TEMPLATE
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
-    data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or pictures"
+    data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
         Flag(
             "--input_size",
@@ -86,9 +86,7 @@ class FaceVerification(Task):
         ),
         Flag("--score_threshold", "least score of a face", 0.5, float),
         Flag("--face", "which of several faces is compared", CHOICES[0], choices=CHOICES),
-        Flag(
-            "--no_face", "a picture without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS
-        ),
+        Flag("--no_face", "an image without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS),
         Flag("--compare", "how descriptions are compared (default: what the export stored)", None, choices=COMPARES),
         Flag("--threshold", "largest distance, or least similarity, of one person (default: as stored)", None, float),
         Flag("--pairs", "how a folder of people becomes pairs", RULES[0], choices=RULES),
@@ -130,8 +128,8 @@ class FaceVerification(Task):
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return pairs.
 
-        ``first=A second=B`` are two pictures; ``pairs=LIST images=FOLDER``, or a list alone, LFW's list; a folder is
-        read by the list in it, by a folder for each person, or, where nobody has to know who they are, as pictures each
+        ``first=A second=B`` are two images; ``pairs=LIST images=FOLDER``, or a list alone, LFW's list; a folder is
+        read by the list in it, by a folder for each person, or, where nobody has to know who they are, as images each
         of which is compared with each.
 
         Raises:
@@ -157,17 +155,17 @@ class FaceVerification(Task):
         return {} if given is None else {DETECTOR: ((None, None, *given),)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Describer:
-        """Return what describes pictures, each once."""
+        """Return what describes images, each once."""
         return Describer(engines, self.options)
 
     def prepare(self, samples: Sequence[Pair]) -> Prepared:
-        """Decode both pictures of each pair.
+        """Decode both images of each pair.
 
         Returns:
             As the only array their heights and widths, N x 4 int32; as contexts two :class:`Looked` for each pair.
 
         Raises:
-            DataError: a picture cannot be read.
+            DataError: an image cannot be read.
         """
         contexts = [
             (Looked(pair.first, _pixels(pair.first)), Looked(pair.second, _pixels(pair.second))) for pair in samples
@@ -176,16 +174,16 @@ class FaceVerification(Task):
         return Prepared([np.array(sizes, np.int32).reshape(-1, 4)], contexts)
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the sizes of parts together; the pictures travel as contexts."""
+        """Put the sizes of parts together; the images travel as contexts."""
         return joined(parts)
 
     def infer(
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Looked, Looked]]
     ) -> list[tuple[float, Both]]:
-        """Describe the pictures of a batch that were not described before, and compare those of each pair.
+        """Describe the images of a batch that were not described before, and compare those of each pair.
 
         Returns:
-            For each pair its score, 0 where one of its pictures has no description, and what was seen.
+            For each pair its score, 0 where one of its images has no description, and what was seen.
         """
         describer = self.state
         seen = iter(describer.of([picture for pair in contexts for picture in pair]))
@@ -199,7 +197,7 @@ class FaceVerification(Task):
     def decode(
         self, outputs: Sequence[tuple[float, Both]], contexts: Sequence[tuple[Looked, Looked]]
     ) -> list[Comparison | NoAnswer]:
-        """Return the answer to each pair, or why there is none: no face on a picture."""
+        """Return the answer to each pair, or why there is none: no face on an image."""
         notes = Notes.of(self.model, self.options)
         answers: list[Comparison | NoAnswer] = []
         for (score, both), pictures in zip(outputs, contexts, strict=True):
@@ -209,7 +207,7 @@ class FaceVerification(Task):
                 if seen.description is None
             ]
             answers.append(
-                NoAnswer(f"{'; '.join(dict.fromkeys(reasons))}; correct the picture, or use --no_face center")
+                NoAnswer(f"{'; '.join(dict.fromkeys(reasons))}; correct the image, or use --no_face center")
                 if reasons
                 else Comparison(score, notes.same(score), both.first, both.second)
             )
@@ -222,7 +220,7 @@ class FaceVerification(Task):
         return Verification(self.options.metric, [float(far) for far in self.options.far])
 
     def show(self, sample: Pair, prediction: Comparison) -> Rendering:
-        """Return the answer in words and as data; saving draws both pictures with faces, points and the answer."""
+        """Return the answer in words and as data; saving draws both images with faces, points and the answer."""
         notes = Notes.of(self.model, self.options)
         word, bound = ("distance", "at most") if notes.compare == EUCLID else ("similarity", "at least")
         value = -prediction.score if notes.compare == EUCLID else prediction.score
@@ -245,7 +243,7 @@ class FaceVerification(Task):
         return Rendering(words, answer, partial(_save, sample, prediction, words))
 
     def diagnostics(self) -> Several:
-        """Return what looks for pictures with several faces."""
+        """Return what looks for images with several faces."""
         return Several(self.options.face)
 
 
@@ -259,7 +257,7 @@ def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if path.is_file() and is_picture(path.name):
-        raise DataError(f"{path}: one picture makes no pair; pass --data_path first={path} second=FILE")
+        raise DataError(f"{path}: one image makes no pair; pass --data_path first={path} second=FILE")
     if path.is_file():
         return load_pairs(path)
     listed = next((path / name for name in LISTS if (path / name).is_file()), None)
@@ -273,7 +271,7 @@ def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
 
 
 class _File(NamedTuple):
-    """A picture as it was when it was decoded."""
+    """An image as it was when it was decoded."""
 
     path: Path
     size: int
@@ -288,7 +286,7 @@ _decoded_last: Recent[_File, Array] = Recent(_decoded, lambda pixels: int(pixels
 
 
 def _pixels(path: Path) -> Array:
-    """Return a picture, H x W x 3 uint8, from those decoded last where it has not changed since."""
+    """Return an image, H x W x 3 uint8, from those decoded last where it has not changed since."""
     try:
         state = path.stat()
     except OSError as error:
@@ -307,7 +305,7 @@ def _is_open(file: Path) -> bool:
 
 
 def _seen(path: Path, seen: Seen) -> dict[str, Any]:
-    """Return what was seen on a picture as plain data."""
+    """Return what was seen on an image as plain data."""
     data: dict[str, Any] = {"picture": str(path), "faces": seen.faces}
     if seen.box is not None and seen.points is not None:
         data["box"] = [round(edge, 2) for edge in seen.box]
@@ -317,7 +315,7 @@ def _seen(path: Path, seen: Seen) -> dict[str, Any]:
 
 
 def _save(pair: Pair, prediction: Comparison, words: str, folder: Path) -> Path:
-    """Draw both pictures side by side; the file has the names of both."""
+    """Draw both images side by side; the file has the names of both."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_pair import draw_pair
 
@@ -330,7 +328,7 @@ def _save(pair: Pair, prediction: Comparison, words: str, folder: Path) -> Path:
 
 
 class Several:
-    """Tells of pictures with several faces, and of those whose middle was taken for one."""
+    """Tells of images with several faces, and of those whose middle was taken for one."""
 
     def __init__(self, rule: str) -> None:
         self._rule = rule
@@ -360,7 +358,7 @@ class Several:
 def _named(paths: Mapping[Path, None]) -> str:
     shown = ", ".join(f"{path.parent.name}/{path.name}" for path in sorted(paths)[:ANNOUNCED])
     more = f" and {len(paths) - ANNOUNCED} more" if len(paths) > ANNOUNCED else ""
-    return f"{len(paths)} picture{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
+    return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
 
 
 FACE_VERIFICATION = LegacyTask.view(FaceVerification)

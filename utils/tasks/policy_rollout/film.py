@@ -1,4 +1,4 @@
-"""An episode drawn: the same seed and the same actions again, with pictures of the environment."""
+"""An episode drawn: the same seed and the same actions again, with images of the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from utils.postprocess.image.film import film_strip, save_gif
 from utils.tasks.policy_rollout.rollout import Lane
 
 MOMENTS, FRAMES = 8, 100
-"""Pictures of a strip, and most pictures of a GIF; both are spread evenly over the episode."""
+"""Images of a strip, and most images of a GIF; both are spread evenly over the episode."""
 
 
 def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, folder: Path) -> Path:
@@ -26,7 +26,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
         form: ``strip`` (a PNG) or ``gif``. folder: where it goes.
 
     Raises:
-        ConfigError: the environment draws no pictures, or does something else with the same seed and actions.
+        ConfigError: the environment draws no images, or does something else with the same seed and actions.
     """
     from utils.draw import save_drawn
 
@@ -35,7 +35,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
     frames, returns, rate = _replayed(environment, seed, lane, places)
     stem = f"{re.sub(r'[^A-Za-z0-9_-]+', '_', environment)}_seed_{seed}"
     if form == "gif":
-        between = lane.steps / max(1, len(places) - 1)  # steps from a picture to the next
+        between = lane.steps / max(1, len(places) - 1)  # steps from an image to the next
         return save_gif(frames, max(20, round(1000 * between / rate)), folder / f"{stem}.gif")
     captions = [f"step {place}, return {total:g}" for place, total in zip(places, returns, strict=True)]
     lines = [f"{environment}, seed {seed}: {text}"]
@@ -43,7 +43,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
 
 
 def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
-    """Return pictures behind so many steps, the return up to each, and how many steps are a second."""
+    """Return images behind so many steps, the return up to each, and how many steps are a second."""
     if not facts_of(name).drawn:
         raise _undrawn(name)
     environment = make_environment(name, drawn=True)
@@ -78,4 +78,4 @@ def _picture(found: object, name: str) -> Image.Image:
 
 
 def _undrawn(name: str) -> ConfigError:
-    return ConfigError(f"--save: {name} draws no pictures (render mode rgb_array); leave out --save for it")
+    return ConfigError(f"--save: {name} draws no images (render mode rgb_array); leave out --save for it")

@@ -1,4 +1,4 @@
-"""How a picture becomes a segmentation model's input: what the flags and the export say of it."""
+"""How an image becomes a segmentation model's input: what the flags and the export say of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTE = "segmentation"
 """Key of what an export may store beside ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""
 
 STRETCH, LETTERBOX, SHORT_SIDE, KEEP = RESIZES = ("stretch", "letterbox", "short_side", "keep")
-"""``stretch``: to the input, whatever the proportions. ``letterbox``: into it at the picture's own proportions,
+"""``stretch``: to the input, whatever the proportions. ``letterbox``: into it at the image's own proportions,
 centred. ``short_side``: the short side to a length, as torchvision's ``SemanticSegmentation`` does; the input must have
 free sizes. ``keep``: not at all."""
 
@@ -27,17 +27,17 @@ SHORT = 520
 """The usual short side in pixels: torchvision's."""
 
 PLACES = ("picture", "model")
-"""Where answers are compared: at the picture's own size, or at the size it was resized to."""
+"""Where answers are compared: at the image's own size, or at the size it was resized to."""
 
 
 class Geometry(NamedTuple):
-    """How pictures are brought to the input.
+    """How images are brought to the input.
 
     Attributes:
         mode: one of :data:`RESIZES`.
-        canvas: height and width of the input; ``None``: every picture has its own.
+        canvas: height and width of the input; ``None``: every image has its own.
         short: length of the short side for ``short_side``, in pixels.
-        multiple: sides of an input that is each picture's own are padded to multiples of this.
+        multiple: sides of an input that is each image's own are padded to multiples of this.
     """
 
     mode: str
@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
     multiple: int = 1
 
     def placed(self, height: int, width: int) -> View:
-        """Return how a picture of this height and width lies in the input; ``extent`` is what it is resized to."""
+        """Return how an image of this height and width lies in the input; ``extent`` is what it is resized to."""
         size = height, width
         if self.canvas is not None:
             if self.mode == STRETCH:
@@ -60,20 +60,20 @@ class Geometry(NamedTuple):
 
 
 def short_side(height: int, width: int, length: int) -> tuple[int, int]:
-    """Return the size of a picture whose short side is resized to a length; the long one is cut to whole pixels."""
+    """Return the size of an image whose short side is resized to a length; the long one is cut to whole pixels."""
     if width <= height:
         return int(length * height / width), length
     return length, int(length * width / height)
 
 
 def geometry_of(model: Model, options: Options, given: tuple[int, int] | None) -> Geometry:
-    """Return how pictures are brought to a model's input.
+    """Return how images are brought to a model's input.
 
     ``--resize`` decides, else what the export stored, else ``stretch``. Where the input has one size (its own, or
-    ``given`` by ``--input_size``), a stored ``short_side`` or ``keep`` cannot be followed, and pictures are stretched.
+    ``given`` by ``--input_size``), a stored ``short_side`` or ``keep`` cannot be followed, and images are stretched.
 
     Raises:
-        ConfigError: the input takes no pictures, or its size is not known and the way needs it.
+        ConfigError: the input takes no images, or its size is not known and the way needs it.
     """
     height, width = given or form_of(model).size
     canvas, notes = None if height is None or width is None else (height, width), model.stored.json(NOTE, {})
@@ -97,7 +97,7 @@ def _short(model: Model, options: Options) -> int:
 
 
 def form_of(model: Model) -> PictureForm:
-    """Return how the model's first input holds pictures.
+    """Return how the model's first input holds images.
 
     Raises:
         ConfigError: it takes none by its shape or its dtype.
@@ -107,7 +107,7 @@ def form_of(model: Model) -> PictureForm:
 
 FLAGS = (
     SIZE_FLAG,
-    Flag("--resize", "how a picture becomes the input (default: what the export stored)", None, choices=RESIZES),
+    Flag("--resize", "how an image becomes the input (default: what the export stored)", None, choices=RESIZES),
     Flag("--short_side", f"pixels, for --resize {SHORT_SIDE} (default: what the export stored)", None, int),
     Flag("--data_format", "what masks hold (default: by the folders)", FORMATS[0], choices=FORMATS),
     Flag("--split", "part of a data set that has several", "val"),
@@ -124,7 +124,7 @@ FLAGS = (
     Flag("--threshold", "of a model with one output channel: least probability of the foreground", 0.5, float),
     Flag(
         "--evaluate_at",
-        "compare at the size of the picture, or at what it was resized to",
+        "compare at the size of the image, or at what it was resized to",
         PLACES[0],
         choices=PLACES,
         scripts=("valid",),

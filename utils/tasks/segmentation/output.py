@@ -38,7 +38,7 @@ class Maps(NamedTuple):
     independent: bool = False
 
     def scores(self, one: Array) -> Array:
-        """Return one picture's scores as numbers that can be resized: logits, or what stands for them."""
+        """Return one image's scores as numbers that can be resized: logits, or what stands for them."""
         if self.kind == LOG_PROBABILITIES and self.values.shape[1] == 1:
             return log_odds(np.exp(one.astype(np.float32)))
         if self.kind != PROBABILITIES:
@@ -65,7 +65,7 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
     """Return an output as what it is.
 
     Args:
-        found: the output. samples: how many pictures it is of. canvas: height and width of the input.
+        found: the output. samples: how many images it is of. canvas: height and width of the input.
         model: says what the output is. options: flags that say otherwise. place: of the output.
 
     Raises:

@@ -73,9 +73,9 @@ class Segmentation(ImageTask):
     name = "segmentation"
     domain = "segmentation"
     template = TEMPLATE
-    data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or pictures"
+    data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
-    writes = "the classes of every picture as PNGs into a folder"
+    writes = "the classes of every image as PNGs into a folder"
     writes_folder = True
 
     def check(self) -> None:
@@ -337,7 +337,7 @@ def _in_words(classes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
-    """Draw the classes over the picture, write the mask into ``masks/`` beside that, and say so in the answer."""
+    """Draw the classes over the image, write the mask into ``masks/`` beside that, and say so in the answer."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_masks import overlay, palette_mask
 
@@ -354,12 +354,12 @@ def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Seque
 
 
 class MaskFiles:
-    """Writes the classes of each picture as a palette PNG, at its path below the folder that holds all pictures.
+    """Writes the classes of each image as a palette PNG, at its path below the folder that holds all images.
 
-    Where several pictures differ in their endings alone, a hash of the whole path stands behind the stem of each.
+    Where several images differ in their endings alone, a hash of the whole path stands behind the stem of each.
 
     Args:
-        folder: where to write; it is made. dataset: the pictures.
+        folder: where to write; it is made. dataset: the images.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:

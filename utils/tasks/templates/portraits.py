@@ -1,4 +1,4 @@
-"""Sample pictures of face verification: drawn faces of people whose hair, skin, eyes and clothes have own colours."""
+"""Sample images of face verification: drawn faces of people whose hair, skin, eyes and clothes have own colours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 SIZE = 32
-"""Height and width of the pictures and of the tiny network's input."""
+"""Height and width of the images and of the tiny network's input."""
 
 PEOPLE = ("ada", "ben", "cleo", "dora", "emil", "finn", "gina", "hugo", "ines", "jan", "kira", "luca")
 
@@ -20,7 +20,7 @@ PICTURES = 4
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/NAME/NAME_0001.png``; return words for the templates."""
+    """Draw images into ``data/NAME/NAME_0001.png``; return words for the templates."""
     from PIL import Image
 
     chance = np.random.default_rng(1)

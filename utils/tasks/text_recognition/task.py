@@ -50,7 +50,7 @@ class TextRecognition(TextAnswers, Task):
 
     name, domain, domain_default = "text_recognition", "ocr", True
     template = TEMPLATE
-    data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the pictures, or pictures"
+    data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the images, or images"
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
     writes = "what was read as a label file: path, tab, text"
     flags = (
