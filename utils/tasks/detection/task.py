@@ -23,6 +23,7 @@ from utils.preprocess.image.forms import PictureForm, picture_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
 from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, str2bool
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
@@ -102,8 +103,7 @@ class Detection(ImageTask):
             given = getattr(opt, flag)
             if given is not None and not 0 <= given <= 1:
                 raise ConfigError(f"--{flag} {given} must be from 0 to 1")
-        if opt.max_detections is not None and opt.max_detections < 1:
-            raise ConfigError(f"--max_detections {opt.max_detections} must be at least 1")
+        at_least(opt, max_detections=1)
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
@@ -294,5 +294,4 @@ def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, f
     return save_drawn(sample, [text], folder, draw_boxes(open_image(sample), objects))
 
 
-DETECTION = LegacyTask.view(Detection)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+DETECTION = LegacyTask.view(Detection)  # for scripts that call dataclasses.replace

@@ -19,7 +19,8 @@ from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
 from utils.tasks.base import Flag, Options, Rendering, Sizes, Task
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.face_verification.embedding import (
     CHOICES,
     COMPARES,
@@ -70,7 +71,7 @@ class Comparison(NamedTuple):
     second: Seen
 
 
-class FaceVerification(Task):
+class FaceVerification(JoinedRows, Task):
     """Images of faces in pairs, how alike they are out."""
 
     name, domain, template = "face_verification", "face", TEMPLATE
@@ -103,11 +104,7 @@ class FaceVerification(Task):
     state: Describer
 
     def check(self) -> None:
-        """Refuse sizes, thresholds, folds, seeds and rates that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
+        """Check sizes, thresholds, folds, seeds and rates."""
         options, given = self.options, given_size(self.options)
         if given is not None and (min(given) < 1 or len(np.atleast_1d(options.input_size)) > 2):
             raise ConfigError(
@@ -116,9 +113,8 @@ class FaceVerification(Task):
         if not 0 < options.score_threshold < 1:
             raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
         if options.folds < 2:
-            raise ConfigError(f"--folds {options.folds} must be at least 2: one is judged by what the others say")
-        if options.seed < 0:
-            raise ConfigError(f"--seed {options.seed} must be at least 0")
+            raise ConfigError(f"--folds {options.folds} must be at least 2: a fold's threshold comes from the others")
+        at_least(options, seed=0)
         if options.threshold is not None and not np.isfinite(options.threshold):
             raise ConfigError(f"--threshold {options.threshold} must be a finite number")
         wrong = next((far for far in options.far if not 0 < far < 1), None)
@@ -137,10 +133,7 @@ class FaceVerification(Task):
             ConfigError: the paths' names do not go together.
         """
         found = _pairs(paths, self.options)
-        if self.options.script == "valid":
-            return found.interleaved()
-        one = self.options.script == "single"
-        return found.select(range(min(len(found), self.options.batch_size))) if one else found
+        return found.interleaved() if self.options.script == "valid" else self.selected(found)
 
     def input_size(self) -> Mapping[str, Sizes]:
         """Return the detector's input, or, where there is no detector, the descriptor's, if ``--input_size`` says it.
@@ -172,10 +165,6 @@ class FaceVerification(Task):
         ]
         sizes = [(*one.pixels.shape[:2], *other.pixels.shape[:2]) for one, other in contexts]
         return Prepared([np.array(sizes, np.int32).reshape(-1, 4)], contexts)
-
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the sizes of parts together; the images travel as contexts."""
-        return joined(parts)
 
     def infer(
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Looked, Looked]]
@@ -361,5 +350,4 @@ def _named(paths: Mapping[Path, None]) -> str:
     return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
 
 
-FACE_VERIFICATION = LegacyTask.view(FaceVerification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+FACE_VERIFICATION = LegacyTask.view(FaceVerification)  # for scripts that call dataclasses.replace

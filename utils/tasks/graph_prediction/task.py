@@ -25,6 +25,8 @@ from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
@@ -85,15 +87,8 @@ class GraphPrediction(Task):
     )
 
     def check(self) -> None:
-        """Refuse sizes that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        for flag in ("nodes", "edges"):
-            values = getattr(self.options, flag) or ()
-            if any(value < 1 for value in values):
-                raise ConfigError(f"--{flag} {' '.join(map(str, values))} must be at least 1 each")
+        """Check ``--nodes`` and ``--edges``."""
+        at_least(self.options, nodes=1, edges=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return graphs (:func:`~utils.datasets.graphs.sets.load_graphs`), for ``valid`` with what is right of each.
@@ -104,8 +99,7 @@ class GraphPrediction(Task):
         wanted = Wanted(options.property, options.smiles_column, options.split, options.script == "valid")
         if paths["data"].suffix.lower() == ".npz" and "property" in getattr(options, "given", ()):
             raise ConfigError(f"{paths['data']}: an .npz file holds its targets itself; leave out --property")
-        found = load_graphs(paths["data"], wanted)
-        return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
+        return self.selected(load_graphs(paths["data"], wanted))
 
     def inline_samples(self) -> Dataset | None:
         """Return the molecules of ``--smiles``."""
@@ -381,14 +375,6 @@ def _as(array: Array, spec: TensorSpec) -> Array:
     return whole.astype(spec.dtype)
 
 
-def softmax(values: Array) -> Array:
-    """Return the softmax over the last axis of N x C float64."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
-
-
 def sigmoid(values: Array) -> Array:
     """Return the logistic function of float64 values."""
     with np.errstate(invalid="ignore", over="ignore"):
@@ -428,5 +414,4 @@ class Table:
         write_predictions(self._path, text.getvalue())
 
 
-GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)  # for scripts that call dataclasses.replace

@@ -18,7 +18,8 @@ from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
 from utils.tasks.base import Flag, Options, Rendering, str2bool
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.legacy import LegacyTask
@@ -86,7 +87,7 @@ class State(NamedTuple):
     said: Sequence[str]
 
 
-class ItemRecommendation(RankingTask):
+class ItemRecommendation(JoinedRows, RankingTask):
     """A user's history in, items the user has not seen yet out, the likeliest next ones first."""
 
     name, domain, template = "item_recommendation", "recommendation", TEMPLATE
@@ -115,18 +116,9 @@ class ItemRecommendation(RankingTask):
     state: State
 
     def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
+        """Check ranks and counts, and that ``--users`` and ``--history`` are not both given."""
         options = self.options
-        for key in ("topk", "depth", "cut", "places"):
-            if getattr(options, key) is not None and getattr(options, key) < 1:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
-        for key in ("negatives", "seed"):
-            if getattr(options, key) < 0:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be 0 or more")
+        at_least(options, topk=1, depth=1, cut=1, places=1, negatives=0, seed=0)
         if options.script == "valid" and options.depth < options.cut:
             raise ConfigError(f"--depth {options.depth} finds fewer items than --cut {options.cut} looks at; raise it")
         if options.script != "valid" and {"users", "history"} <= options.given:
@@ -196,10 +188,6 @@ class ItemRecommendation(RankingTask):
         if others:
             arrays |= Features.of(replace(model, inputs=others)).encoded([sample.fields for sample in samples])
         return Prepared([arrays[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs], list(asked))
-
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put parts together."""
-        return joined(parts)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
         """Rank the items that may be recommended to each user.
@@ -330,5 +318,4 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     )
 
 
-ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)  # for scripts that call dataclasses.replace

@@ -9,18 +9,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, InputError, ModelError, Timeline
+from engine import Array, Engine, ModelError, Timeline
 from tecoinfer_modelzoo.once import Once
 from utils.datasets.base import Dataset
 from utils.datasets.graphs.labelled_graph import SPLITS, TRAIN
 from utils.datasets.graphs.node_graphs import ALL, GRAPH, Node, NodeGraph, load_nodes, read_node_graph
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
-from utils.outputs import DEFAULT, DTYPE, LABELS, refuse_topk
+from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
 from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, str2bool
-from utils.tasks.collating import joined
-from utils.tasks.common.outputs import KIND_FLAG, are_labels, class_rows, in_words
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import (
+    ClassAnswers,
+    JoinedRows,
+    check_class_scores,
+    label_of,
+    most_frequent,
+    softmax,
+)
+from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.node_classification.input import (
@@ -62,7 +70,7 @@ class State(NamedTuple):
     scores: Once[str, Array]
 
 
-class NodeClassification(Task):
+class NodeClassification(JoinedRows, ClassAnswers, Task):
     """Nodes of a graph in, their classes out: the whole graph in one call, or every node with sampled neighbours."""
 
     name, domain = "node_classification", "gnn"
@@ -108,30 +116,18 @@ class NodeClassification(Task):
     state: State
 
     def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        options = self.options
-        if min(options.fanout) < 1:
-            raise ConfigError(f"--fanout {' '.join(map(str, options.fanout))} must be at least 1 at every hop")
-        if options.seed < 0:
-            raise ConfigError(f"--seed {options.seed} must be at least 0")
-        for key in ("node_limit", "topk"):
-            if getattr(options, key) < 1:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
+        """Check ``--fanout``, ``--seed``, ``--node_limit`` and ``--topk``."""
+        at_least(self.options, fanout=1, seed=0, node_limit=1, topk=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the nodes to answer (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
 
-        The script for one sample takes the first nodes of the part, a batch of them, unless ``--nodes`` names some.
+        ``single`` takes the first batch of the part, unless ``--nodes`` lists some.
         """
-        options, compared = self.options, self.options.script == "valid"
-        wanted = None if compared else options.nodes
-        found = load_nodes(paths["data"], options.split, wanted, compared=compared)
-        one = options.script == "single" and not wanted
-        return found.select(range(min(len(found), options.batch_size))) if one else found
+        compared = self.options.script == "valid"
+        wanted = None if compared else self.options.nodes
+        found = load_nodes(paths["data"], self.options.split, wanted, compared=compared)
+        return found if wanted else self.selected(found)
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
         """Return the sizes of the model's open dimensions, by its file and that of the graph."""
@@ -167,10 +163,6 @@ class NodeClassification(Task):
             return Prepared([np.array(numbers, np.int64)], contexts)
         return Prepared(sampled_nodes(numbers, self.model, graph, how), contexts)
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put nodes together along the first axis of every array."""
-        return joined(parts)
-
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:
         """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call of their own."""
         (engine,), how = engines.values(), self.state.how
@@ -200,21 +192,12 @@ class NodeClassification(Task):
         """
         model, options = self.model, self.options
         found = np.asarray(outputs)
-        unsure = model.form(options).source in (DEFAULT, DTYPE)
-        if unsure and (found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2) and not are_labels(found):
-            raise InputError(
-                f"{model.ckpt}: the scores of {len(contexts)} nodes have shape {found.shape} and dtype {found.dtype}; "
-                "classification takes two classes or more"
-            )
+        check_class_scores(found, model, options)
         rows = class_rows(found, model, options)
         if rows.are_labels and options.script != "valid":
             refuse_topk(options.topk, model.ckpt)
         logits = rows.values.astype(np.float32)
-        if not rows.are_logits:
-            return list(logits)
-        with np.errstate(invalid="ignore"):  # an infinite score makes its node's scores NaN, which is never right
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return list(powers / powers.sum(axis=1, keepdims=True))
+        return list(softmax(logits) if rows.are_logits else logits)
 
     def metric(self, dataset: Dataset) -> Metric:
         """Return the nodes' accuracy.
@@ -238,7 +221,7 @@ class NodeClassification(Task):
         best = np.argsort(-prediction, kind="stable")[: self.options.topk].tolist()
         scored = self.model.form(self.options).kind != LABELS
         classes = [
-            {"label": _label(labels, one), "score": round(float(prediction[one]), 4) if scored else None}
+            {"label": label_of(labels, one), "score": round(float(prediction[one]), 4) if scored else None}
             for one in best
         ]
         how = how_of(self.model, sample.graph, self.options)
@@ -252,11 +235,7 @@ class NodeClassification(Task):
 
     def summary(self, predictions: Sequence[Array]) -> str:
         """Return how often each class came first, the most frequent ones."""
-        labels = self.model.stored.labels
-        places, counts = np.unique([int(np.argmax(one)) for one in predictions], return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
-        listed = ", ".join(f"{_label(labels, int(places[one]))} x {counts[one]}" for one in order)
-        return listed + (f", and {len(places) - SHOWN} more classes" if len(places) > SHOWN else "")
+        return most_frequent(predictions, self.model.stored.labels, SHOWN)
 
     def warning_counts(self, contexts: Sequence[Context] | None) -> Mapping[str, int]:
         """Count the nodes that have no neighbour."""
@@ -275,26 +254,10 @@ class NodeClassification(Task):
         seconds = timeline.seconds("call model")
         return {"model_calls": calls, "model_call_s": round(seconds / calls, 6)} if calls else {}
 
-    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
-        """Read classes, or scores of classes (:func:`~utils.tasks.common.text_answers.read_answers`)."""
-        from utils.tasks.common.text_answers import read_answers
-
-        return read_answers(file, dataset, self.model.stored.labels)
-
-    def agreement(self, prediction: Array, answer: Any) -> float:
-        """Return 1 where both say the same class, less what their scores differ by where that is known; else 0."""
-        from utils.tasks.common.text_answers import agreement_of
-
-        return agreement_of(prediction, answer)
-
 
 def _first(outputs: Any) -> Array:
     found: Array = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
     return found
-
-
-def _label(labels: Sequence[str] | None, place: int) -> str:
-    return labels[place] if labels and place < len(labels) else str(place)
 
 
 def _save(
@@ -318,12 +281,11 @@ def _save(
     near = []
     for number in around[:MOST].tolist():
         place = int(found.labels[number]) if known[number] else None
-        near.append(spot(number, place, "?" if place is None else _label(labels, place)))
+        near.append(spot(number, place, "?" if place is None else label_of(labels, place)))
     lines = [", ".join(map(in_words, classes))]
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
 
 
-NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)  # for scripts that call dataclasses.replace

@@ -254,5 +254,4 @@ def _label(name: str, target: Any, lines: Sequence[Line]) -> list[str]:
     return [f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n"]
 
 
-PAGE_READING = LegacyTask.view(PageReading)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+PAGE_READING = LegacyTask.view(PageReading)  # for scripts that call dataclasses.replace

@@ -17,6 +17,7 @@ from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
 from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.policy_rollout.rollout import Lane, Setting, environment_of, roll
@@ -80,16 +81,8 @@ class PolicyRollout(Task):
     state: Setting
 
     def check(self) -> None:
-        """Refuse numbers that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        least = {"episodes": 1, "seed": 0, "max_steps": 1}
-        for key, smallest in least.items():
-            value = getattr(self.options, key)
-            if value is not None and value < smallest:
-                raise ConfigError(f"--{key} {value} must be at least {smallest}")
+        """Check ``--episodes``, ``--seed`` and ``--max_steps``."""
+        at_least(self.options, episodes=1, seed=0, max_steps=1)
         seed, episodes = self.options.seed, self.options.episodes
         if seed + episodes > 2**63:
             raise ConfigError(f"--seed {seed} with --episodes {episodes} passes {2**63 - 1}, the last seed")
@@ -216,5 +209,4 @@ class Recorder:
         write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
 
 
-POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)  # for scripts that call dataclasses.replace

@@ -35,6 +35,7 @@ from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import PredictionWriter, Rendering
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
@@ -82,8 +83,7 @@ class Segmentation(ImageTask):
         """Refuse values of flags that cannot be."""
         super().check()
         opt = self.options
-        if opt.short_side is not None and opt.short_side < 1:
-            raise ConfigError(f"--short_side {opt.short_side} must be at least 1 pixel")
+        at_least(opt, short_side=1)
         if not 0 < opt.threshold < 1:
             raise ConfigError(f"--threshold {opt.threshold} must be above 0 and below 1")
 
@@ -396,5 +396,4 @@ class MaskFiles:
         """All is written."""
 
 
-SEGMENTATION = LegacyTask.view(Segmentation)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SEGMENTATION = LegacyTask.view(Segmentation)  # for scripts that call dataclasses.replace

@@ -19,6 +19,7 @@ from utils.datasets.image.face_pairs import RULES
 from utils.metrics.base import Metric
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
@@ -94,11 +95,9 @@ class SpeakerVerification(SoundNotes, Task):
     state: VoiceDescriber
 
     def check(self) -> None:
-        """Check the options."""
+        """Check counts, durations, the threshold and the rates."""
         options = self.options
-        for name in ("of_each", "seed"):
-            if getattr(options, name) < 0:
-                raise ConfigError(f"--{name} {getattr(options, name)} must be at least 0")
+        at_least(options, of_each=0, seed=0)
         for name in ("shortest", "least_speech"):
             if not 0 <= getattr(options, name) < np.inf:
                 raise ConfigError(f"--{name} {getattr(options, name)} must be a number of seconds, at least 0")
@@ -120,10 +119,8 @@ class SpeakerVerification(SoundNotes, Task):
             DataError: nothing of that is there.
             ConfigError: the paths' names do not go together.
         """
-        found, options = _trials(paths, self.options), self.options
-        if options.script == "valid":
-            return found.mixed()
-        return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
+        found = _trials(paths, self.options)
+        return found.mixed() if self.options.script == "valid" else self.selected(found)
 
     def prepare(self, samples: Sequence[Trial]) -> Prepared:
         """Read both recordings of each trial.
@@ -280,5 +277,4 @@ def _save(trial: Trial, prediction: Comparison, threshold: float | None, words: 
     return save_drawn(own, [words], folder, drawing)
 
 
-SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)  # for scripts that call dataclasses.replace

@@ -203,5 +203,4 @@ def _language_of(file: Path, weight: float, bonus: float) -> LanguageModel:
     return read_arpa(lines_of(file, "--language_model"), f"--language_model {file}", weight, bonus)
 
 
-SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)  # for scripts that call dataclasses.replace

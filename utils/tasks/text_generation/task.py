@@ -16,7 +16,8 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, str2bool
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -111,7 +112,7 @@ def plans(options: Options) -> Plans:
     return Plans(tuple(sorted(set(options.lengths or SLOTS))), tuple(sorted({1, *(options.chunks or CHUNKS)})))
 
 
-class TextGeneration(Task):
+class TextGeneration(JoinedRows, Task):
     """A decoder with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`), which is the state."""
 
     name = "text_generation"
@@ -148,25 +149,18 @@ class TextGeneration(Task):
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
         options = self.options
-        for name in ("lengths", "chunks"):
-            if any(one < 1 for one in getattr(options, name) or ()):
-                raise ConfigError(f"--{name} {' '.join(map(str, getattr(options, name)))} must be at least 1 each")
-        for name, least in (("max_new_tokens", 1), ("top_k", 0), ("window", 0), ("stride", 0), ("seed", 0)):
-            if getattr(options, name) < least:
-                raise ConfigError(f"--{name} {getattr(options, name)} must be at least {least}")
+        at_least(options, lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
         if options.window == 1:
-            raise ConfigError("--window 1 leaves nothing to predict from; use at least 2")
+            raise ConfigError("--window 1 leaves no token to predict from; use at least 2")
         for name, most in (("temperature", float("inf")), ("top_p", 1.0), ("repetition_penalty", float("inf"))):
             value = getattr(options, name)
             if not 0 < value <= most or value == float("inf"):  # NaN too
-                hint = (
-                    "; the best token each time: leave out --do_sample" if (name, value) == ("temperature", 0) else ""
-                )
+                hint = "; for the best token, leave out --do_sample" if (name, value) == ("temperature", 0) else ""
                 raise ConfigError(
                     f"--{name} {value} must be a finite number above 0{'' if most > 1 else ' and at most 1'}{hint}"
                 )
         if any(not one for one in options.stop or ()):
-            raise ConfigError("--stop: an empty string is in every text; leave it out")
+            raise ConfigError("--stop: an empty string is part of every text; leave it out")
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
         """Return the sizes of what is open: tokens, the first input's second dimension, and slots, the mask's."""
@@ -176,13 +170,11 @@ class TextGeneration(Task):
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the texts of a file or folder (:func:`~utils.datasets.text.texts.load_texts`), as prompts.
 
-        The script for one sample takes the first of them, a batch. What is right about a text is the text itself.
+        The target of a text is the text itself.
         """
         from utils.datasets.text.texts import Columns, load_texts
 
-        made = _prompts(load_texts(paths["data"], Columns(text=self.options.text_column)))
-        one = self.options.script == "single"
-        return made.select(range(min(len(made), self.options.batch_size))) if one else made
+        return self.selected(_prompts(load_texts(paths["data"], Columns(text=self.options.text_column))))
 
     def inline_samples(self) -> Dataset | None:
         """Return the prompts of ``--text``; ``None`` where there is none."""
@@ -246,10 +238,6 @@ class TextGeneration(Task):
         axis = free[0] if len(free) == 1 else len(past.shape) - 2
         fixed, symbol = past.shape[axis], past.symbols[axis] if past.symbols else None
         return (fixed,) if fixed else self.model.dims.get(symbol or "") or slots
-
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Return the lengths of a batch's texts."""
-        return joined(parts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Decoder:
         """Return the decoder; a model that is none is refused here."""
@@ -395,5 +383,4 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     return path
 
 
-TEXT_GENERATION = LegacyTask.view(TextGeneration)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+TEXT_GENERATION = LegacyTask.view(TextGeneration)  # for scripts that call dataclasses.replace

@@ -16,6 +16,7 @@ from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import line_input
 from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of
@@ -80,18 +81,13 @@ class TextRecognition(TextAnswers, Task):
     )
 
     def check(self) -> None:
-        """Check the options."""
+        """Check sizes, widths, and that ``--lexicon`` goes with ``--decoder beam``."""
         options = self.options
         given, sides = options.input_size, given_size(options)
         several = isinstance(given, Sequence) and len(given) > 2
         if several or (sides is not None and min(side or 1 for side in sides) < 1):
             raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
-        if options.max_width is not None and options.max_width < 1:
-            raise ConfigError(f"--max_width {options.max_width} must be at least 1 pixel")
-        if options.widths and min(options.widths) < 1:
-            raise ConfigError(f"--widths {' '.join(map(str, options.widths))} must be numbers of pixels of at least 1")
-        if options.beam_width < 1:
-            raise ConfigError(f"--beam_width {options.beam_width} must be at least 1")
+        at_least(options, max_width=1, widths=1, beam_width=1)
         if options.lexicon is not None and options.decoder != "beam":
             raise ConfigError("--lexicon is for --decoder beam; add that, or leave the lexicon out")
 
@@ -200,5 +196,4 @@ def _save(image: Path, text: str, folder: Path) -> Path:
     return save_drawn(image, [text], folder)
 
 
-TEXT_RECOGNITION = LegacyTask.view(TextRecognition)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+TEXT_RECOGNITION = LegacyTask.view(TextRecognition)  # for scripts that call dataclasses.replace

@@ -255,5 +255,4 @@ def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
     ]
 
 
-VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)  # for scripts that call dataclasses.replace
