@@ -119,9 +119,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     if getattr(options, "pooling", None) is not None:
         per_token = [place for place, array in enumerate(arrays) if array.ndim == 3]
         if not per_token:
-            raise InputError(
-                f"--pooling {options.pooling}: {model.ckpt} outputs one vector per text; leave it out"
-            )
+            raise InputError(f"--pooling {options.pooling}: {model.ckpt} outputs one vector per text; leave it out")
         place = per_token[0]
     place = place if place < len(arrays) else 0
     found, form = arrays[place], model.form(None, place)

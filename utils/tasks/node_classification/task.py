@@ -1,4 +1,4 @@
-"""Node classification: one large graph in, the class of some of its nodes out; the metric is the nodes' accuracy."""
+"""Node classification in one large graph; the metric is the nodes' accuracy."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ from utils.tasks.node_classification.input import (
 from utils.tasks.prepared import Prepared
 
 SHOWN = 10
-"""Classes that a summary lists."""
+"""Number of classes in the summary."""
 
 
 class Context(NamedTuple):
-    """What is kept of a node: its number, and whether it has no neighbour."""
+    """Context of a node: its number, and whether it has no neighbours."""
 
     number: int
     alone: bool
 
 
 class State(NamedTuple):
-    """The graph, how it goes in, and the scores of the whole graph once they are computed."""
+    """The graph, the settings of the inputs, and the cached scores of the whole graph."""
 
     graph: NodeGraph
     how: How
@@ -71,43 +71,26 @@ class State(NamedTuple):
 
 
 class NodeClassification(JoinedRows, ClassAnswers, Task):
-    """Nodes of a graph in, their classes out: the whole graph in one call, or every node with sampled neighbours."""
+    """Classes of nodes, by one call for the whole graph, or by calls for nodes with sampled neighbours."""
 
     name, domain = "node_classification", "gnn"
     data_help = "a graph: an .npz file, a folder with Planetoid's ind.NAME.*, or an OGB folder"
     flags = (
-        Flag("--split", "part of the graph whose nodes are answered", "test", choices=(*SPLITS, ALL)),
-        Flag(
-            "--nodes",
-            "nodes to answer, by number, range or name, instead of a part's: 17 20-29",
-            None,
-            nargs="+",
-            metavar="NODE",
-            scripts=("single", "multi"),
-        ),
-        Flag(
-            "--neighbours",
-            "full: one call for the whole graph; sampled: so many neighbours of each node as --fanout says (default: "
-            "what the model takes)",
-            None,
-            choices=(FULL, SAMPLED),
-        ),
-        Flag("--fanout", "neighbours per hop, where they are sampled", [10, 5], int, nargs="+", metavar="N"),
-        Flag("--seed", "of the neighbours that are sampled", 0, int),
-        Flag("--adjacency", "what stands at edges (default: what the export stored)", None, choices=ADJACENCIES),
-        Flag(
-            "--features",
-            "numbers of a node as they are, or divided by their sum (default: as stored)",
-            None,
-            choices=FEATURES,
-        ),
-        Flag("--both", "edges hold in both directions (default: as the layout says)", None, str2bool, nargs="?"),
-        Flag(
-            "--node_limit", "most nodes of a graph as a matrix, or of a node with its sampled neighbours", 10_000, int
-        ),
-        Flag("--topk", "classes that are shown", 1, int, scripts=("single", "multi")),
+        Flag("--split", "part of the graph whose nodes are classified", "test", choices=(*SPLITS, ALL)),
+        Flag("--nodes", "nodes to classify, by number, range or name, instead of a part: 17 20-29", None, nargs="+",
+             metavar="NODE", scripts=("single", "multi")),
+        Flag("--neighbours", "full: one call for the whole graph; sampled: neighbours of each node by --fanout "
+             "(default: by the model's inputs)", None, choices=(FULL, SAMPLED)),
+        Flag("--fanout", "number of sampled neighbours per hop", [10, 5], int, nargs="+", metavar="N"),
+        Flag("--seed", "of the sampled neighbours", 0, int),
+        Flag("--adjacency", "weights of edges (default: as stored)", None, choices=ADJACENCIES),
+        Flag("--features", "node features unchanged, or divided by their sum (default: as stored)", None,
+             choices=FEATURES),
+        Flag("--both", "edges hold in both directions (default: by the layout)", None, str2bool, nargs="?"),
+        Flag("--node_limit", "most nodes of a matrix, or of a node with its sampled neighbours", 10_000, int),
+        Flag("--topk", "number of classes shown", 1, int, scripts=("single", "multi")),
         KIND_FLAG,
-    )
+    )  # fmt: skip
     export_settings = (
         ExportSetting("--adjacency", ADJACENCIES, "prepare", partial(now, "adjacency")),
         ExportSetting("--features", FEATURES, "prepare", partial(now, "features")),
@@ -120,7 +103,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         at_least(self.options, fanout=1, seed=0, node_limit=1, topk=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the nodes to answer (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
+        """Return the nodes to classify (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
 
         ``single`` takes the first batch of the part, unless ``--nodes`` lists some.
         """
@@ -130,11 +113,11 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return found if wanted else self.selected(found)
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
-        """Return the sizes of the model's open dimensions, by its file and that of the graph."""
+        """Return the sizes of the model's open dimensions, read from its file and the graph's."""
         path, ckpt = getattr(self.options, "data_path", None), self.options.ckpt
         if not isinstance(path, Path) or not isinstance(ckpt, Path) or not ckpt.is_file():
             return {}
-        from engine.onnx import load_model, metadata, signature  # what opens the engine needs it too
+        from engine.onnx import load_model, metadata, signature  # imported by the engine anyway
 
         loaded = load_model(ckpt)
         inputs, _, _ = signature(loaded)
@@ -142,7 +125,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return {"model": sizes_of(model, read_node_graph(path), self.options)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Return what a call needs; the whole graph is computed by the first batch, so that its time is counted."""
+        """Return the settings; the whole graph is computed in the first batch, so that its time is measured."""
         graph = dataset.notes[GRAPH]
         return State(graph, how_of(self.model, graph, self.options), Once())
 
@@ -150,8 +133,8 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         """Return the nodes' numbers for a call on the whole graph, or each node with its sampled neighbours.
 
         Raises:
-            ConfigError: the graph has too many nodes for the model's form, or flags do not go together.
-            DataError: a node hears of NaN. ModelError: the model is no classifier of such nodes.
+            ConfigError: The graph has too many nodes for the model's form, or flags contradict each other.
+            DataError: NaN reaches a node. ModelError: The model does not fit the graph.
         """
         graph = samples[0].graph
         how = how_of(self.model, graph, self.options)
@@ -164,7 +147,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return Prepared(sampled_nodes(numbers, self.model, graph, how), contexts)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:
-        """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call of their own."""
+        """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call for these nodes."""
         (engine,), how = engines.values(), self.state.how
         if not how.fanout:
             (scores,) = self.state.scores.of(["all"], lambda _: [self._whole(engine)])
@@ -181,14 +164,14 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         arrays = whole_graph(self.model, self.state.graph, self.state.how)
         if self.state.how.form == DENSE:
             return np.asarray(_first(engine(arrays))[0])
-        (result,) = engine.call_shards([arrays])  # a graph is no batch: it stays on one SPA
+        (result,) = engine.call_shards([arrays])  # a graph cannot be split: it stays on one SPA
         return result[0]
 
     def decode(self, outputs: Array, contexts: Any) -> list[Array]:
-        """Return probabilities, N rows of C float32; of logits by a softmax.
+        """Return probabilities, N rows of C float32; softmax of logits.
 
         Raises:
-            InputError: the output is not N x C scores of at least two classes.
+            InputError: The output is not N x C scores of at least two classes.
         """
         model, options = self.model, self.options
         found = np.asarray(outputs)
@@ -203,15 +186,14 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         """Return the nodes' accuracy.
 
         Raises:
-            ModelError: the model stores other classes than the data set names.
+            ModelError: The stored labels differ from the data set's classes.
         """
         stored, given = self.model.stored.labels, dataset.notes[GRAPH].found.classes
         if stored is not None and given and tuple(stored) != tuple(given):
             differ = (i for i, (a, b) in enumerate(zip(stored, given, strict=False)) if a != b)
             raise ModelError(
-                f"{self.model.ckpt}: stores {len(stored)} labels and the graph names {len(given)} classes, which "
-                f"differ at number {next(differ, min(len(stored), len(given)))}; bring 'classes' into the model's "
-                "order, or leave them out"
+                f"{self.model.ckpt}: its {len(stored)} labels and the graph's {len(given)} classes differ at number "
+                f"{next(differ, min(len(stored), len(given)))}; order 'classes' like the labels, or leave them out"
             )
         return NodeAccuracy(stored or given or None)
 
@@ -234,22 +216,22 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return Rendering(words, answer, partial(_save, sample, classes, around, labels))
 
     def summary(self, predictions: Sequence[Array]) -> str:
-        """Return how often each class came first, the most frequent ones."""
+        """Return how often each class came first."""
         return most_frequent(predictions, self.model.stored.labels, SHOWN)
 
     def warning_counts(self, contexts: Sequence[Context] | None) -> Mapping[str, int]:
-        """Count the nodes that have no neighbour."""
+        """Count the nodes without neighbours."""
         alone = sum(context.alone for context in contexts or ())
         return {"without_neighbours": alone} if alone else {}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
-        """Say how many nodes have no neighbour."""
+        """Return a line about nodes without neighbours."""
         alone = counts.get("without_neighbours", 0)
-        said = f"{alone} of {samples} nodes have no neighbour: they are answered by their own numbers alone"
+        said = f"{alone} of {samples} nodes have no neighbours: they are classified by their own features only"
         return [said] if alone else []
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
-        """Return how often the model was called and how long a call took, in seconds: once for a whole graph."""
+        """Return the number of model calls (1 for a whole graph), and the mean seconds per call."""
         calls = timeline.count("call model")
         seconds = timeline.seconds("call model")
         return {"model_calls": calls, "model_call_s": round(seconds / calls, 6)} if calls else {}
@@ -263,7 +245,7 @@ def _first(outputs: Any) -> Array:
 def _save(
     sample: Node, classes: Sequence[Mapping[str, Any]], around: Array, labels: Sequence[str] | None, folder: Path
 ) -> Path:
-    """Draw the node with its answer, and around it its neighbours in the colours of the classes that training knew."""
+    """Draw the node with its answer, and its neighbours in the colours of their classes in the training part."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_nodes import MOST, Spot, drawn_node
 
