@@ -54,11 +54,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Notes:
-        """Read the metadata.
-
-        Raises:
-            ModelError: They are missing or invalid.
-        """
+        """Read the metadata. Raises ModelError if they are missing or invalid."""
         model = model.named.get(ENCODER, model)
         stored = model.stored.json(NOTE)
         try:

@@ -59,11 +59,7 @@ class OpenVocabulary(Detection):
 
     @property
     def labels(self) -> list[str]:
-        """Names of the queries in the answers.
-
-        Raises:
-            ConfigError: Queries are missing.
-        """
+        """Names of the queries in the answers. Raises ConfigError if queries are missing."""
         found = self.options.queries or self._classes
         if not found:
             raise ConfigError(f'{self.model.ckpt}: queries are missing; pass --queries "a cat" "a dog"')

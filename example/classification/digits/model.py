@@ -16,7 +16,7 @@ def conv_bn(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequent
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut (He et al., "Deep Residual Learning for Image Recognition", 2015)."""
+    """Two 3 x 3 convolutions with a shortcut (He et al., "Deep Residual Learning for Image Recognition", 2015)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

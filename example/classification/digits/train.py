@@ -41,7 +41,7 @@ def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def shifted(x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Return every image moved by its own random whole-pixel shift; what moves in is the image's edge."""
+    """Return every image moved by its own random whole-pixel shift; the edge is repeated."""
     padded = functional.pad(x, [MAX_SHIFT] * 4, mode="replicate")
     down, right = torch.randint(0, 2 * MAX_SHIFT + 1, (2, len(x)), generator=generator).tolist()
     size = x.shape[-1]
@@ -78,7 +78,7 @@ def main() -> None:
     model = train(x, y)
     with torch.no_grad():
         right = (model(held_out_x).argmax(1) == held_out_y).float().mean().item()
-    with out.open("wb") as file:  # given a path, torch would write the file's name into the file
+    with out.open("wb") as file:  # with a path, torch would store the file name in the file
         torch.save(model.state_dict(), file)
     print(f"{out}: top-1 {right:.4f} on {len(held_out_y)} held-out images")
 

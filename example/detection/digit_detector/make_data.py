@@ -1,6 +1,6 @@
 """Write the held-out scenes of the digit detector: data/val.json (COCO's format) and data/val/<number>.jpg.
 
-Eight more, data/samples/<number>.jpg, are for a look: nothing is said about them.
+Eight more, data/samples/<number>.jpg, are unlabelled samples.
 
 ``utils/datasets/synthetic/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no
 training scene

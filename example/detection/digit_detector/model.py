@@ -21,7 +21,7 @@ def conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequen
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

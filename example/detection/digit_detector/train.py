@@ -94,7 +94,7 @@ def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torch.Tensor:
-    """Return what a batch costs.
+    """Return the loss of a batch.
 
     Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
     Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges, times ``weight``.

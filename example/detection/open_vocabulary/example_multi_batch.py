@@ -1,4 +1,4 @@
-"""Find what texts name in every image of a folder with OWLv2."""
+"""Find objects by texts in every image of a folder with OWLv2."""
 
 import sys
 from pathlib import Path

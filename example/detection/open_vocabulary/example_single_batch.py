@@ -1,4 +1,4 @@
-"""Find what texts name in one image with OWLv2."""
+"""Find objects by texts in one image with OWLv2."""
 
 import sys
 from pathlib import Path

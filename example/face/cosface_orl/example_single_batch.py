@@ -1,4 +1,4 @@
-"""Say whether two faces are of one person."""
+"""Compare two faces."""
 
 import sys
 from pathlib import Path

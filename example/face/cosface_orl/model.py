@@ -9,7 +9,7 @@ SIZE = 64
 """Height and width of the input in pixels."""
 
 WIDTH = 64
-"""Numbers of a description."""
+"""Size of a description."""
 
 POINTS = ((0.271, 0.263), (0.710, 0.263), (0.492, 0.607), (0.295, 0.733), (0.688, 0.733))
 """Where eyes, nose and corners of the mouth lie in the input, as shares of its sides: the face fills it."""

@@ -40,7 +40,7 @@ PEOPLE, PICTURES, LEARNED = 40, 10, 30
 """People, images of each, and how many people are trained on; the rest is for the test."""
 
 CUT = 96
-"""Height and width of what is cut out, in pixels; the test's faces are scaled to the network's input by its scripts."""
+"""Height and width of the crop in pixels; the test's faces are scaled to the network's input by its scripts."""
 
 FOUND_IN = 320
 """Height and width of the detector's input."""
@@ -54,7 +54,7 @@ def cut_faces() -> None:
     """Fetch the images and write the faces on them, unless that was done before.
 
     Raises:
-        ModelError: the detector could not be written, or finds nobody on an image.
+        ModelError: The detector could not be written, or finds no face.
     """
     if len(list(FACES.glob("*/*/*.png"))) == PEOPLE * PICTURES:
         return

@@ -1,4 +1,4 @@
-"""Say whether two images show one person."""
+"""Compare the faces of two images."""
 
 import sys
 from pathlib import Path

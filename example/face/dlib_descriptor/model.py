@@ -21,7 +21,7 @@ SIZE = 150
 """Height and width of the input in pixels."""
 
 WIDTH = 128
-"""Numbers of a description."""
+"""Size of a description."""
 
 BLOCKS = (
     *("conv32_1", "conv32_2", "conv32_3"),

@@ -1,4 +1,4 @@
-"""Say which digit each of some nodes of the digits' graph is."""
+"""Classify some nodes of the digits' graph."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say which class each of some nodes of a graph has with GAT."""
+"""Classify some nodes of a graph with GAT."""
 
 import sys
 from pathlib import Path

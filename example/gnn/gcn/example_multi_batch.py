@@ -1,4 +1,4 @@
-"""Say which class each of some nodes of a graph has with GCN."""
+"""Classify some nodes of a graph with GCN."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say which class each of some nodes of a graph has with GraphSAGE."""
+"""Classify some nodes of a graph with GraphSAGE."""
 
 import sys
 from pathlib import Path

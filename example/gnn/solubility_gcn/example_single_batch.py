@@ -1,4 +1,4 @@
-"""Tell the solubility of one molecule: of caffeine, or of --smiles."""
+"""Predict the solubility of one molecule: caffeine, or --smiles."""
 
 import sys
 from pathlib import Path

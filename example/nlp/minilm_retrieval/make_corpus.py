@@ -58,7 +58,7 @@ def shortened(text: str) -> str:
 
 
 def main() -> int:
-    """Write the file and say how many passages it has."""
+    """Write the file and print the number of passages."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--docs", type=Path, default=HERE.parents[2] / "docs", help="folder of the pages")

@@ -1,6 +1,6 @@
 """Write the held-out lines of the digit reader: data/val/images/<number>.jpg, and data/val/rec_gt.txt with their texts.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no text. ``utils/datasets/synthetic/digit_lines.py``
+Eight more, data/samples/<number>.jpg, are samples without a text. ``utils/datasets/synthetic/digit_lines.py``
 composes all
 of 360 handwritten digits and six photographs that no training line holds; ``LICENSES.md`` names the photographs. A row
 of ``rec_gt.txt`` is an image's path, a tab and the text, as PaddleOCR writes it.

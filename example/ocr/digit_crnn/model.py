@@ -20,7 +20,7 @@ def conv(inputs: int, outputs: int, stride: tuple[int, int] = (1, 1)) -> nn.Sequ
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Find which pixel is what in every image of a folder with DeepLabV3."""
+"""Segment every image of a folder with DeepLabV3."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find which pixel of an image is what with DeepLabV3."""
+"""Segment one image with DeepLabV3."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Write the held-out scenes of the digit segmenter: data/val/images/<number>.jpg and data/val/masks/<number>.png.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no mask. ``utils/datasets/synthetic/digit_scenes.py``
+Eight more, data/samples/<number>.jpg, are samples without a mask. ``utils/datasets/synthetic/digit_scenes.py``
 composes
 all of 360 handwritten digits and six photographs that no training scene holds; ``LICENSES.md`` names the photographs.
 A mask holds the class of each pixel: 0 background, 1 to 10 the digits 0 to 9. Its palette is for people.

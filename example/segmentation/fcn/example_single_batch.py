@@ -1,4 +1,4 @@
-"""Find which pixel of an image is what with FCN."""
+"""Segment one image with FCN."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find which pixel of an image is what with LR-ASPP."""
+"""Segment one image with LR-ASPP."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say whether one person speaks in two recordings."""
+"""Compare the voices of two recordings."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The voices that are told apart where no others are given: recordings of telephone exchanges, fetched."""
+"""Voices of the default evaluation: recordings of telephone exchanges, fetched."""
 
 SOUNDS = "usr/share/asterisk/sounds"
 

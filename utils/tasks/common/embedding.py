@@ -57,11 +57,7 @@ class Notes:
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read the settings.
-
-        Raises:
-            ModelError: A stored value is invalid.
-        """
+        """Read the settings. Raises ModelError if a stored value is invalid."""
         stored = model.stored.json(NOTE, {})
         if not isinstance(stored, dict):
             raise _wrong(model, f"{stored!r} is not a JSON object")

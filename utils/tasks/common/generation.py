@@ -37,11 +37,7 @@ class Plans(NamedTuple):
     chunks: tuple[int, ...] = CHUNKS
 
     def room(self, tokens: int) -> int:
-        """Return the smallest cache size that holds ``tokens``.
-
-        Raises:
-            DataError: The largest is too small.
-        """
+        """Return the smallest cache size that holds ``tokens``. Raises DataError if the largest is too small."""
         place = bisect_left(self.slots, tokens)
         if place == len(self.slots):
             raise DataError(

@@ -42,11 +42,7 @@ class RowsWriter(LineFile):
 
 
 def write_predictions(path: Path, text: str) -> None:
-    """Write the file in UTF-8, lone surrogates as escapes.
-
-    Raises:
-        ConfigError: The file cannot be written.
-    """
+    """Write the file in UTF-8, lone surrogates as escapes. Raises ConfigError if the file cannot be written."""
     try:
         write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:

@@ -90,11 +90,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def chosen(model: Model, options: Options) -> dict[str, Any]:
-    """Return the values in use by flag.
-
-    Raises:
-        ModelError: A stored value is invalid.
-    """
+    """Return the values in use by flag. Raises ModelError if a stored value is invalid."""
     stored = note(model)
     found = {}
     for key, kind in KINDS.items():

@@ -34,11 +34,7 @@ IOU, MOST = 0.5, 100
 
 
 def note(model: Model) -> Mapping[str, Any]:
-    """Return the metadata ``detection``.
-
-    Raises:
-        ModelError: It is not a JSON object, or a value in it is invalid.
-    """
+    """Return the metadata ``detection``. Raises ModelError if it is not a JSON object, or a value in it is invalid."""
     found = model.stored.json(NOTE, {})
     if not isinstance(found, dict):
         raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")

@@ -90,11 +90,7 @@ class Notes:
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read the settings of a descriptor.
-
-        Raises:
-            ModelError: A stored value is invalid.
-        """
+        """Read the settings of a descriptor. Raises ModelError if a stored value is invalid."""
         model = model.named.get(DESCRIPTOR, model)
         stored = model.stored.json(NOTE, {})
         if not isinstance(stored, dict):

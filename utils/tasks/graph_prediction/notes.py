@@ -53,11 +53,7 @@ class GraphNotes:
 
     @classmethod
     def of(cls, model: Model) -> GraphNotes:
-        """Read the metadata.
-
-        Raises:
-            ModelError: They are invalid.
-        """
+        """Read the metadata. Raises ModelError if they are invalid."""
         text = model.metadata.get(NOTE)
         return cls() if text is None else _read(text, model.ckpt)
 

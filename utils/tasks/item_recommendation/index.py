@@ -67,11 +67,7 @@ class Index:
         self.sound = vectors is None or not np.isnan(vectors).any()
 
     def checked(self, rows: Array, count: int) -> Array:
-        """Return the query model's output, N x scores or N x D.
-
-        Raises:
-            ModelError: It has another shape.
-        """
+        """Return the query model's output, N x scores or N x D. Raises ModelError if it has another shape."""
         if rows.shape == (count, self._total) and rows.dtype.kind == "f":
             return rows
         wanted = f"a score for each of {self._total} items; with an item model, pass {QUERY}=FILE {ITEM}=FILE"

@@ -45,11 +45,7 @@ class How(NamedTuple):
 
 
 def form_of(shapes: Sequence[Sequence[Any]], ckpt: Path) -> str:
-    """Return the form of a model with inputs of these shapes.
-
-    Raises:
-        ModelError: The shapes fit none.
-    """
+    """Return the form of a model with inputs of these shapes. Raises ModelError if the shapes fit none."""
     ranks = [len(shape) for shape in shapes]
     forms = {(3, 3): DENSE, (2, 2, 1): SCATTER, (2, 3, 4, 2, 3): FANOUT}
     found = forms.get(tuple(ranks))
@@ -178,11 +174,7 @@ def dtype_of(model: Model) -> str:
 
 
 def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
-    """Return the arrays of one call for all nodes.
-
-    Raises:
-        DataError: The graph is larger than the model's input.
-    """
+    """Return the arrays of one call for all nodes. Raises DataError if the graph is larger than the model's input."""
     rows, neighbours = rows_of(graph, how.features), neighbours_of(graph, how.both, how.adjacency)
     specs, dtype = model.inputs, dtype_of(model)
     if how.form == DENSE:

@@ -183,11 +183,7 @@ class NodeClassification(JoinedRows, ClassAnswers, Task):
         return list(softmax(logits) if rows.are_logits else logits)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the nodes' accuracy.
-
-        Raises:
-            ModelError: The stored labels differ from the data set's classes.
-        """
+        """Return the nodes' accuracy. Raises ModelError if the stored labels differ from the data set's classes."""
         stored, given = self.model.stored.labels, dataset.notes[GRAPH].found.classes
         if stored is not None and given and tuple(stored) != tuple(given):
             differ = (i for i, (a, b) in enumerate(zip(stored, given, strict=False)) if a != b)

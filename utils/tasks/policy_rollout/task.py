@@ -185,11 +185,7 @@ class Recorder:
                 self._kept.append((np.full(len(places), start.seed, np.int64), places, seen, lane.actions[places]))
 
     def close(self) -> None:
-        """Write the recording.
-
-        Raises:
-            ConfigError: The observations of all episodes are missing.
-        """
+        """Write the recording. Raises ConfigError if the observations of all episodes are missing."""
         from utils.datasets.episodes import Recording, write_recording
 
         if not self._kept:

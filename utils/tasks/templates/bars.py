@@ -12,7 +12,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"r": (225, 45, 40), "g": (40, 215, 60), "b": (45, 60, 230)}
-"""Letters, and what their bars are painted with; the dark ground is CTC's blank."""
+"""Letters and the colours of their bars; the dark background is CTC's blank."""
 
 HEIGHT, WIDTH, STEP = 16, 96, 4
 """Of the tiny network's input in pixels, and the pixels of one of its steps."""
@@ -54,4 +54,4 @@ def _line(scale: int, chance: np.random.Generator) -> tuple[Array, str]:
 
 
 TEMPLATE = Template(Path(__file__).with_name("text_recognition"), fill)
-"""A network of a pooling and a convolution with written weights that tells the colours of bars apart."""
+"""A network of a pooling and a convolution with fixed weights that tells the colours of bars apart."""

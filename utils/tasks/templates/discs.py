@@ -12,7 +12,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
-"""Classes behind the background, and what they are painted with; what is grey is background."""
+"""Classes after the background, and their colours; grey shapes are background."""
 
 LABELS = ("background", *COLOURS)
 
@@ -67,4 +67,4 @@ def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Arra
 
 
 TEMPLATE = Template(Path(__file__).with_name("segmentation"), fill)
-"""A network of a pooling and a convolution with written weights that tells the colours of discs apart."""
+"""A network of a pooling and a convolution with fixed weights that tells the colours of discs apart."""

@@ -19,7 +19,7 @@ POINTS = ((0.3, 0.35), (0.7, 0.35), (0.5, 0.55), (0.35, 0.75), (0.65, 0.75))
 """Eyes, nose and corners of the mouth as shares of the box: x, y."""
 
 FACE, OTHERS = (240, 205, 50), ((70, 90, 220), (170, 170, 170))
-"""Colour of a face, and of discs that are none."""
+"""Colour of a face, and of other discs."""
 
 PICTURES = 24
 

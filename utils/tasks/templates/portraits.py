@@ -1,4 +1,4 @@
-"""Sample images of face verification: drawn faces of people whose hair, skin, eyes and clothes have own colours."""
+"""Sample images of face verification: drawn faces with colours of hair, skin, eyes and clothes per person."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE = 32
 PEOPLE = ("ada", "ben", "cleo", "dora", "emil", "finn", "gina", "hugo", "ines", "jan", "kira", "luca")
 
 PICTURES = 4
-"""Of each person; odd ones have one more row of hair, as heads move."""
+"""Images per person; odd ones have one more row of hair."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
@@ -48,4 +48,4 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 
 
 TEMPLATE = Template(Path(__file__).with_name("face_verification"), fill)
-"""A network of a pooling and a convolution with written weights that describes the drawn faces by their colours."""
+"""A network of a pooling and a convolution with fixed weights that describes the drawn faces by their colours."""

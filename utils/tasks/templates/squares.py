@@ -13,7 +13,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
-"""Classes of the squares and what they are painted with; a grey square is no object."""
+"""Classes and colours of the squares; a grey square is not an object."""
 
 GREY = (170, 170, 170)
 

@@ -92,11 +92,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Notes:
-        """Read the metadata.
-
-        Raises:
-            ModelError: It is invalid.
-        """
+        """Read the metadata. Raises ModelError if it is invalid."""
         found = model.stored.json(STORED)
         if found is None:
             return cls()
