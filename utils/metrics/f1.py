@@ -88,7 +88,7 @@ class Labelled(RecordMetric):
         return found
 
     def secondary(self) -> Mapping[str, float]:
-        """Return ``top1`` (or another ``k``), ``macro_f1`` and ``matthews``, except the primary one, and rating ones."""
+        """Return ``top1`` (or another ``k``), ``macro_f1`` and ``matthews``, except the primary, and rating ones."""
         kept = self._all()
         ones = np.ones(len(kept))
         figures = {f"top{self.k}": _accuracy, "macro_f1": _macro_f1, "matthews": _matthews}
