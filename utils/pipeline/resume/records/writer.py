@@ -16,7 +16,7 @@ def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -
         ConfigError: the file cannot be written, or another run writes it.
     """
     if metric.per_sample:
-        return RecordWriter(path, metric.name, rank=rank, size=size)
+        return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
     from utils.pipeline.resume.records.arrays import ArrayRecordWriter
 
-    return ArrayRecordWriter(path, metric.name, rank=rank, size=size)
+    return ArrayRecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
