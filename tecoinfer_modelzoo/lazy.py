@@ -1,4 +1,4 @@
-"""Public faces of packages whose modules are imported when a name of theirs is first asked for."""
+"""Lazy attributes of packages: modules are imported when one of their names is first accessed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def lazily(
             if package.isidentifier():
                 refuse_hidden(package, name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        __import__(home[name])  # as the statement does; importlib's function is hidden from `python -X importtime`
+        __import__(home[name])  # unlike importlib.import_module, visible in `python -X importtime`
         found = getattr(sys.modules[home[name]], name)
-        setattr(sys.modules[package], name, found)  # the next time it is there
+        setattr(sys.modules[package], name, found)  # cached for the next access
         return found
 
     def names() -> list[str]:

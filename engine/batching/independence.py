@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 TOLERANCE = 1e-4
-"""Largest difference of one sample's outputs, as a part of the output's largest magnitude: float32 rounding in another
-order stays far below."""
+"""Maximum difference of a sample's outputs relative to the output's largest magnitude; float32 rounding stays below."""
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""Operators that draw random numbers: two runs of them cannot be compared."""
+"""Operators that draw random numbers, whose runs cannot be compared."""
 
 
 def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
-    """Return what a graph says of its batch; samples that share random numbers count as dependent.
+    """Return the batch axes of a model; samples that share random numbers count as dependent.
 
     Args:
-        model: the model. axes: batch axes that are known, by input.
+        model: the model.
+        axes: known batch axes by input name.
     """
     from engine.batching.find import find_batching
 
@@ -40,7 +40,7 @@ def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
 
 
 def draws_random(model: ModelProto) -> bool:
-    """Say whether a model holds an operator that draws random numbers, in its functions and subgraphs too."""
+    """Return whether a model, its functions or its subgraphs contain an operator that draws random numbers."""
     from engine.onnx.view import subgraphs
 
     waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
@@ -53,15 +53,15 @@ def draws_random(model: ModelProto) -> bool:
 
 
 def _is_training(node: NodeProto) -> bool:
-    """Say whether a node is a dropout that may be told to drop: its third input says so."""
+    """Return whether a node is a Dropout with a ``training_mode`` input."""
     return node.op_type == "Dropout" and bool(list(node.input)[2:])
 
 
 def difference(want: Array, got: Array, tolerance: float) -> str:
-    """Say in what two arrays differ, or return "" where they agree.
+    """Describe the difference of two arrays, "" if they agree.
 
-    Floats agree when |got - want| is at most ``tolerance`` times the largest finite |want| everywhere, with NaN and
-    infinities in the same places; everything else agrees only when equal.
+    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with NaN and infinities at
+    the same positions; other dtypes must be equal.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"
@@ -74,8 +74,5 @@ def difference(want: Array, got: Array, tolerance: float) -> str:
     exact, found = want[finite].astype(np.float64), got[finite].astype(np.float64)
     scale = np.abs(exact).max(initial=0.0)
     error = np.abs(found - exact).max(initial=0.0)
-    return (
-        f"largest error {error:.3g} at values up to {scale:.3g}, above {tolerance:g} of them"
-        if error > tolerance * scale
-        else ""
-    )
+    large = error > tolerance * scale
+    return f"largest error {error:.3g} at values up to {scale:.3g}, above {tolerance:g} of them" if large else ""

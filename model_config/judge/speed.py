@@ -81,7 +81,7 @@ def judge_speed(
     if "simulated_s" in now:
         judged.append(_simulated(now["simulated_s"], stored.get("simulated_s")))
     if "host_s" in now:
-        judged.append(_host(now, stored, again) if host else _not_judged(now, "--no-host-speed"))
+        judged.append(_host(now, stored, again) if host else _not_judged(now, "--no_host_speed"))
     return judged
 
 
