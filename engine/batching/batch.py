@@ -19,17 +19,7 @@ from engine.batching.card_sizes import per_spa
 from engine.batching.casting import cast_to
 from engine.batching.dims import Places, call_sizes, check_dims, wrong_shape
 from engine.batching.independence import TOLERANCE, batching_of, difference
-from engine.signature import (
-    Array,
-    BatchAxes,
-    Dim,
-    TensorSpec,
-    axis_of,
-    batch_axes,
-    bind_sizes,
-    input_order,
-    symbols_of,
-)
+from engine.signature import Array, BatchAxes, Dim, TensorSpec, axis_of, batch_axes, bind_sizes, input_order, symbols_of
 from engine.spec import EngineSpec
 from tecoinfer_modelzoo.errors import EngineError, InputError, ModelError
 

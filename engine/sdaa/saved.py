@@ -161,11 +161,7 @@ class Saved:
         """The inputs as stored, with the declared shapes of the ONNX file."""
         return [
             TensorSpec(
-                name,
-                np.dtype(kind),
-                sizes_of(self.dims[name]),
-                self.batch_axes[name],
-                symbols_of(self.dims[name]),
+                name, np.dtype(kind), sizes_of(self.dims[name]), self.batch_axes[name], symbols_of(self.dims[name])
             )
             for name, kind in self.dtypes.items()
         ]

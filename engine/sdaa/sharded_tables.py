@@ -77,10 +77,7 @@ class ShardedTables(Engine):
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self.bind(inputs, outputs, dims, partial(batching_of, model))
-        self._refuse(
-            self.static_batch is not None,
-            "its batch is fixed; export it with a dynamic batch",
-        )
+        self._refuse(self.static_batch is not None, "its batch is fixed; export it with a dynamic batch")
         self._refuse(self.independent is not True, f"its samples depend on one another ({self.batching.why_dependent})")
         self._refuse(
             any(None in _but_batch(one) for one in self.inputs),
