@@ -38,7 +38,7 @@ def guard() -> None:
 
     Also opens the null device for closed standard streams, so that other files cannot get their descriptors.
     """
-    if not _is_ours():
+    if not is_command():
         return
     fill_closed()
     if _ends_by_exception():
@@ -46,27 +46,19 @@ def guard() -> None:
 
 
 def first_raises(say: Callable[[], str] | None = None) -> None:
-    """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one exit the process if it runs the zoo.
+    """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one print ``say()`` and exit (zoo only).
 
     Has no effect outside the main thread.
-
-    Args:
-        say: returns the text to print at the second Ctrl-C; may be empty.
     """
     if say is not None:
         _say[:] = [say]
-    ours = _is_ours()
+    ours = is_command()
     try:
         signal.signal(signal.SIGINT, _first if ours else signal.default_int_handler)
     except ValueError:  # not in the main thread
         return
     if ours:
         sys.unraisablehook = _unraisable
-
-
-def is_command() -> bool:
-    """Return whether this process runs a command or script of the zoo, not a program that imports it."""
-    return _is_ours()
 
 
 def came() -> bool:
@@ -102,7 +94,7 @@ def ended() -> None:
     """Let Ctrl-C exit the process silently from now on, when only interpreter shutdown is left."""
     _say[:] = [lambda: ""]
     try:
-        signal.signal(signal.SIGINT, _at_once if _is_ours() else signal.default_int_handler)
+        signal.signal(signal.SIGINT, _at_once if is_command() else signal.default_int_handler)
     except ValueError:
         return
 
@@ -141,8 +133,8 @@ def _at_once(number: int, frame: Any) -> None:
         os._exit(INTERRUPTED)
 
 
-def _is_ours() -> bool:
-    """Return whether the main program belongs to the zoo."""
+def is_command() -> bool:
+    """Return whether this process runs a command or script of the zoo, not a program that imports it."""
     words = list(getattr(sys, "orig_argv", sys.argv))
     if sys.argv[:1] == ["-m"] and "-m" in words[:-1]:  # the module's packages are being imported
         name = words[words.index("-m") + 1]

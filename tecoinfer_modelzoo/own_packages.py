@@ -20,14 +20,7 @@ class ForeignPackageError(ImportError):
 
 
 def check(*names: str) -> None:
-    """Check that ``import NAME`` gives, or has given, the zoo's package.
-
-    Args:
-        names: some of :data:`PACKAGES`; default all.
-
-    Raises:
-        ForeignPackageError: another package is found; the line names both folders and the fix.
-    """
+    """Raise ForeignPackageError if ``import NAME`` (default: all :data:`PACKAGES`) gives a foreign package."""
     for name in names or PACKAGES:
         places = _places(name)
         if places and not any(map(_is_ours, places)):
@@ -44,12 +37,9 @@ def explain() -> None:
 
 
 def refuse_hidden(package: str, name: str) -> None:
-    """Raise if ``from PACKAGE import NAME`` means another project's package that the zoo's hides.
+    """Raise ForeignPackageError if ``from PACKAGE import NAME`` means another project's package that the zoo's hides.
 
     Called by a package's ``__getattr__``; other accesses, such as ``hasattr``, do not raise.
-
-    Raises:
-        ForeignPackageError: the line names both folders.
     """
     is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # called by importlib for the statement
     if not is_import or name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:

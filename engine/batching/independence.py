@@ -27,12 +27,7 @@ RANDOM = frozenset(
 
 
 def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:
-    """Return the batch axes of a model; samples that share random numbers count as dependent.
-
-    Args:
-        model: the model.
-        axes: known batch axes by input name.
-    """
+    """Return the batch axes of a model (``axes``: known ones); samples that share random numbers count as dependent."""
     from engine.batching.find import find_batching
 
     found = find_batching(model, axes or None)
@@ -62,13 +57,7 @@ def _is_training(node: NodeProto) -> bool:
 def compare_with_parts(
     run: Run, inputs: list[Array], specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], size: int
 ) -> str:
-    """Run a call whole and in padded parts, and describe the difference of the results, "" for none.
-
-    Args:
-        run: computes a call with any number of samples.
-        inputs, specs, outputs: the arrays of the call, and the inputs and outputs of the graph.
-        size: samples per part.
-    """
+    """Run a call whole and in padded parts of ``size`` samples; describe the difference of the results, "" for none."""
     whole, total = run(inputs), batch_of(inputs, specs)
     parts = [run(part) for part in split(inputs, [spec.batch_axis for spec in specs], total, size)]
     problems = (
@@ -94,13 +83,7 @@ def compare_with_changed(
 ) -> str:
     """Replace samples by copies of another, and name an output of the other samples that changes, "" for none.
 
-    For models with a fixed batch, which cannot run parts.
-
-    Args:
-        run: computes exactly ``size`` samples.
-        inputs, specs, outputs: a call, and the inputs and outputs of the graph; fewer than ``size`` samples are
-            repeated.
-        size: samples per call, at least 2.
+    For models with a fixed batch ``size`` of at least 2, which cannot run parts; fewer samples are repeated.
     """
     places = np.arange(size)
     inputs = [_taken(a, s.batch_axis, places % batch_of(inputs, specs)) for a, s in zip(inputs, specs, strict=True)]
@@ -138,8 +121,8 @@ def _taken(array: Array, axis: int | None, places: Array) -> Array:
 def difference(want: Array, got: Array, tolerance: float) -> str:
     """Describe the difference of two arrays, "" if they agree.
 
-    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with NaN and infinities at
-    the same positions; other dtypes must be equal.
+    Floats agree if |got - want| is at most ``tolerance`` times the largest finite |want|, with equal NaN and
+    infinities.
     """
     if want.dtype != got.dtype or want.shape != got.shape:
         return f"{want.dtype}{list(want.shape)} became {got.dtype}{list(got.shape)}"

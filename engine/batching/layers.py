@@ -57,9 +57,6 @@ def _rows(call: Call, *places: int) -> Rows | None:
     return next((value.rows for value in map(call.get, places) if value is not None and value.rows), None)
 
 
-# ------------------------------------------------------------------------------------------------------ pooling, norms
-
-
 def pool(call: Call) -> list[Value]:
     """Rule of pooling: planes are independent; the second output counts elements from the first sample on."""
     value = call.need(0)
@@ -104,9 +101,6 @@ def _check_resize(call: Call, value: Value, rows: Rows, n: int, count: int) -> N
         raise call.fault(f"resizes the batch axis of '{value.name}'", depends=True)
 
 
-# ---------------------------------------------------------------------------------------------------- recurrent layers
-
-
 def recurrent(call: Call) -> list[Value]:
     """Rule of RNN, GRU and LSTM in both layouts; sequence lengths and initial states have a row per sample."""
     batch_first = bool(call.attribute("layout", 0))
@@ -124,9 +118,6 @@ def recurrent(call: Call) -> list[Value]:
         labels = whole if i == 0 else state
         results.append(combine(call, operands, labels, ("n",), i) if name else Value(""))
     return results
-
-
-# ----------------------------------------------------------------------------------------------------------- attention
 
 
 def attention(call: Call) -> list[Value]:

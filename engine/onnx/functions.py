@@ -25,15 +25,10 @@ _MOST_FIELDS = 10_000  # maximum number of top-level fields of a model
 
 
 def clashing(model: Path | str | bytes) -> ModelProto | None:
-    """Return a model without functions named like a standard operator; ``None`` if it has no such functions.
+    """Return a model (a file or bytes) without functions named like a standard operator; ``None`` if there are none.
 
-    Args:
-        model: a file or its bytes; errors of reading it are left to the runtime.
-
-    Raises:
-        ModelError: the model has functions and exceeds the limits (:mod:`engine.onnx.bounds`), or has such functions
-            and
-            its weights are missing.
+    Errors of reading are left to the runtime. Raises ModelError if a model with functions exceeds the limits
+    (:mod:`engine.onnx.bounds`), or its weights are missing.
     """
     try:
         if isinstance(model, bytes):

@@ -70,13 +70,7 @@ def is_supervised() -> bool:
 
 
 def commit(code: int) -> None:
-    """Report that the work is complete and its results are written; exit codes 0 and 1 without it are errors.
-
-    Has no effect in an unsupervised process.
-
-    Args:
-        code: the exit code, 0 to 255.
-    """
+    """Report that the work is complete and its results are written; exit codes 0 and 1 without it are errors."""
     _report(_COMMIT + bytes([code & 255]))
 
 
@@ -235,13 +229,13 @@ class _Parent:
                 self.end_at = time.monotonic() + _ENDING
             at += 2 if kind == _COMMIT else 1
 
-    def _reap(self) -> None:
+    def _reap(self, flags: int = os.WNOHANG | os.WUNTRACED) -> None:
         """Collect ended processes, including adopted orphans; stop together with the child."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, flags)
             except ChildProcessError:
-                if self.status is None:  # the child was collected elsewhere
+                if self.status is None and flags & os.WUNTRACED:  # the child was collected elsewhere
                     self.status = 0
                 return
             if pid == 0:
@@ -313,23 +307,12 @@ class _Parent:
                     os.kill(pid, signal.SIGKILL)
                 except OSError:  # already ended
                     continue
-            self._reap_all()
+            self._reap(os.WNOHANG)
             if not alive:
                 break
             time.sleep(0.002)
         if self.status is None:
             self.status = signal.SIGKILL
-
-    def _reap_all(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.child:
-                self.status = status
 
     def _leave(self, status: int) -> NoReturn:
         """End this process with the child's status."""

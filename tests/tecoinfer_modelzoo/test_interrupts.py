@@ -167,14 +167,14 @@ def test_other_programs_keep_their_handler() -> None:
 def test_which_programs_are_ours(path: Path | None, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     main = SimpleNamespace(**({} if path is None else {"__file__": str(path)}))
     monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
 @pytest.mark.parametrize(("module", "own"), [("toolkit.cli", True), ("engine.sdaa.smi", True), ("mine", False)])
 def test_modules_being_imported(module: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "x"])
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, "x"])
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
 def test_the_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
