@@ -11,3 +11,8 @@ The analysis (:mod:`engine.batching.trace`) propagates shapes with a symbolic nu
 tensor: equal for all samples; row ``b`` computed from sample ``b`` alone (independent of the index ``b`` and of the
 number of samples); or neither. Operators have rules (:mod:`engine.batching.rules`); without a rule nothing is proven.
 """
+
+RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+"""Operators that draw random numbers, whose results differ between calls."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.batching import RANDOM
 from engine.batching.shard import Run, along, has_batch, split
 from engine.signature import Array, BatchAxes, TensorSpec, batch_of
 from tecoinfer_modelzoo.errors import EngineError
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 """Maximum difference of a sample's outputs relative to the output's largest magnitude; float32 rounding stays below."""
-
-RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators that draw random numbers, whose runs cannot be compared."""
 
 
 def batching_of(model: ModelProto, axes: Mapping[str, int]) -> BatchAxes:

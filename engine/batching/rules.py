@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.batching import control, elementwise, layers, movement, picking
 from engine.batching.elementwise import Rule
-from engine.batching.independence import RANDOM as RANDOM
 
 
 def _each(names: str, rule: Rule, domain: str = "") -> dict[tuple[str, str], Rule]:

@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from engine.batching import RANDOM
 from engine.batching.counting import counted, places
 from engine.batching.elementwise import Rule
 from engine.batching.folding import constant_content, fold
-from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
+from engine.batching.rules import PARAMETERS, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
 from engine.onnx.functions import inlined

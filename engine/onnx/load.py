@@ -93,9 +93,9 @@ def _check_versions(model: ModelProto, path: Path) -> None:
     if not model.HasField("ir_version"):
         raise ModelError(f"{path}: has no IR version, so ONNX Runtime rejects it; export it again")
     if model.ir_version > onnx.IR_VERSION:
-        newest = f"is newer than {onnx.IR_VERSION}, the newest of onnx {onnx.__version__}"
+        limit = f"is newer than {onnx.IR_VERSION}, the newest of onnx {onnx.__version__}"
         fix = "upgrade onnx and onnxruntime, or export with an older exporter"
-        raise ModelError(f"{path}: IR version {model.ir_version} {newest}; {fix}")
+        raise ModelError(f"{path}: IR version {model.ir_version} {limit}; {fix}")
     newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:

@@ -244,7 +244,8 @@ def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool
         return [known], False
     every = whole_range(kind)
     low, high = max(every.low, -assumed.cast), min(every.high, assumed.cast)
-    whole = Range(*(x if isinf(x) else int(x) for x in (known.low, known.high)))
+    ends = [x if isinf(x) else int(x) for x in (known.low, known.high)]
+    whole = Range(ends[0], ends[1])
     if whole.within(low, high):
         return [whole], False
     return [Range(max(low, min(whole.low, high)), min(high, max(whole.high, low)))], True

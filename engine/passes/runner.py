@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
-from engine.batching.independence import RANDOM, difference
+from engine.batching import RANDOM
+from engine.batching.independence import difference
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
 from tecoinfer_modelzoo.text import level_of_user
