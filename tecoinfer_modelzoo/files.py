@@ -73,13 +73,13 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def write_file(path: Path, *parts: bytes) -> None:
     """Write the concatenated parts to a file atomically; on failure, raise OSError and keep an existing file."""
-    with in_place_of(path) as temporary, temporary.open("wb") as file:
+    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
         for part in parts:
             file.write(part)
 
 
 @contextmanager
-def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
+def atomic_replacement(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yield an empty temporary file that replaces ``path`` if the block succeeds, and is removed otherwise.
 
     A new file gets the permissions of the umask; a replacement keeps those of the replaced file. Raises OSError if the

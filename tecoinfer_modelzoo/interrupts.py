@@ -25,8 +25,8 @@ INTERRUPTED = 130
 _OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_say: list[Callable[[], str]] = []
-_times: list[int] = []  # interrupts received so far
+_message_of: list[Callable[[], str]] = []
+_received: list[int] = []  # interrupts received so far
 _reports: list[Callable[[], None]] = []
 """In a supervised process: report to the parent that the handler ran, and that the line was written."""
 _leaving = itertools.count()
@@ -51,7 +51,7 @@ def first_raises(say: Callable[[], str] | None = None) -> None:
     Has no effect outside the main thread.
     """
     if say is not None:
-        _say[:] = [say]
+        _message_of[:] = [say]
     ours = is_command()
     try:
         signal.signal(signal.SIGINT, _first if ours else signal.default_int_handler)
@@ -63,7 +63,7 @@ def first_raises(say: Callable[[], str] | None = None) -> None:
 
 def came() -> bool:
     """Return whether Ctrl-C was received; extensions may turn it into another error during their import."""
-    return bool(_times)
+    return bool(_received)
 
 
 def of_user() -> bool:
@@ -79,7 +79,7 @@ def of_user() -> bool:
     return came() or handlers[0] not in (_first, signal.SIG_IGN) or handlers[1] is signal.default_int_handler
 
 
-def report_to(heard: Callable[[], None], written: Callable[[], None]) -> None:
+def set_report_callbacks(heard: Callable[[], None], written: Callable[[], None]) -> None:
     """Set the callbacks for Ctrl-C: when its handler runs, and when its line is written."""
     _reports[:] = [heard, written]
 
@@ -92,7 +92,7 @@ def line_written() -> None:
 
 def ended() -> None:
     """Let Ctrl-C exit the process silently from now on, when only interpreter shutdown is left."""
-    _say[:] = [lambda: ""]
+    _message_of[:] = [lambda: ""]
     try:
         signal.signal(signal.SIGINT, _at_once if is_command() else signal.default_int_handler)
     except ValueError:
@@ -115,7 +115,7 @@ def _unraisable(found: Any) -> None:
 
 
 def _first(number: int, frame: Any) -> None:
-    _times.append(number)
+    _received.append(number)
     if _reports:
         _reports[0]()
     signal.signal(signal.SIGINT, _at_once)
@@ -125,7 +125,7 @@ def _first(number: int, frame: Any) -> None:
 def _at_once(number: int, frame: Any) -> None:
     if next(_leaving) == 1:  # second interrupt before the line is complete: do not repeat it
         return
-    text = _say[0]() if _say else "interrupted\n"
+    text = _message_of[0]() if _message_of else "interrupted\n"
     try:
         os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
         line_written()

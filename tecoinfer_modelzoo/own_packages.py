@@ -32,8 +32,8 @@ def check(*names: str) -> None:
 
 def explain() -> None:
     """Install a finder that reports foreign packages when a module of the zoo is not found."""
-    if not any(isinstance(finder, _Explaining) for finder in sys.meta_path):
-        sys.meta_path.append(_Explaining())
+    if not any(isinstance(finder, _ForeignPackageFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_ForeignPackageFinder())
 
 
 def refuse_hidden(package: str, name: str) -> None:
@@ -52,7 +52,7 @@ def refuse_hidden(package: str, name: str) -> None:
         )
 
 
-class _Explaining:
+class _ForeignPackageFinder:
     """Last finder of ``sys.meta_path``, called for modules that no other finder has found; never finds a module."""
 
     def find_spec(
@@ -101,7 +101,7 @@ def _error(text: str) -> ForeignPackageError:
     return ForeignPackageError(text)
 
 
-class _OneLine:
+class _OneLineHook:
     """Excepthook that prints :class:`ForeignPackageError` as one line and passes others on."""
 
     def __init__(self) -> None:
@@ -115,4 +115,4 @@ class _OneLine:
             self.otherwise(kind, error, trace)
 
 
-_one_line = _OneLine()
+_one_line = _OneLineHook()

@@ -82,12 +82,12 @@ def compare_with_changed(
     For models with a fixed batch ``size`` of at least 2, which cannot run parts; fewer samples are repeated.
     """
     places = np.arange(size)
-    inputs = [_taken(a, s.batch_axis, places % batch_of(inputs, specs)) for a, s in zip(inputs, specs, strict=True)]
+    inputs = [_take(a, s.batch_axis, places % batch_of(inputs, specs)) for a, s in zip(inputs, specs, strict=True)]
     before = run(inputs)
     for kept in (places < size // 2, places >= size // 2, places % 2 == 0, places % 2 == 1):
         source = np.where(kept, places, places[kept][0])
         try:
-            after = run([_taken(array, spec.batch_axis, source) for array, spec in zip(inputs, specs, strict=True)])
+            after = run([_take(array, spec.batch_axis, source) for array, spec in zip(inputs, specs, strict=True)])
         except EngineError:  # such as input values that determine a shape
             return "a call with permuted samples cannot be computed"
         for output, want, got in zip(outputs, before, after, strict=True):
@@ -96,7 +96,7 @@ def compare_with_changed(
                 if difference(want, got, TOLERANCE):
                     return f"output {output.name!r} has no row per sample, and changes with the samples"
                 continue
-            problem = difference(_taken(want, axis, places[kept]), _taken(got, axis, places[kept]), TOLERANCE)
+            problem = difference(_take(want, axis, places[kept]), _take(got, axis, places[kept]), TOLERANCE)
             if problem:
                 return f"output {output.name!r} of a sample changes with the other samples: {problem}"
     return ""
@@ -110,7 +110,7 @@ def tells(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> bool:
     )
 
 
-def _taken(array: Array, axis: int | None, places: Array) -> Array:
+def _take(array: Array, axis: int | None, places: Array) -> Array:
     return array if axis is None else np.take(array, places, axis)
 
 

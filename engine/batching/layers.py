@@ -6,12 +6,12 @@ from engine.batching.elementwise import Labels, Rule, combine
 from engine.batching.value import Call, Rows, Value, is_flat
 
 
-def leading(*beside: int) -> Rule:
-    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``beside``."""
+def leading(*others: int) -> Rule:
+    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``others``."""
 
     def rule(call: Call) -> list[Value]:
-        _only_leading(call, 0, *beside)
-        return [call.out(_rows(call, 0, *beside), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
+        _only_leading(call, 0, *others)
+        return [call.out(_rows(call, 0, *others), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
 
     return rule
 

@@ -73,11 +73,11 @@ def inlined(model: ModelProto) -> ModelProto:
 def _inlined(model: ModelProto, names: list[tuple[str, str]] | None) -> ModelProto:
     from onnx import checker, inliner
 
-    from engine.onnx.large import fits_message, given_back, taken_apart
+    from engine.onnx.large import fits_message, join_large_weights, taken_apart
 
     if not fits_message(model):
         light, apart = taken_apart(model)
-        return given_back(_inlined(light, names), apart)
+        return join_large_weights(_inlined(light, names), apart)
     try:
         if names is None:
             return inliner.inline_local_functions(model)

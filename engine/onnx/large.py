@@ -215,7 +215,7 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     return light, apart
 
 
-def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
+def join_large_weights(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
     """Undo :func:`taken_apart`, in place, and return the model."""
     for tensor in light.graph.initializer:
         source = apart.get(tensor.name)
@@ -233,7 +233,7 @@ def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
         raise ModelError(f"a weight does not match its shape: {error}; export the model again") from error
 
 
-def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
+def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
     """Write a model, and its large weights to the empty file ``data`` named ``location``, sparse if they are zero.
 
     Raises:

@@ -17,10 +17,10 @@ from onnx import ModelProto, TensorProto, helper
 
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
-from engine.onnx.large import fits_message, lift_constants, write_apart
+from engine.onnx.large import fits_message, lift_constants, write_with_external_weights
 from engine.onnx.view import sort_nodes, tensors
 from tecoinfer_modelzoo.errors import ModelError
-from tecoinfer_modelzoo.files import hash_files, in_place_of
+from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
@@ -131,13 +131,13 @@ def _held(tensor: TensorProto) -> int | None:
 
 def save_model(model: ModelProto, path: Path) -> None:
     """Write a model atomically; on failure an existing file is unchanged. Beyond 2 GiB, weights go to ``.data``."""
-    with in_place_of(path, ".onnx") as temporary:
+    with atomic_replacement(path, ".onnx") as temporary:
         if fits_message(model):
             onnx.save(model, str(temporary))
             return
         external = path.with_name(f"{path.name}.data")
-        with in_place_of(external) as held, held.open("wb") as data:
-            write_apart(model, temporary, data, external.name)
+        with atomic_replacement(external) as held, held.open("wb") as data:
+            write_with_external_weights(model, temporary, data, external.name)
 
 
 def external_files(path: Path) -> list[str]:

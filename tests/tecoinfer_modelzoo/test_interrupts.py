@@ -26,8 +26,8 @@ def forked(run: Callable[[], None]) -> tuple[int, str]:
         try:
             os.dup2(writing, 2)
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - of this fork alone
-            interrupts._say.clear()
-            interrupts._times.clear()
+            interrupts._message_of.clear()
+            interrupts._received.clear()
             interrupt._told.clear()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run()
@@ -69,7 +69,7 @@ def test_two_simultaneous_interrupts_print_one_line() -> None:
 
     def run() -> None:
         interrupts.guard()
-        interrupts._say[:] = [say]
+        interrupts._message_of[:] = [say]
         press()
 
     assert forked(run) == (130, "interrupted\n")

@@ -80,7 +80,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "conv_activation": Rule(
         "a convolution or matrix product, then Reshape, Transpose, Flatten, Squeeze or Unsqueeze, then an activation",
-        "the activation first, which the card then fuses with the kernel before it",
+        "the activation first, which the card then takes into the kernel before it",
         "linear:conv_activation",
     ),
     "hard_swish": Rule(
