@@ -2,7 +2,7 @@
 
 A journal is of one run only as long as all of this is the same, and so are vectors that are kept. Files count by what
 is in them, not by their names or times; data sets have a fingerprint of their own
-(:mod:`utils.datasets.fingerprint`).
+(:meth:`utils.datasets.samples.TableDataset.fingerprint`).
 """
 
 from __future__ import annotations
