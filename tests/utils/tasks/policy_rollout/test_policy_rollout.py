@@ -234,12 +234,12 @@ def recording(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"actions": np.array(["0", "1"])}, "actions are of <U1, no numbers; write one with"),
-        ({"observations": np.array([["0", "1"]] * 2)}, "observations are of <U1, no numbers; write one with"),
+        ({"actions": np.array(["0", "1"])}, "actions have dtype <U1"),
+        ({"observations": np.array([["0", "1"]] * 2)}, "observations have dtype <U1"),
         ({"actions": np.array([0, 2])}, "seed 1001 of the recording: Plain-v0 has no action 2; record it again"),
         ({"actions": np.array([0.5, 1])}, "seed 1000 of the recording: Plain-v0 has no action 0.5; record it again"),
         ({"observations": np.full((2, 2), np.nan)}, "seed 1000 of the recording: it shows an observation with NaN"),
-        (None, "is no recording (it is no .npz file); write one with"),
+        (None, "not an .npz file"),
     ],
 )
 def test_a_bad_recording_is_one_line(columns: dict[str, Any] | None, said: str, tmp_path: Path) -> None:
