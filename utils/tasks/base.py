@@ -43,18 +43,19 @@ def str2bool(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of a task's own.
+    """A flag of a script.
 
     Attributes:
-        name: with its dashes: ``--topk``.
+        name: with dashes: ``--topk``.
         help: one line.
-        default, type, choices, nargs, metavar: as argparse has them; a flag of type :func:`str2bool` may be given
-            without a value. A script may give another default.
-        scripts: which scripts have it.
-        exact: the value at which it trades no exactness for speed; ``valid`` compares a run at any other with one at
-            this. ``None``: it is no such flag.
-        writes: its value names a file or a folder that a run writes; any other file that a flag names is one that the
-            run reads, and its content is part of what ``--resume`` goes by.
+        default, type, choices, nargs, metavar: as in argparse; a flag of type :func:`str2bool` needs no value. A script
+            may set another default.
+        scripts: that have the flag.
+        exact: the exact value of a flag that trades exactness for speed; ``valid`` compares a run with another value
+            with an exact run. ``None``: not such a flag.
+        writes: its value names an output file or folder; other files that flags name are inputs, whose contents are
+            part of the identity of a run for ``--resume``.
+        group: heading in ``--help``; empty: that of the task.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Flag:
     scripts: tuple[str, ...] = SCRIPTS
     exact: Any = None
     writes: bool = False
+    group: str = ""
 
     @property
     def key(self) -> str:

