@@ -82,5 +82,5 @@ def test_what_comes_as_a_tensor_goes_back_as_one() -> None:
 
 @pytest.mark.parametrize("value", [[[1, 2], [3]], "text", None, [object()]])
 def test_what_is_no_array_is_refused(value: object) -> None:
-    with pytest.raises(InputError, match=r"it.*pass an array or a tensor of numbers"):
+    with pytest.raises(InputError, match=r"^it.*numbers"):
         as_array(value, "it")

@@ -210,12 +210,12 @@ def test_a_bug_ends_the_run_as_itself() -> None:
 
 def test_samples_that_do_not_go_together() -> None:
     many = [Batch([np.zeros(2), np.zeros(3)], None, ["a", "b"])] * 2
-    with pytest.raises(DataError, match=r"sample 0 of a batch the shapes \[\(2,\)\] and sample 1 \[\(3,\)\]"):
+    with pytest.raises(DataError, match=r"\[\(2,\)\] and sample 1 \[\(3,\)\]"):
         run(many, np.stack)
 
 
 def test_functions_that_cannot_go_there() -> None:
-    with pytest.raises(ConfigError, match=r"preprocess function .*<lambda> cannot be used.*--worker_mode thread"):
+    with pytest.raises(ConfigError, match=r"<lambda>.*--worker_mode thread"):
         run(batches(3), lambda samples: np.stack(samples))
     with pytest.raises(ConfigError, match="worker_mode 'fork' must be one of: thread, process"):
         list(prepared(batches(3), np.stack, Timeline(), 2, None, "fork"))
@@ -254,7 +254,7 @@ def test_a_function_of_the_script_itself(tmp_path: Path, run_python: RunPython) 
     assert "error: the preprocessing process for own ended as it started" in done.stderr
     done = run_python("-c", SCRIPT + "cli.run(main)")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: preprocess function own cannot be used in a process of its own")
+    assert done.stderr.startswith("error: preprocess function own cannot be used")
 
 
 # ------------------------------------------------------------------------------------------------------------------ end

@@ -134,7 +134,7 @@ def test_a_process_without_samples_is_no_harm() -> None:
 
 
 def test_nobody_had_a_sample() -> None:
-    with pytest.raises(DataError, match="no sample could be evaluated: f: unreadable"):
+    with pytest.raises(DataError, match="evaluated: f: unreadable"):
         merge(parts(report(0, 0, failures=[Failure("f", "unreadable")]), report(0, 0)))
 
 

@@ -25,7 +25,7 @@ import os, sys, time
 from utils.pipeline.launch import mpi
 mpi._watch(1, 2)
 if "come" in sys.argv:
-    mpi._tell_watcher(f"{os.getpid()}:1")
+    mpi._notify_watcher(f"{os.getpid()}:1")
 if "close" in sys.argv:
     os.close(mpi._watcher.pop())
 print(os.getpid(), flush=True)

@@ -77,7 +77,7 @@ def test_a_script_is_loaded_once_and_not_run(tmp_path: Path, monkeypatch: pytest
     module = load_script(script)
     assert module.value == 1
     assert load_script(script) is module
-    with pytest.raises(ConfigError, match=r"gone\.py is not a Python file"):
+    with pytest.raises(ConfigError, match=r"gone\.py is not a"):
         load_script(tmp_path / "gone.py")
 
 

@@ -108,10 +108,10 @@ def test_json_holds_only_what_json_knows(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone.r\.json cannot be written: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"gone.r\.json.*No such file"):
         write_json({}, tmp_path / "gone" / "r.json")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match="cannot be written: Is a directory"):
+    with pytest.raises(ConfigError, match="Is a directory"):
         write_json({}, tmp_path / "folder")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # no half-written file stays behind
 

@@ -54,7 +54,8 @@ def test_a_file_that_the_system_refuses_is_one_line(
     assert code_of(lambda: int(Path(name).is_dir()), monkeypatch) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: d/d/d/")
-    assert said.endswith(": File name too long; check the path, and whose file it is\n")
+    assert said.count("\n") == 1
+    assert ": File name too long" in said
     assert len(said) < 1300
 
 

@@ -40,7 +40,7 @@ def test_a_result_that_cannot_be_written_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("utils.pipeline.report.report.write_file", full)
-    with pytest.raises(ConfigError, match=r"r.json cannot be written: No space left"):
+    with pytest.raises(ConfigError, match=r"r\.json.*No space left"):
         run("--json", tmp_path / "r.json")
     assert "eval_metric 1.0" in capsys.readouterr().out
 
@@ -126,5 +126,5 @@ def test_lengths_beyond_the_models_positions_are_an_error() -> None:
     argv = ["--target", "onnx", "--workers", "0", "--lengths", "16", "4096"]
     given = {"ckpt": folder / "language_id_dyn.onnx"}
     given["data_path"] = folder / "data" / "val.tsv"
-    with pytest.raises(ConfigError, match=r"--lengths 16 4096: .* 128 tokens"):
+    with pytest.raises(ConfigError, match=r"--lengths 16 4096: .* 128"):
         valid.main(None, TEXT_CLASSIFICATION, argv=argv, **given)

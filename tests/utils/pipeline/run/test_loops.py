@@ -111,16 +111,14 @@ def test_nothing_could_be_run(engine: Engine, tmp_path: Path) -> None:
     def broken(samples: list[np.ndarray]) -> np.ndarray:
         raise OSError("disk on fire")
 
-    with pytest.raises(DataError, match=r"no sample could be evaluated: .*data\.npz\[0\]: disk on fire; "):
+    with pytest.raises(DataError, match=r"evaluated: .*data\.npz\[0\]: disk on fire; "):
         run(engine, data(tmp_path), broken)
-    with pytest.raises(DataError, match="no sample could be evaluated; check the data set"):
+    with pytest.raises(DataError, match="no sample could be evaluated;"):
         run(engine, [])
 
 
 def test_no_labels(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"data\.npz\[0\] has no label; pass data with targets: class folders, a label file"
-    ):
+    with pytest.raises(DataError, match=r"data\.npz\[0\] has no label"):
         run(engine, data(tmp_path, labels=False))
     assert not own_threads()
 
@@ -198,7 +196,7 @@ def test_bugs_propagate_and_threads_end(engine: Engine, tmp_path: Path, workers:
 def test_labels_that_do_not_fit_the_model(engine: Engine, tmp_path: Path) -> None:
     batches = data(tmp_path)
     batches.dataset.labels[3] = 4
-    with pytest.raises(DataError, match="label 4 is not a class of the model"):
+    with pytest.raises(DataError, match="label 4 is not"):
         run(engine, batches)
     with pytest.raises(InputError, match="rows of scores"):
         run(lambda arrays: arrays[0][:-1], data(tmp_path))
@@ -240,7 +238,7 @@ def test_predict_lists_what_it_cannot_run(engine: Engine, tmp_path: Path) -> Non
 
 
 def test_predict_wants_one_answer_per_sample(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="postprocess gave 1 answers for 5 samples"):
+    with pytest.raises(ConfigError, match=r"postprocess gave 1 .* 5 "):
         list(predict(engine, data(tmp_path), np.stack, lambda y: ["one"], failures=[]))
     assert not own_threads()
 

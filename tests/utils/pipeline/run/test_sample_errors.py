@@ -64,7 +64,7 @@ def test_a_sample_that_the_model_shows_to_be_none_is_counted_and_named() -> None
     report = evaluate_pipeline(made(), batches, Hits())
     assert (report.metric, report.samples, report.failures) == (1.0, 3, failures)
     none = ListDataset([3.0, 3.0], [9, 9]).batches(1)
-    with pytest.raises(DataError, match="no sample could be evaluated: 0: 3 is none; 1: 3 is none"):
+    with pytest.raises(DataError, match="evaluated: 0: 3 is none; 1: 3"):
         evaluate_pipeline(made(), none, Hits())
 
 
