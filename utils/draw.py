@@ -12,8 +12,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from engine import ConfigError, DataError
-from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.opened import opened
+from utils.preprocess.image.images import open_image, opened, to_rgb
 
 _MIN_SIDE = 256
 """Pixels below which an image is enlarged (longer side) or its canvas widened, so that text is legible."""

@@ -20,11 +20,11 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class ClassFolders:
-    """Class folders of a data set, whose order need not be that of a model's outputs.
+    """Class folders of a data set, whose order may differ from that of a model's outputs.
 
     Args:
         names: of the folders, in the order of the labels.
-        labels, class_ids: what the model stores of its outputs.
+        labels, class_ids: labels and WordNet ids stored in the model.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class ClassFolders:
         self._outputs: dict[int, Counts] = {}
 
     def outputs(self, count: int) -> Counts:
-        """Return the output of each folder, for a model of so many outputs.
+        """Return the output of each folder, for a model with ``count`` outputs.
 
         Raises:
-            DataError: which is which cannot be told.
+            DataError: the mapping is unknown.
         """
         if count not in self._outputs:
             from utils.datasets.sharding import rank_and_size
@@ -53,15 +53,15 @@ class TopK(Metric):
     """Share of samples, 0 to 1, whose label is among the ``k`` highest scores.
 
     Of equal scores the higher class index ranks first, as in scikit-learn's ``top_k_accuracy_score`` (multiclass), with
-    which the result agrees exactly. (``np.argmax`` takes the lower index.) Infinities rank like any number; a sample
-    with a NaN among its scores is wrong, whatever ``k``.
+    which the result agrees exactly. (``np.argmax`` takes the lower index.) Infinities rank like other numbers; a sample
+    with a NaN in its scores is wrong for any ``k``.
 
     Args:
-        k: how many of the highest scores count, at least 1; with ``k`` of at least the number of classes everything
-            without a NaN is right.
+        k: number of highest scores, at least 1; with ``k`` of at least the number of classes every sample without NaN
+            is right.
 
     Attributes:
-        folders: set where targets number class folders rather than the model's outputs.
+        folders: set if targets number class folders instead of the model's outputs.
     """
 
     per_sample: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class TopK(Metric):
 
     def __init__(self, k: int = 1) -> None:
         if not isinstance(k, int) or k < 1:
-            raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
+            raise ConfigError(f"top-k: k={k!r} must be an integer of at least 1")
         self.k = k
         self.name = f"top{k}"
         self.folders: ClassFolders | None = None
@@ -77,19 +77,19 @@ class TopK(Metric):
         self.total = 0
 
     def update(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Flags:
-        """Take in one batch.
+        """Add one batch.
 
         Args:
             predictions: scores of shape N x C, any real dtype; N may be 0.
             targets: N class indices, an array of an integer dtype or a list.
-            contexts: not looked at.
+            contexts: unused.
 
         Returns:
-            N booleans, true where the sample is right.
+            N booleans, true for right samples.
 
         Raises:
             InputError: scores that are not N x C real numbers, or not as many as labels.
-            DataError: labels that are not whole numbers from 0 to C - 1.
+            DataError: labels that are not integers from 0 to C - 1.
         """
         scores, labels = np.asarray(predictions), np.asarray(targets)
         if self.folders is not None and scores.ndim == 2 and labels.size:
@@ -101,11 +101,11 @@ class TopK(Metric):
         return right
 
     def replay(self, record: Array) -> None:
-        """Count a batch by its record, N booleans."""
+        """Add a batch by its record, N booleans."""
         if record.dtype != np.bool_ or record.ndim != 1:
             raise InputError(
-                f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} is not one of top-k, "
-                "N booleans; pass what update() returned"
+                f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} must be N booleans; "
+                "pass a result of update()"
             )
         self.correct += int(np.count_nonzero(record))
         self.total += len(record)
@@ -124,16 +124,18 @@ class TopK(Metric):
         return self.correct / self.total
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the share of right samples by weight; NaN where none has any weight."""
+        """Return the weighted share of right samples; NaN if all weights are 0."""
         total = float(weights.sum())
         return float(weights[records.astype(bool, copy=False)].sum()) / total if total else math.nan
 
 
 def refuse_trivial(k: int, classes: int, model: object) -> None:
-    """Raise where every sample would be right, whatever the scores: among the ``k`` best of no more classes.
+    """Raise if every sample would be right for any scores, because there are at most ``k`` classes.
 
     Args:
-        k: above 1, or anything goes. classes: of the model. model: its file, for the message.
+        k: if 1, nothing is raised.
+        classes: number of classes.
+        model: its file, for the message.
 
     Raises:
         ConfigError: there are not more than ``k`` classes.
@@ -144,7 +146,7 @@ def refuse_trivial(k: int, classes: int, model: object) -> None:
 
 
 def _rank(scores: Array, labels: Array) -> Counts:
-    """Return how many classes rank before each sample's label: a higher score, or an equal one and a higher index."""
+    """Return the number of classes that rank before each label: with a higher score, or equal and a higher index."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     later = np.arange(scores.shape[1]) > labels[:, None]
     ahead: Counts = ((scores > own) | ((scores == own) & later)).sum(axis=1, dtype=np.int64)
@@ -155,9 +157,7 @@ def _check(scores: Array, labels: Array) -> None:
     if scores.ndim != 2 or scores.dtype.kind not in "fiu":
         raise InputError(f"scores have shape {scores.shape} and dtype {scores.dtype}; top-k needs N x C real numbers")
     if labels.ndim != 1 or len(labels) != len(scores):
-        raise InputError(
-            f"{len(scores)} rows of scores came with labels of shape {labels.shape}; pass one label per row"
-        )
+        raise InputError(f"{len(scores)} rows of scores for labels of shape {labels.shape}; pass one label per row")
     if not labels.size:
         return
     if labels.dtype.kind not in "iu":
@@ -167,5 +167,5 @@ def _check(scores: Array, labels: Array) -> None:
     if wrong.size:
         raise DataError(
             f"label {wrong[0]} is not a class of the model, which has {classes} (0 to {classes - 1}); "
-            "check that the data set and the model belong together"
+            "check that the data set matches the model"
         )

@@ -410,6 +410,12 @@ class Task(Calls, Compare, Notes, Writer, ABC):
             ConfigError: an option is invalid.
         """
 
+    def selected(self, found: Dataset) -> Dataset:
+        """Return the samples that the script runs: ``single`` takes the first batch, the other scripts take all."""
+        if self.options.script != "single":
+            return found
+        return found.select(range(min(len(found), self.options.batch_size)))
+
     def inline_samples(self) -> Dataset | None:
         """Return samples of the command line, as of ``--text``, in place of ``--data_path``."""
         return None

@@ -99,7 +99,7 @@ def test_bad_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, reason in {
         "b.png": "truncated",
         "d.png": "empty",
-        "e.png": "not a picture",
+        "e.png": "not an image",
         "f.png": "decompression bomb",
     }.items():
         assert reason in reasons[name]

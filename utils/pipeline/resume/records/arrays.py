@@ -53,6 +53,7 @@ class RecordArrays:
     sample: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     sample_units: list[str] | None = None
     record_units: list[str] | None = None
+    margins: Array | None = None
 
 
 class ArrayRecordWriter(RecordsFile):

@@ -39,6 +39,7 @@ class SampleRecord:
     label: int | str | None
     value: float | None
     unit: str | None = None
+    margin: float | None = None
 
 
 class RecordWriter(RecordsFile):
