@@ -126,7 +126,7 @@ def test_nan_in_the_corpus_makes_every_ranking_unsure(data: Path, tmp_path: Path
 
 def test_what_cannot_be_is_one_line(data: Path, tmp_path: Path) -> None:
     ckpt = {"embedder": word_vectors(tmp_path / "m.onnx")}
-    with pytest.raises(ConfigError, match="--depth 5 .*--cut"):
+    with pytest.raises(ConfigError, match=r"--depth 5 .*--cut"):
         _run("valid", tmp_path, ckpt, "--depth", "5", data_path=data)
     with pytest.raises(DataError, match="has no judgments"):
         _run("valid", tmp_path, ckpt, "--split", "dev", data_path=data)

@@ -210,7 +210,7 @@ def test_the_flag_names_the_rules_that_there_are() -> None:
 def test_nothing_to_be_found_is_said(tiny: Path, tmp_path: Path) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text()) | {"annotations": []}
     (tiny / "data" / "empty.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="^mAP: "):
+    with pytest.raises(DataError, match=r"^mAP: "):
         run(tiny, tmp_path, "--data_path", str(tiny / "data" / "empty.json"))
 
 

@@ -187,7 +187,7 @@ def test_models_that_do_not_go_together_are_one_line(data: Path, tmp_path: Path)
         _run("valid", tmp_path, {"query": scores}, "--places", "7", data_path=data)
     with pytest.raises(ConfigError, match="--users and --history"):
         _run("single", tmp_path, {"query": scores}, "--users", "u1", "--history", "i1", data_path=data)
-    with pytest.raises(ConfigError, match="--depth 5 .*--cut"):
+    with pytest.raises(ConfigError, match=r"--depth 5 .*--cut"):
         _run("valid", tmp_path, {"query": scores}, "--depth", "5", data_path=data)
 
 
