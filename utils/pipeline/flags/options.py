@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,98 +28,44 @@ VALID, SHOWN = ("valid",), ("single", "multi")
 GROUPS = ("model", "data", "engine", "output")
 """Groups of the common flags in ``--help``, in this order; the task's own flags follow."""
 
+
+def _grouped(group: str, *flags: Flag) -> tuple[Flag, ...]:
+    return tuple(replace(flag, group=group) for flag in flags)
+
+
 COMMON = (
-    Flag("--input_name", "set the names of the model's inputs", [], nargs="+", metavar="NAME", group="model"),
-    Flag(
-        "--input_shapes",
-        "set the shapes of all inputs, N is the batch: N*3*224*224, or ids:N*128,mask:N*128",
-        metavar="SHAPES",
-        group="model",
+    *_grouped(
+        "model",
+        Flag("--input_name", "set the names of the model's inputs", [], nargs="+", metavar="NAME"),
+        Flag("--input_shapes", "set the shapes of all inputs: N*3*224*224, or ids:N*128,mask:N*128", metavar="SHAPES"),
+        Flag("--dim", "set the sizes of a symbolic dimension: seq=64,128", [], nargs="+", metavar="NAME=SIZE"),
     ),
-    Flag(
-        "--dim",
-        "set the sizes of a symbolic dimension: seq=128, or seq=64,128,256",
-        [],
-        nargs="+",
-        metavar="NAME=SIZE",
-        group="model",
+    *_grouped(
+        "data",
+        Flag("--batch_size", "run this many samples per call to the whole card", 1, int),
+        Flag("--workers", "preprocess in this many threads; 0: none (default: cores)", None, int),
+        Flag("--worker_mode", "process: for code that holds the GIL", "thread", choices=WORKER_MODES),
     ),
-    Flag("--batch_size", "run this many samples per call to the whole card", 1, int, group="data"),
-    Flag(
-        "--workers",
-        "preprocess in this many threads; 0: none (default: cores)",
-        None,
-        int,
-        group="data",
+    *_grouped(
+        "engine",
+        Flag("--target", "compute with onnx, sdaa, cuda, cpu, null or a registered engine", "sdaa", metavar="NAME"),
+        Flag("--dtype", "compute in this precision (default: the target's)", choices=ALL_DTYPES),
+        Flag("--pass_path", "apply the passes of a file or a name, or 'none'", "default_pass.py", metavar="FILE"),
+        Flag("--shard_tables", "split the rows of embedding tables over the SPA", False, str2bool, nargs="?"),
+        Flag("--streams", "compute this many calls in parallel (default: cores)", None, int, scripts=VALID),
+        Flag("--calib", "calibrate --dtype int8 with this many samples", 128, int, scripts=VALID),
+        Flag("--min_cosine", "require this cosine of int8 to float32 (default: 0.99; valid: 0)", None, float),
+        Flag("--launcher", "run on a Ray cluster", "none", choices=("none", "ray"), scripts=VALID),
+        Flag("--num_workers", "start this many workers with --launcher ray", 2, int, scripts=VALID),
     ),
-    Flag(
-        "--worker_mode",
-        "preprocess in threads, or in processes for code that holds the GIL",
-        "thread",
-        choices=WORKER_MODES,
-        group="data",
-    ),
-    Flag(
-        "--target",
-        "compute with onnx, sdaa, cuda, cpu, null, or a registered engine",
-        "sdaa",
-        metavar="NAME",
-        group="engine",
-    ),
-    Flag("--dtype", "compute in this precision (default: the target's)", choices=ALL_DTYPES, group="engine"),
-    Flag(
-        "--pass_path",
-        "apply the passes of a file, of a name of the zoo, or 'none'",
-        "default_pass.py",
-        metavar="FILE",
-        group="engine",
-    ),
-    Flag(
-        "--shard_tables",
-        "split the rows of embedding tables over the SPA (sdaa only)",
-        False,
-        str2bool,
-        nargs="?",
-        group="engine",
-    ),
-    Flag(
-        "--streams",
-        "compute this many calls in parallel (default: cores)",
-        None,
-        int,
-        scripts=VALID,
-        group="engine",
-    ),
-    Flag("--calib", "calibrate --dtype int8 with this many samples", 128, int, scripts=VALID, group="engine"),
-    Flag(
-        "--min_cosine",
-        "require this cosine of int8 to float32 (default: 0.99; valid: judge the metric)",
-        None,
-        float,
-        group="engine",
-    ),
-    Flag("--launcher", "run on a Ray cluster", "none", choices=("none", "ray"), scripts=VALID, group="engine"),
-    Flag("--num_workers", "start this many workers with --launcher ray", 2, int, scripts=VALID, group="engine"),
-    Flag("--skip_postprocess", "print the raw outputs", False, str2bool, nargs="?", scripts=SHOWN, group="output"),
-    Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?", group="output"),
-    Flag("--json", "write the result as JSON", None, Path, metavar="FILE", group="output"),
-    Flag("--save", "write every sample with its answer", None, Path, metavar="DIR", scripts=SHOWN, group="output"),
-    Flag(
-        "--resume",
-        "store finished steps in a folder, and resume from them",
-        None,
-        Path,
-        metavar="DIR",
-        scripts=VALID,
-        group="output",
-    ),
-    Flag(
-        "--max_drop",
-        "allow a faster mode to worsen the metric by this relative amount",
-        0.01,
-        float,
-        scripts=VALID,
-        group="output",
+    *_grouped(
+        "output",
+        Flag("--skip_postprocess", "print the raw outputs", False, str2bool, nargs="?", scripts=SHOWN),
+        Flag("--verbose", "print the timings of every step", False, str2bool, nargs="?"),
+        Flag("--json", "write the result as JSON", None, Path, metavar="FILE"),
+        Flag("--save", "write every sample with its answer", None, Path, metavar="DIR", scripts=SHOWN),
+        Flag("--resume", "store finished steps, and resume from them", None, Path, metavar="DIR", scripts=VALID),
+        Flag("--max_drop", "allow a faster mode to worsen the metric by this share", 0.01, float, scripts=VALID),
     ),
 )
 """The flags of every task, in addition to ``--ckpt`` and ``--data_path``."""

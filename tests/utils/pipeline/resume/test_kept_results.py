@@ -13,7 +13,7 @@ from support import DIGITS, ROOT
 from engine import ConfigError
 from tecoinfer_modelzoo.files import write_file
 from utils.pipeline import cli, valid
-from utils.pipeline.report.safe_stream import Shown
+from utils.pipeline.report.safe_stream import SafeStream
 from utils.pipeline.resume.records.rows import RecordWriter
 from utils.pipeline.run.pipeline import Failure
 from utils.tasks.classification.task import CLASSIFICATION
@@ -114,7 +114,7 @@ def test_long_lines_on_stderr_are_shortened(capsys: pytest.CaptureFixture[str]) 
     first, second = capsys.readouterr().err.splitlines()
     assert len(first) < 1500
     assert second == "y"
-    shown = Shown(sys.stdout, "\n")
+    shown = SafeStream(sys.stdout, "\n")
     assert shown.write("z" * 5000) == 5000
     assert capsys.readouterr().out == "z" * 5000
 
