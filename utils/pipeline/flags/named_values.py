@@ -1,11 +1,14 @@
-"""Parse flags with names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions."""
+"""Parse flags with names: ``NAME=PATH`` of several models or paths, ``NAME=SIZE`` of symbolic dimensions.
+
+Paths may be files in packages: ``fetch:NAME/path`` (docs/data.md).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import ConfigError
 from utils.shapes import parse_dims
@@ -100,3 +103,23 @@ def _pair(word: str, flag: str) -> tuple[str, Path]:
     if pair is None:
         raise ConfigError(f"{flag} {word!r}: several paths need names; write NAME=PATH")
     return pair[1], Path(pair[2])
+
+
+Given = TypeVar("Given", bound="Path | dict[str, Path] | None")
+
+
+def located(given: Given) -> Given:
+    """Return a path, or several by name, with those in packages resolved; packages are downloaded if needed.
+
+    Raises:
+        ConfigError: an unknown package.
+        FetchError: the package cannot be downloaded, or lacks the file.
+    """
+    paths = list(given.values()) if isinstance(given, dict) else [given]
+    if not any(str(path).startswith("fetch:") for path in paths):
+        return given
+    from utils.fetch import fetched_path  # imported only for such a path
+
+    if isinstance(given, dict):
+        return type(given)((name, fetched_path(path)) for name, path in given.items())
+    return fetched_path(str(given))  # type: ignore[return-value]  # a Path for a Path

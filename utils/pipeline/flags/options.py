@@ -15,8 +15,7 @@ from engine import (
 )
 from utils.pipeline.ahead import WORKER_MODES
 from utils.pipeline.flags.flag_help import FlagHelp, OneLineParser
-from utils.pipeline.flags.located import located
-from utils.pipeline.flags.named_values import models_of, named_paths
+from utils.pipeline.flags.named_values import located, models_of, named_paths
 from utils.places import check_apart, check_folder, check_given, check_outputs
 from utils.shapes import parse_dims, parse_shapes
 from utils.tasks.base import SCRIPTS, Flag, Task, str2bool

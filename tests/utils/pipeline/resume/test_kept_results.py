@@ -76,7 +76,7 @@ def test_the_result_is_written_if_the_output_is_closed(tmp_path: Path, monkeypat
 
 def test_a_pipe_without_a_reader_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe")
-    monkeypatch.setattr("tecoinfer_modelzoo.files._PATIENCE", 0.0)
+    monkeypatch.setattr("tecoinfer_modelzoo.files._PIPE_TIMEOUT", 0.0)
     with pytest.raises(OSError, match="No such device or address"):
         write_file(tmp_path / "pipe", b"x")
 

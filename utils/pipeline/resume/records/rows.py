@@ -13,7 +13,7 @@ import numpy as np
 
 from engine import Array, DataError, InputError
 from utils.datasets.base import Batch
-from utils.metrics.base import Records
+from utils.metrics.base import Metric, Records
 from utils.pipeline.resume.records.file import RecordsFile
 from utils.pipeline.resume.records.names import unwritable
 
@@ -125,6 +125,19 @@ def _label(target: Any) -> int | str:
     return str(target) if isinstance(target, (str, float)) else ""
 
 
+def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -> RecordsFile:
+    """Return the writer for a metric's records; arguments as for :class:`RecordWriter`.
+
+    Raises:
+        ConfigError: the file cannot be written, or another run writes it.
+    """
+    if metric.per_sample:
+        return RecordWriter(path, metric.name, rank=rank, size=size)
+    from utils.pipeline.resume.records.arrays import ArrayRecordWriter
+
+    return ArrayRecordWriter(path, metric.name, rank=rank, size=size)
+
+
 class SampleRecords:
     """The rows of a CSV records file, read one by one in each iteration.
 
@@ -155,7 +168,8 @@ class SampleRecords:
                 if len(unit) != self.has_units:
                     raise ValueError(row)
                 target = int(label) if _WHOLE.fullmatch(label) else label or None
-                yield SampleRecord(int(index), name, target, float(value) if value else None, *unit)
+                score = float(value) if value else None
+                yield SampleRecord(int(index), name, target, score, unit[0] if unit else None)
             except ValueError as error:
                 raise DataError(f"{self.path} row {number}: {row} is not a sample; write the file again") from error
 
