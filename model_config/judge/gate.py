@@ -147,8 +147,8 @@ def _reason(result: Accuracy, grouped: bool) -> str:
     places = max(2, math.ceil(-math.log10(100 * result.tolerance)) + 1)
     change = Change.of(result.metric, result.reference, result.higher_is_better)
     words = f"{result.metric_name} {result.metric:.5g} against {result.reference:.5g} of {result.against}: "
-    words += f"{100 * result.relative_difference:+.{places}f} %"
-    words += "" if change.word == "equal" else f", {change.word}"
+    percent = f"{100 * result.relative_difference:+.{places}f} %"
+    words += percent + (f", {change.word}" if any(digit in percent for digit in "123456789") else "")
     words += f"; tolerance {100 * result.tolerance:g} %"
     if result.samples:
         what = "units" if grouped else "predictions"

@@ -185,7 +185,7 @@ class _Rows:
         if not both or any(margin is None for row in both for margin in row):
             return None
         columns = np.array(both, dtype=np.float64)
-        return columns[:, 0], columns[:, 1]
+        return None if np.isnan(columns).any() else (columns[:, 0], columns[:, 1])
 
 
 def _array_pairs(target: Path, baseline: Path) -> Pairs:
@@ -225,6 +225,8 @@ def _with_margins(pairs: Pairs, both: tuple[Any, Any], ran: Array) -> Pairs:
     for codes, owners in zip(pairs.codes, samples, strict=True):
         units[owners] = codes  # a sample without records stays a unit of its own
     margins = tuple(one.margins[ran] for one in both)
+    if np.isnan(margins).any():
+        return pairs
     return replace(pairs, margins=margins, sample_units=units, changed=changed)
 
 

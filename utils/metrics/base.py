@@ -26,11 +26,14 @@ class Records:
         samples: int64, index of each record's sample in the batch; ``None``: one record per sample, in order.
         units: per record the name of its independent unit; ``None``: that of its sample (``Batch.units``, or the sample
             itself).
+        margins: float64, per *sample* of the batch how far its outputs are from changing its record: 0 where it
+            changes, in the unit of the outputs (:attr:`Metric.has_margins`).
     """
 
     values: Array
     samples: Array | None = None
     units: Sequence[str] | None = None
+    margins: Array | None = None
 
 
 class Metric(ABC):
@@ -43,13 +46,15 @@ class Metric(ABC):
         name: short name for reports, such as ``top1``.
         higher_is_better: direction of every comparison of two values.
         per_sample: one number per sample, which is its record: stored as CSV, all others as ``.npz``.
-        bounds: minimum and maximum of a record, if known; the gate uses them for kinds of samples that are not in the
-            data.
+        has_margins: the value is the mean over samples of a number within ``bounds``, and :meth:`update` returns
+            :class:`Records` with margins; the gate bounds the change on other data by them.
+        bounds: minimum and maximum of a record, if known.
     """
 
     name: str
     higher_is_better: bool = True
     per_sample: ClassVar[bool] = False
+    has_margins: ClassVar[bool] = False
     bounds: tuple[float, float] | None = None
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -231,7 +236,12 @@ class RecordMetric(Metric):
             raise InputError(f"{self.name}: samples of records must be integers from 0 to {count - 1}")
         if not isinstance(found, Records):
             return values
-        return Records(values, None if samples is None else samples.astype(np.int64), units)
+        margins = None if columns.margins is None else np.asarray(columns.margins, np.float64)
+        if margins is not None and margins.shape != (count,):
+            raise InputError(
+                f"{self.name}: margins of shape {margins.shape} for {count} samples; return one per sample"
+            )
+        return Records(values, None if samples is None else samples.astype(np.int64), units, margins)
 
     def _refuse_length(self, what: str, column: Sized | None, count: int) -> None:
         if column is not None and len(column) != count:

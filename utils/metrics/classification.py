@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import Metric
+from utils.metrics.base import Metric, Records
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,6 +65,7 @@ class TopK(Metric):
     """
 
     per_sample: ClassVar[bool] = True
+    has_margins: ClassVar[bool] = True
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int = 1) -> None:
@@ -76,7 +77,9 @@ class TopK(Metric):
         self.correct = 0
         self.total = 0
 
-    def update(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Flags:
+    def update(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Add one batch.
 
         Args:
@@ -85,7 +88,7 @@ class TopK(Metric):
             contexts: unused.
 
         Returns:
-            N booleans, true for right samples.
+            N booleans, true for right samples, and their margins (:func:`margins`).
 
         Raises:
             InputError: scores that are not N x C real numbers, or not as many as labels.
@@ -97,11 +100,13 @@ class TopK(Metric):
         _check(scores, labels)
         right = _rank(scores, labels.astype(np.int64)) < self.k
         right &= ~np.isnan(scores).any(axis=1)
-        self.replay(right)
-        return right
+        record = Records(right, margins=margins(scores, labels, self.k))
+        self.replay(record)
+        return record
 
-    def replay(self, record: Array) -> None:
+    def replay(self, record: Array | Records) -> None:
         """Add a batch by its record, N booleans."""
+        record = record.values if isinstance(record, Records) else record
         if record.dtype != np.bool_ or record.ndim != 1:
             raise InputError(
                 f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} must be N booleans; "
@@ -127,6 +132,26 @@ class TopK(Metric):
         """Return the weighted share of right samples; NaN if all weights are 0."""
         total = float(weights.sum())
         return float(weights[records.astype(bool, copy=False)].sum()) / total if total else math.nan
+
+
+def margins(scores: Array, labels: Array, k: int = 1) -> Array:
+    """Return how far each sample is from becoming right or wrong: the label's score minus the k-th best other score.
+
+    Args:
+        scores: N x C. labels: N class indices. k: how many of the highest scores count.
+
+    Returns:
+        N float64 in the unit of the scores, negative for wrong samples; infinite where ``k`` is at least C.
+    """
+    if k >= scores.shape[1]:
+        return np.full(len(scores), math.inf)
+    values = scores.astype(np.float64)
+    place = labels.astype(np.int64)[:, None]
+    own = np.take_along_axis(values, place, axis=1)[:, 0]
+    np.put_along_axis(values, place, -math.inf, axis=1)
+    other = np.partition(values, -k, axis=1)[:, -k]
+    with np.errstate(invalid="ignore"):
+        return own - other
 
 
 def refuse_trivial(k: int, classes: int, model: object) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, InputError
 from tecoinfer_modelzoo.text import shown_value
-from utils.metrics.base import RecordMetric, weighted_share
+from utils.metrics.base import RecordMetric, Records, weighted_share
 from utils.metrics.class_names import WrongLabelError, hint
+from utils.metrics.classification import margins
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
 """A sample: its label, its prediction (-1 for a NaN score), and whether its label is among the best ``k``."""
@@ -39,7 +40,9 @@ class Labelled(RecordMetric):
         self.labels = None if labels is None else tuple(labels)
         self.rated, self.neutral = rated, neutral
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Array | Records:
         """Return a record of :data:`RECORD` per sample, of :data:`RATED_RECORD` with ``rated``.
 
         Args:
@@ -134,11 +137,21 @@ class Labelled(RecordMetric):
 class Accuracy(Labelled):
     """Share of samples, 0 to 1, whose class is among the ``k`` highest scores, ranked as in :class:`TopK`."""
 
+    has_margins: ClassVar[bool] = True
+    bounds = (0.0, 1.0)
+
     def __init__(
         self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
     ) -> None:
         super().__init__(k, labels, rated, neutral)
         self.name = f"top{k}"
+
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Return the records of :class:`Labelled`, with margins (:func:`~utils.metrics.classification.margins`)."""
+        found: Any = super().records(predictions, targets, contexts)
+        return Records(found, margins=margins(np.asarray(predictions), found["label"], self.k))
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted share of right samples; NaN if all weights are 0."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records
 
 CUTS = (1, 5, 10, 100)
 """Ranks at which recall is computed."""
@@ -43,6 +43,7 @@ class Ranking(RecordMetric):
     """
 
     bounds = (0.0, 1.0)
+    has_margins: ClassVar[bool] = True
 
     def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
         if primary not in FIGURES:
@@ -53,7 +54,9 @@ class Ranking(RecordMetric):
         self.name = "map" if primary == "map" else f"{primary}{cut}"
         self._recalls = tuple(sorted({*CUTS, cut}))
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Return a float64 row per query: nDCG, the reciprocal rank, average precision, and recall at each cut.
 
         Args:
@@ -65,7 +68,10 @@ class Ranking(RecordMetric):
             InputError: a prediction has different numbers of scores and names, or a duplicate document.
         """
         rows = [self._row(found, grades) for found, grades in zip(predictions, targets, strict=True)]
-        return np.array(rows, np.float64).reshape(len(targets), 3 + len(self._recalls))
+        values = np.array(rows, np.float64).reshape(len(targets), 3 + len(self._recalls))
+        cut = None if self.primary == "map" else self.cut
+        gaps = [margin(found, grades, cut) for found, grades in zip(predictions, targets, strict=True)]
+        return Records(values, margins=np.array(gaps, np.float64))
 
     def _row(self, found: Any, grades: Mapping[str, int]) -> list[float]:
         ids, scores = list(found.ids), np.asarray(found.scores, np.float32)
@@ -105,6 +111,19 @@ class Ranking(RecordMetric):
             for name, column in zip(names, kept.T, strict=True)
             if name != self.name
         }
+
+
+def margin(found: Any, grades: Mapping[str, int], cut: int | None) -> float:
+    """Return the smallest gap of scores between neighbours of different grades up to rank ``cut``.
+
+    A swap of two documents of one grade, or beyond the cut, changes no figure of the query. Infinite where no swap of
+    neighbours would change any.
+    """
+    scores = np.asarray(found.scores, np.float64)
+    order = np.argsort(-scores, kind="stable")[: None if cut is None else cut + 1]
+    gains = np.array([max(0, grades.get(found.ids[place], 0)) for place in order.tolist()], np.float64)
+    gaps = -np.diff(scores[order])[np.diff(gains) != 0]
+    return float(gaps.min()) if gaps.size else math.inf
 
 
 def ranked(ids: Sequence[str], scores: Array) -> list[str]:

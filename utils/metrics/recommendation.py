@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine import Array
+from utils.metrics.base import Records
 from utils.metrics.ranking import Ranking
 
 
@@ -25,7 +26,9 @@ class Recommendations(Ranking):
     def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
         super().__init__(primary, cut)
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Return a float64 row per user: the figures of the model's ranking, and those of the popular items'.
 
         Args:
@@ -36,8 +39,11 @@ class Recommendations(Ranking):
         Raises:
             InputError: as :meth:`Ranking.records`.
         """
-        rankings = (predictions, [one.popular for one in predictions])
-        return np.concatenate([super(Recommendations, self).records(one, targets) for one in rankings], axis=1)
+        own, popular = (
+            super(Recommendations, self).records(rankings, targets)
+            for rankings in (predictions, [one.popular for one in predictions])
+        )
+        return Records(np.concatenate([own.values, popular.values], axis=1), margins=own.margins)
 
     def secondary(self) -> Mapping[str, float]:
         """Return the other figures of the model, and the selectable ones of the popular items."""

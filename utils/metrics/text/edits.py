@@ -7,6 +7,7 @@ may exceed 1. Characters are Unicode code points after normalisation (UAX #15).
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import RecordMetric, weighted_share
+from utils.metrics.base import RecordMetric, Records, weighted_share
 
 FORMS = ("NFC", "NFKC", "none")
 """``NFC``: one code point for each character (é). ``NFKC``: also full-width letters as usual ones, and ligatures as
@@ -53,7 +54,9 @@ class TextMetric(RecordMetric):
         if self.form not in self.forms:
             raise ConfigError(f"{self.name}: normalisation {form!r} must be one of {', '.join(self.forms)}")
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Array | Records:
         """Compare one batch.
 
         Args:
@@ -70,7 +73,9 @@ class TextMetric(RecordMetric):
             if not isinstance(target, str):
                 raise DataError(f"{self.name}: the target {target!r} is not a text; correct the data set")
             found[place] = self.compared(_text(prediction, self.name), target)
-        return found
+        if not self.has_margins:
+            return found
+        return Records(found, margins=np.array([getattr(one, "margin", math.nan) for one in predictions], np.float64))
 
     def compared(self, read: str | None, target: str) -> tuple[Any, ...]:
         """Return the record of a text; ``None``: not read."""
@@ -117,6 +122,8 @@ class SequenceAccuracy(TextMetric):
     """Share of lines, 0 to 1, that are read without errors. An empty text is right for an empty target."""
 
     name = "sequence_accuracy"
+    has_margins: ClassVar[bool] = True
+    bounds = (0.0, 1.0)
 
     def value(self, records: Array, weights: Array) -> float:
         """Return the weighted share of right lines; NaN if all weights are 0."""

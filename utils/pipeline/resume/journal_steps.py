@@ -52,6 +52,8 @@ def _encoded_record(record: Array | Records, count: int) -> dict[str, Any]:
         content["units"] = [str(unit) for unit in record.units]
         if len(record.units) != size:
             raise InputError(f"{len(record.units)} units for {size} records; name one per record")
+    if record.margins is not None:
+        content["margins"] = _encoded_array(record.margins, count)
     return content
 
 
@@ -177,7 +179,9 @@ def _decoded_record(stored: Any, count: int) -> Array | Records:
     if units is not None:
         texts = isinstance(units, list) and len(units) == size and all(isinstance(unit, str) for unit in units)
         _need(texts, f"units must be a list of {size} names")
-    return Records(values, samples, units)
+    margins = None if "margins" not in stored else _decoded_array(stored["margins"], count)
+    _need(margins is None or (margins.dtype == np.float64 and margins.ndim == 1), "margins must be float64, one each")
+    return Records(values, samples, units, margins)
 
 
 def _decoded_array(stored: Any, count: int | None) -> Array:

@@ -11,6 +11,7 @@ A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, w
 ``sample``         per record the position of its sample in ``index``
 ``unit``           names of the units, sorted; ``unit_ends``. Missing without units, with the two below
 ``sample_unit``    per sample the position of its unit in ``unit``; missing if only records have units
+``margin``         per sample its margin (``utils.metrics.base.Records``); missing if the metric computes none
 ``record_unit``    per record the position of its unit; missing if only samples have units
 =================  =====================================================================================================
 """
@@ -43,6 +44,7 @@ class RecordArrays:
         index: per sample its position in the data set, int64. names, ran: per sample.
         values: of the metric, records first. sample: per record the position of its sample, int64.
         sample_units, record_units: names of units per sample and per record; ``None``: no units.
+        margins: per sample, float64, NaN for samples that were not run; ``None``: the metric computes none.
     """
 
     metric_name: str
@@ -61,9 +63,12 @@ class ArrayRecordWriter(RecordsFile):
 
     _mode: ClassVar[dict[str, Any]] = {"mode": "wb"}
 
-    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
+    ) -> None:
         super().__init__(path, metric_name, rank=rank, size=size)
         self._columns = RecordArrays(metric_name)
+        self._margins: list[Array] | None = [] if has_margins else None
         self._values: list[Array] = []
         self._samples: list[Array] = []
         self._ran: list[Array] = []
@@ -74,11 +79,13 @@ class ArrayRecordWriter(RecordsFile):
         good = () if record is None else range(count) if good is None else good
         ran = np.zeros(count, np.bool_)
         ran[np.asarray(good, np.intp)] = True
-        own = None
+        own, margins = None, np.full(count, np.nan)
         if record is not None:
             record = record if isinstance(record, Records) else Records(record)
             positions = _positions(record, len(good))
             own = None if record.units is None else list(record.units)
+            if record.margins is not None:
+                margins[np.asarray(good, np.intp)] = record.margins
             self._check(record)
             self._values.append(record.values)
             self._samples.append(start + np.asarray(good, np.int64)[positions])
@@ -89,6 +96,8 @@ class ArrayRecordWriter(RecordsFile):
             columns.record_units = _extended(columns.record_units, own, before, len(record.values))
         columns.names += batch.names
         self._ran.append(ran)
+        if self._margins is not None:
+            self._margins.append(margins)
 
     def _check(self, record: Records) -> None:
         first = next((values for values in self._values if len(values)), record.values)
@@ -106,6 +115,8 @@ class ArrayRecordWriter(RecordsFile):
         if filled:
             columns.values = np.concatenate(filled)
         columns.sample = np.concatenate([columns.sample, *self._samples])
+        if self._margins is not None:
+            columns.margins = np.concatenate([np.zeros(0), *self._margins])
         write_arrays(columns, cast("IO[bytes]", self._file))
 
 
@@ -152,6 +163,8 @@ def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
         "sample": samples[by_sample],
         **_texts("name", [columns.names[i] for i in order.tolist()]),
     }
+    if columns.margins is not None:
+        arrays["margin"] = columns.margins[order]
     named = (("sample_unit", columns.sample_units, order), ("record_unit", columns.record_units, by_sample))
     table = sorted({name for _, names, _ in named for name in names or ()})
     codes = {name: code for code, name in enumerate(table)}
@@ -195,9 +208,11 @@ def _columns(archive: Any) -> RecordArrays:
         archive["sample"],
         named("sample_unit"),
         named("record_unit"),
+        archive["margin"] if "margin" in archive else None,  # noqa: SIM401 - an archive has no get()
     )
     count, records = len(found.index), len(found.values)
     lengths = [len(found.names), len(found.ran), count if found.sample_units is None else len(found.sample_units)]
+    lengths.append(count if found.margins is None else len(found.margins))
     of_records = [len(found.sample), records if found.record_units is None else len(found.record_units)]
     if set(lengths) != {count} or set(of_records) != {records}:
         raise ValueError("its columns have different lengths")

@@ -91,6 +91,7 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
     from utils.pipeline.resume.records.arrays import RecordArrays
 
     starts = np.cumsum([0, *(len(one.index) for one in found)])
+    margins = [one.margins for one in found if one.margins is not None] or None
     return RecordArrays(
         found[0].metric_name,
         np.concatenate([one.index for one in found]),
@@ -100,6 +101,7 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
         np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
         _joined([one.sample_units for one in filled]),
         _joined([one.record_units for one in recorded]),
+        None if margins is None else np.concatenate(margins),
     )
 
 
@@ -111,8 +113,9 @@ def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded:
     """
     metrics = {one.metric_name for one in found}
     units = {one.sample_units is None for one in filled}
+    margins = {one.margins is None for one in found}
     kinds = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
-    return max(len(metrics), len(units), len(kinds)) == 1
+    return max(len(metrics), len(units), len(margins), len(kinds)) == 1
 
 
 def _empty(found: list[RecordArrays]) -> Array:

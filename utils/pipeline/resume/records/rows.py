@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from utils.pipeline.resume.records.file import RecordsFile
 from utils.pipeline.resume.records.names import unwritable
 
 COLUMNS = ("index", "name", "label")
-"""The first columns; then ``unit`` if samples have units; the last column has the name of the metric."""
+"""The first columns; then ``unit`` and ``margin``, if samples have them; the last one has the name of the metric."""
 
 _WHOLE = re.compile(r"-?[0-9]+")
 
@@ -32,6 +33,7 @@ class SampleRecord:
         label: an integer or a text; ``None`` for any other target.
         value: of the metric; ``None``: the sample could not be run.
         unit: name of its unit; ``None``: every sample is one unit.
+        margin: as :attr:`~utils.metrics.base.Records.margins` has it; ``None``: the metric gives none.
     """
 
     index: int
@@ -52,8 +54,11 @@ class RecordWriter(RecordsFile):
         "newline": "",
     }
 
-    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
+    ) -> None:
         super().__init__(path, metric_name, rank=rank, size=size)
+        self._has_margins = has_margins
         self._rows = csv.writer(self._file, lineterminator="\n")
         # Before Python 3.13 csv does not quote a single carriage return, which would end the row for a reader.
         self._quoted = csv.writer(self._file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -61,15 +66,15 @@ class RecordWriter(RecordsFile):
 
     def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:
         """Write the rows of one step; the record has one number per good sample."""
-        values: list[float | int | str] = [""] * len(batch.names)
-        for position, value in zip(*_aligned(batch, record, good), strict=True):
-            values[position] = value
+        cells: list[tuple[float | int | str, ...]] = [("",) * (1 + self._has_margins)] * len(batch.names)
+        for position, *values in zip(*_aligned(batch, record, good, self._has_margins), strict=True):
+            cells[position] = tuple(values)
         try:
             self._start(batch.units is not None)
-            units = [()] * len(values) if batch.units is None else [(unit,) for unit in batch.units]
-            for name, label, unit, cell in zip(batch.names, _labels(batch), units, values, strict=True):
+            units = [()] * len(cells) if batch.units is None else [(unit,) for unit in batch.units]
+            for name, label, unit, cell in zip(batch.names, _labels(batch), units, cells, strict=True):
                 rows = self._quoted if "\r" in f"{name}{label}{unit[0] if unit else ''}" else self._rows
-                rows.writerow((self._index, name, label, *unit, cell))
+                rows.writerow((self._index, name, label, *unit, *cell))
                 self._index += self._stride
         except OSError as error:
             raise unwritable(self.path, error) from error
@@ -77,7 +82,8 @@ class RecordWriter(RecordsFile):
     def _start(self, has_units: bool) -> None:
         """Write the first row when the first batch shows whether there are units."""
         if self._has_units is None:
-            self._rows.writerow((*COLUMNS, *(("unit",) if has_units else ()), self.metric_name))
+            own = (*(("unit",) if has_units else ()), *(("margin",) if self._has_margins else ()))
+            self._rows.writerow((*COLUMNS, *own, self.metric_name))
             self._has_units = has_units
         elif self._has_units != has_units:
             raise InputError("one batch has units and another does not; name them for all batches or none")
@@ -88,15 +94,19 @@ class RecordWriter(RecordsFile):
 
 
 def _aligned(
-    batch: Batch, record: Array | Records | None, good: Sequence[int] | None
-) -> tuple[Sequence[int], list[float] | list[int]]:
-    """Return the positions of the good samples and their values."""
+    batch: Batch, record: Array | Records | None, good: Sequence[int] | None, has_margins: bool
+) -> list[Sequence[Any]]:
+    """Return the positions of the good samples, their margins if the metric gives any, and their values."""
     if record is None:
-        return (), []
+        return [(), (), ()] if has_margins else [(), ()]
+    margins: list[Sequence[Any]] = []
     if isinstance(record, Records):
         if record.samples is not None or record.units is not None:
             raise InputError("records with samples or units are not one number per sample; set per_sample = False")
+        margins = [] if record.margins is None else [record.margins.tolist()]
         record = record.values
+    if has_margins and not margins:
+        margins = [[math.nan] * len(record)]
     positions = range(len(batch.names)) if good is None else good
     if record.shape != (len(positions),) or record.dtype.kind not in "biuf":
         raise InputError(
@@ -104,7 +114,8 @@ def _aligned(
             "the records file takes one number per sample"
         )
     values = record.tolist()
-    return positions, list(map(int, values)) if record.dtype.kind == "b" else values
+    margins = margins if has_margins else []
+    return [positions, *margins, list(map(int, values)) if record.dtype.kind == "b" else values]
 
 
 def _labels(batch: Batch) -> list[int | str]:
@@ -132,10 +143,10 @@ def record_writer(path: Path, metric: Metric, *, rank: int = 0, size: int = 1) -
         ConfigError: the file cannot be written, or another run writes it.
     """
     if metric.per_sample:
-        return RecordWriter(path, metric.name, rank=rank, size=size)
+        return RecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
     from utils.pipeline.resume.records.arrays import ArrayRecordWriter
 
-    return ArrayRecordWriter(path, metric.name, rank=rank, size=size)
+    return ArrayRecordWriter(path, metric.name, rank=rank, size=size, has_margins=metric.has_margins)
 
 
 class SampleRecords:
@@ -152,8 +163,10 @@ class SampleRecords:
     def __init__(self, path: Path) -> None:
         self.path = path
         header = next(self._rows(), [])
-        self.has_units = len(header) == len(COLUMNS) + 2 and header[-2] == "unit"
-        if len(header) != len(COLUMNS) + 1 + self.has_units or tuple(header[: len(COLUMNS)]) != COLUMNS:
+        own = header[len(COLUMNS) : -1]
+        self.has_units, self._has_margins = "unit" in own, "margin" in own
+        expected = [*COLUMNS, *(["unit"] if self.has_units else []), *(["margin"] if self._has_margins else [])]
+        if header[:-1] != expected:
             raise DataError(
                 f"{path} is not a records file: its first row is not {','.join(COLUMNS)} and a metric's name"
             )
@@ -164,12 +177,13 @@ class SampleRecords:
         next(rows)
         for number, row in enumerate(rows, start=2):
             try:
-                index, name, label, *unit, value = row
-                if len(unit) != self.has_units:
+                index, name, label, *own, value = row
+                if len(own) != self.has_units + self._has_margins:
                     raise ValueError(row)
                 target = int(label) if _WHOLE.fullmatch(label) else label or None
-                score = float(value) if value else None
-                yield SampleRecord(int(index), name, target, score, unit[0] if unit else None)
+                unit = own[0] if self.has_units else None
+                margin = float(own[-1]) if self._has_margins and own[-1] else None
+                yield SampleRecord(int(index), name, target, float(value) if value else None, unit, margin)
             except ValueError as error:
                 raise DataError(f"{self.path} row {number}: {row} is not a sample; write the file again") from error
 
