@@ -131,7 +131,7 @@ def _decided(spec: TensorSpec, tail: Tail | None, stored: Stored) -> OutputForm:
     if "kind" in noted:
         conflict = ""
         if found.source == GRAPH and not _agree(noted["kind"], found.kind):
-            conflict = f"the metadata say {noted['kind']}, and the graph ends in {found.operator}: {found.kind}"
+            conflict = f"the kind is {noted['kind']} by the metadata, and {found.kind} by the graph ({found.operator})"
         found = replace(found, kind=noted["kind"], source=METADATA, conflict=conflict)
     labels = stored.labels
     layout = noted.get("layout") or _layout(spec, None if tail is None else tail.axis, labels)
@@ -171,7 +171,7 @@ def with_flags(found: OutputForm, options: Any, ckpt: object) -> OutputForm:
     kind, layout = getattr(options, "output_kind", None), getattr(options, "output_layout", None)
     if kind is None and found.conflict:
         raise ModelError(
-            f"{ckpt}: output {found.name!r}: {found.conflict}; correct the metadata 'outputs', or say which it is with "
+            f"{ckpt}: output {found.name!r}: {found.conflict}; correct the metadata 'outputs', or set the kind with "
             "--output_kind"
         )
     if kind is not None:
@@ -192,7 +192,7 @@ def refuse_labels(found: OutputForm, ckpt: object, needs: str, flag: str = "--ou
         by = f" (it ends in {found.operator})" if found.operator else ""
         raise ModelError(
             f"{ckpt}: output {found.name!r} holds labels{by}, and {needs}; export the model without that operator"
-            + (f", or say what the output is with {flag}" if flag else "")
+            + (f", or set its kind with {flag}" if flag else "")
         )
     if found.sorted:
         raise ModelError(

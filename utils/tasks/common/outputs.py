@@ -112,8 +112,8 @@ def _of_two(rows: Array, form: OutputForm, model: Model, are_logits: bool) -> Ar
     if not _says_two(form, model):
         many = "no labels" if labels is None else f"{len(labels)} labels"
         raise ModelError(
-            f"{model.ckpt}: stores {many} and gives one score per sample, which says one of two classes; export it "
-            "with two labels, or say what the score is with --output_kind"
+            f"{model.ckpt}: stores {many} and gives one score per sample, which needs two classes; export it with two "
+            "labels, or set the kind of the score with --output_kind"
         )
     second = sigmoid(rows) if are_logits else rows.astype(np.float32)
     return np.concatenate([1 - second, second], axis=1)

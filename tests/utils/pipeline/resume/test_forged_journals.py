@@ -61,7 +61,7 @@ def sets(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def record(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda content: content["record"].update(values)
+    return lambda content: content["record"].get("values", content["record"]).update(values)
 
 
 ARRAY = {"dtype": "|b1", "shape": [4], "data": "AAEAAQ=="}

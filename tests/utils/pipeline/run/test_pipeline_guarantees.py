@@ -90,7 +90,7 @@ class Kept(TopK):
 
     def update(self, predictions: Any, targets: Any, contexts: Any = None) -> Any:
         right = super().update(predictions, targets)
-        self.seen.append(predictions.tobytes() + targets.tobytes() + right.tobytes())
+        self.seen.append(predictions.tobytes() + targets.tobytes() + right.values.tobytes())
         return right
 
 
