@@ -11,7 +11,7 @@ from utils.imagenet_classes import WNIDS
 from utils.metrics.class_names import decided_outputs, outputs_of, spelling
 from utils.metrics.classification import ClassFolders, TopK
 from utils.metrics.f1 import Accuracy
-from utils.tasks.classification.diagnostics import ShiftedClasses
+from utils.tasks.classification.task import ShiftedClasses
 
 
 def test_wordnet_ids_of_imagenet() -> None:

@@ -144,7 +144,7 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "Plain-v0", "--seed", -1], r"--seed -1 must be at least 0"),
         (["--env", "Plain-v0", "--max_steps", 0], r"--max_steps 0 must be at least 1"),
         (["--env", "Words-v0"], r"actions of kind Text"),
-        (["--env", "Spaceless-v0"], r"does not say what it shows and takes .*; give it an observation_space"),
+        (["--env", "Spaceless-v0"], r"--env Spaceless-v0: .*observation_space"),
         (["--env", "Plain-v0", "--seed", 2**63], r"--seed 9223372036854775808 with --episodes 10 passes"),
         (["--env", "FrozenLake-v1"], r"an observation has shape \[16\], and the policy's input observation takes"),
         (["--env", "Blackjack-v1"], r"observations of kind Tuple"),
@@ -276,7 +276,7 @@ def test_an_output_that_is_not_there(tmp_path: Path) -> None:
     model = load(ckpt)
     helper.set_model_props(model, {"policy": json.dumps({"env": "Plain-v0", "output": "q"})})
     save(model, ckpt)
-    with pytest.raises(ModelError, match=r"output 'q' is the action, and the policy has no such output \(value"):
+    with pytest.raises(ModelError, match=r"output 'q' .*\(value"):
         run("valid", ckpt)
 
 
