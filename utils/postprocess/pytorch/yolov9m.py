@@ -247,8 +247,8 @@ def _thresholds(iouv: Any, niou: int) -> Array:
             f"niou {niou} and iouv {one_line(wanted.round(3).tolist())}: pass thresholds out of 0.50, 0.55, ..., 0.95, "
             "as torch.linspace(0.5, 0.95, 10), and how many there are"
         )
-    places: Array = apart.argmin(axis=1)
-    return places
+    found: Array = apart.argmin(axis=1)
+    return found
 
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:

@@ -49,20 +49,14 @@ class ImagePreprocessor:
     Arguments are checked once, when the object is made; it can be called from several threads and pickled.
 
     Args:
-        dtype: ``"float16"`` (the float32 result rounded once) or ``"float32"``.
-        resize_shape: length of the short side in pixels, or ``(height, width)``.
-        crop_shape: side of the square crop in pixels, or ``(height, width)``; smaller images are padded with black.
+        dtype, resize_shape, crop_shape, decode, mean, std, interpolation: see
+            :func:`utils.preprocess.pytorch.classification.preprocess`. The differences of ``decode`` from ``"exact"``,
+            in levels of 1/255 before normalisation, are those of nine photographs of scikit-image and scikit-learn, at
+            seven sizes from 500 x 375, with ``bilinear``. ``"fused"``: one pixel in a thousand differs, by 1 level; one
+            in seven, by at most 2, if Pillow resizes the part's rows and columns in the other order (as of a 333 x 500
+            image). ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay
+            at least twice as long as resized; it differs by up to 7 levels, on average by 0.2.
         crop_start: the framework's rule for the first pixel of the crop.
-        decode: one of :data:`DECODES`. Differences from ``"exact"`` are in levels of 1/255 before normalisation, on
-            nine photographs of scikit-image and scikit-learn, at seven sizes from 500 x 375, with ``bilinear``.
-
-            - ``"exact"``: the framework's pixels, bit by bit.
-            - ``"fused"``: only the crop is resized. One pixel in a thousand differs, by 1 level; one in seven, by at
-              most 2, if Pillow resizes the part's rows and columns in the other order (as of a 333 x 500 image).
-            - ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay at
-              least twice as long as resized. Such an image differs by up to 7 levels, on average by 0.2.
-        mean, std: subtracted from samples in 0..1; divided by afterwards.
-        interpolation: one of :data:`INTERPOLATIONS`.
 
     Raises:
         ConfigError: the dtype, way to decode or interpolation is unknown, or a shape, mean or std is invalid.

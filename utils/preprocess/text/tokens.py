@@ -20,16 +20,13 @@ from tecoinfer_modelzoo.extra import extra
 from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.json_values import plain_json
 from tecoinfer_modelzoo.text import reason_of
-from utils.preprocess.text.tokenizer_folder import MOST_BYTES, of_library
+from utils.preprocess.text.tokenizer_folder import FILES, MOST_BYTES, of_library
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 TOKENIZER, SIZE = "tokenizer", "vocabulary_size"
 """Metadata keys of an export: the text of its ``tokenizer.json``, and the size of the model's vocabulary."""
-
-FILES = ("tokenizer.json", "vocab.txt")
-"""Files of a tokenizer in a folder."""
 
 CUTS = ("longest_first", "only_first", "only_second")
 """Which of two texts is truncated if they are too long together."""

@@ -259,7 +259,7 @@ def test_what_is_asked_for_goes_before_what_is_stored() -> None:
     np.testing.assert_allclose(got.boxes, [[10, 10, 30, 30]], atol=1e-4)
     (got,) = decode(rows_v5(found, 1), geometry, stored, options_of("yolov6"))
     np.testing.assert_allclose(got.boxes, [[10, 10, 30, 30]], atol=1e-4)
-    with pytest.raises(ConfigError, match="--layout yolo9: .*did you mean"):
+    with pytest.raises(ConfigError, match=r"--layout yolo9: .*did you mean"):
         decode(rows_x(found), geometry, stored, options_of("yolo9"))
     with pytest.raises(ModelError, match="layout 'yolo9' is not one of"):
         decode(rows_x(found), geometry, model(("output",), layout="yolo9"), options_of(None))

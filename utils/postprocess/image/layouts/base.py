@@ -67,7 +67,7 @@ class Layout:
         name: used by ``--layout`` and an export's note.
         shapes: description of the outputs.
         read: returns the candidates of each image, boxes in pixels of the input; those with NaN are dropped.
-        fits: returns whether outputs have this layout, by their names and shapes; ``None``: it cannot be recognised.
+        fits: is true for outputs of this layout, by their names and shapes; ``None``: it cannot be recognised.
         final: the candidates are the result, without suppression.
         clipped: boxes are clipped to the image before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
@@ -80,7 +80,7 @@ class Layout:
     name: str
     shapes: str
     read: Reader
-    fits: Callable[[Outputs], bool] | None = None
+    fits: Callable[[Outputs], object] | None = None
     final: bool = False
     clipped: bool = False
     box_format: str = "xyxy"
@@ -152,16 +152,16 @@ def sigmoid(values: Array) -> Array:
     """Return the logistic function of values, without overflow, in float32 at least."""
     values = np.asarray(values, np.result_type(values, np.float32))
     shrunk = np.exp(-np.abs(values))
-    shares: Array = np.where(values >= 0, 1 / (1 + shrunk), shrunk / (1 + shrunk))
-    return shares
+    found: Array = np.where(values >= 0, 1 / (1 + shrunk), shrunk / (1 + shrunk))
+    return found
 
 
 def softmax(values: Array) -> Array:
     """Return the softmax along the last axis, in float32 at least."""
     values = np.asarray(values, np.result_type(values, np.float32))
     grown = np.exp(values - values.max(axis=-1, keepdims=True))
-    shares: Array = grown / grown.sum(axis=-1, keepdims=True)
-    return shares
+    found: Array = grown / grown.sum(axis=-1, keepdims=True)
+    return found
 
 
 def logit(score: float) -> float:
