@@ -82,7 +82,7 @@ def _unit(vector: Array) -> Array:
 
 
 def _drawn(rows: Array, starts: Array, ends: Array) -> tuple[Array, int, int, int]:
-    """Return a component as a map of its own, the position of its corner, and its reduction factor."""
+    """Return a component as a separate map, the position of its corner, and its reduction factor."""
     top, left = int(rows.min()), int(starts.min())
     height, width = int(rows.max()) - top + 1, int(ends.max()) - left
     scale = -(-max(height, width) // LARGEST)

@@ -152,8 +152,8 @@ class Tokens:
         stored = model.metadata.get(TOKENIZER)
         if stored is not None:  # belongs to the model, so its weights need not be read
             return _fitting(_of_text(stored, str(model.ckpt)), model, SIZE in model.metadata)
-        beside = Path(model.ckpt).with_name(FILES[0])
-        return _fitting(_of_file(str(beside)), model) if beside.is_file() else None
+        nearby = Path(model.ckpt).with_name(FILES[0])
+        return _fitting(_of_file(str(nearby)), model) if nearby.is_file() else None
 
     def number(self, token: str) -> int | None:
         """Return a token's number, or ``None``."""

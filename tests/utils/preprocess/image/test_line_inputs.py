@@ -1,4 +1,4 @@
-"""Lines of text as a recogniser's input, compared with PP-OCR's steps written out."""
+"""Text lines as a recogniser's input, compared with PP-OCR's steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_width_follows_the_proportions_rounded_up(width, height):
 
 
 @pytest.mark.parametrize("size", [(200, 30), (700, 31), (90, 48)])
-def test_as_pp_ocr_has_it(size):
+def test_line_input_equals_pp_ocrs(size):
     """Resized to 48 rows, blue first, (x / 255 - 0.5) / 0.5, zeros at the right."""
     image = picture(*size)
     array, width = line_input(image, PP_OCR)

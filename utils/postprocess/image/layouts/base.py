@@ -105,10 +105,10 @@ def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = Non
         enough &= best[:, None] == np.arange(scores.shape[1])
     queries, classes = np.nonzero(enough)
     found = Detections(boxes[queries], scores[queries, classes].astype(np.float64), classes)
-    return found if top_k is None else surest_of_classes(found, top_k)
+    return found if top_k is None else highest_per_class(found, top_k)
 
 
-def surest_of_classes(found: Detections, top_k: int) -> Detections:
+def highest_per_class(found: Detections, top_k: int) -> Detections:
     """Return at most ``top_k`` detections of each class, by score."""
     order = np.lexsort((-found.scores, found.classes))
     sorted_classes = found.classes[order]
@@ -117,7 +117,7 @@ def surest_of_classes(found: Detections, top_k: int) -> Detections:
     return taken(found, kept)
 
 
-def surest(found: Detections, top_k: int) -> Detections:
+def highest(found: Detections, top_k: int) -> Detections:
     """Return at most ``top_k`` detections, highest score first."""
     return taken(found, np.argsort(-found.scores, kind="stable")[:top_k])
 

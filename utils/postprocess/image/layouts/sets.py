@@ -15,11 +15,11 @@ from utils.postprocess.image.layouts.base import (
     Layout,
     Outputs,
     corners,
+    highest,
     refuse,
     sigmoid,
     softmax,
     sufficient,
-    surest,
 )
 from utils.postprocess.image.nms import Detections
 
@@ -68,7 +68,7 @@ def read_rtdetr(outputs: Outputs) -> list[Detections]:
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         queries, classes = np.nonzero(~np.isnan(one))
         every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
-        found.append(sufficient(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
+        found.append(sufficient(highest(every, int(outputs.note.get("top_k", len(one)))), outputs))
     return found
 
 
