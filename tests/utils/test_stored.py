@@ -1,4 +1,4 @@
-"""Stored metadata: types, checks, defaults and errors."""
+"""Metadata stored in models: types, checks, defaults and errors."""
 
 from __future__ import annotations
 

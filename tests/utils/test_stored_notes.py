@@ -1,4 +1,4 @@
-"""Stored values of the domains with a wrong type: errors with their key."""
+"""Metadata of the domains with a wrong type: errors with their key."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,11 +74,14 @@ class ImagePreprocessor:
         std: Channels = STD,
         interpolation: str = "bilinear",
     ) -> None:
-        self.resize, crop = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
-        self.crop, self.crop_start = (crop[0], crop[-1]), crop_start
+        resize, crop = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
         _check_names(dtype, decode, interpolation)
-        self.dtype, self.resample, self.fused = np.dtype(dtype), _FILTERS[interpolation], decode != "exact"
-        self.at_least = max(self.resize) * _REDUCED_MARGIN if decode == "reduced" else None
+        self.dtype, self.crop = np.dtype(dtype), (crop[0], crop[-1])
+        self.at_least = max(resize) * _REDUCED_MARGIN if decode == "reduced" else None
+        fused, resample = decode != "exact", _FILTERS[interpolation]
+        self.resize = partial(
+            resize_and_crop, resize=resize, crop=self.crop, crop_start=crop_start, fused=fused, resample=resample
+        )
         self.mean, self.std = _channels(mean, "mean"), _channels(std, "std")
         _check_range(self.mean, self.std, dtype)
 
@@ -102,19 +105,7 @@ class ImagePreprocessor:
             part = batch[first : first + len(block)]
             for planes, (index, image) in zip(block, enumerate(part, first), strict=False):
                 name = f"image {index}" if isinstance(image, Image.Image) else str(image)
-                decoded = decode_image(image, name, self.at_least)
-                _fill(
-                    planes,
-                    resize_and_crop(
-                        decoded,
-                        self.resize,
-                        self.crop,
-                        self.crop_start,
-                        fused=self.fused,
-                        name=name,
-                        resample=self.resample,
-                    ),
-                )
+                _fill(planes, self.resize(decode_image(image, name, self.at_least), name=name))
             _normalise(block[: len(part)], result[first : first + len(part)], self.mean, self.std)
         return result
 

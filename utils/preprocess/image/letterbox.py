@@ -140,7 +140,6 @@ def letterbox(image: Image.Image, size: tuple[int, int], laying: Laying = USUAL)
 
 
 def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
-    """Return the image's pixels at another width and height."""
     if image.size == size:
         return np.asarray(image)
     if name == "opencv":

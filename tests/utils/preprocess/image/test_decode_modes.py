@@ -184,7 +184,7 @@ def test_any_crop_of_any_resize(
         def crop_start(length: int, part: int, starts: Iterator[int] = starts) -> int:
             return next(starts)
 
-        picture = Decoded(image, (0, 0, *size))
-        ours = resize_and_crop(picture, resized[::-1], crop[::-1], crop_start, fused=fused, name="noise")
+        decoded = Decoded(image, (0, 0, *size))
+        ours = resize_and_crop(decoded, resized[::-1], crop[::-1], crop_start, fused=fused, name="noise")
         difference = np.abs(np.asarray(ours).astype(int) - expected)
         assert difference.max() <= (2 if fused else 0)
