@@ -7,6 +7,7 @@ searches for the most likely text, as the sum over its paths.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,10 +26,13 @@ class Text(NamedTuple):
         text: the characters, left to right; empty if every step is blank.
         score: 0 to 1. Greedy: the mean probability of the steps that gave a character. Beam: the probability of the
             whole text. 0 for an empty text of greedy decoding.
+        margin: greedy: the smallest gap between the two best classes of a step, in the unit of the outputs; NaN for
+            other decoders.
     """
 
     text: str
     score: float
+    margin: float = math.nan
 
 
 def greedy(
@@ -61,14 +65,26 @@ def greedy(
     kept = path != empty
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]
     best = _best(steps, path, logits)
-    return [_read(row[mask], score, mask, names) for row, mask, score in zip(path, kept, best, strict=True)]
+    gaps = _gaps(steps)
+    return [
+        _read(row[mask], score, mask, names, gap) for row, mask, score, gap in zip(path, kept, best, gaps, strict=True)
+    ]
 
 
-def _read(classes: Array, score: Array, kept: Array, names: Sequence[str]) -> Text:
+def _gaps(steps: Array) -> list[float]:
+    """Return per sample of N x T x C the smallest gap between the two best classes of a step."""
+    if steps.shape[-1] < 2 or not steps.shape[1]:
+        return [math.inf] * len(steps)
+    best = np.partition(steps, -2, axis=-1)[..., -2:].astype(np.float64)
+    gaps: list[float] = (best[..., 1] - best[..., 0]).min(axis=1).tolist()
+    return gaps
+
+
+def _read(classes: Array, score: Array, kept: Array, names: Sequence[str], gap: float) -> Text:
     if np.isnan(score).any():
-        return Text("", float("nan"))
+        return Text("", math.nan, math.nan)
     text = "".join([names[place] for place in classes.tolist()])
-    return Text(text, float(score[kept].mean()) if len(classes) else 0.0)
+    return Text(text, float(score[kept].mean()) if len(classes) else 0.0, gap)
 
 
 def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:

@@ -80,5 +80,5 @@ def test_the_task_takes_criteo(tmp_path: Path) -> None:
     assert len(found) == 2
     assert not found.has_units
     options.user = "7"
-    with pytest.raises(ConfigError, match="do not say whose they are; leave out --user 7"):
+    with pytest.raises(ConfigError, match="leave out --user 7"):
         CTR_PREDICTION.load({"data": file}, options)

@@ -13,7 +13,7 @@ from engine import ConfigError, DataError, Timeline, usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
 from utils.pipeline.ahead import prepared
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.preprocess.pytorch.classification import preprocess
 
 WORKERS = [0, 1, 2, 5, None]

@@ -265,7 +265,7 @@ def test_what_is_asked_for_goes_before_what_is_stored() -> None:
         decode(rows_x(found), geometry, model(("output",), layout="yolo9"), options_of(None))
     segment = model(("output",))
     segment.metadata["task"] = "segment"  # type: ignore[index]
-    with pytest.raises(ModelError, match="its export says task 'segment'"):
+    with pytest.raises(ModelError, match="task 'segment'"):
         decode(rows_x(found), geometry, segment, options_of(None))
 
 

@@ -145,7 +145,7 @@ def test_answers(tmp_path: Path) -> None:
     assert bound(Detection, MODEL).show(tmp_path / "a.png", many).text.endswith("; and 3 more")
     unnamed = replace(MODEL, metadata=PLAIN)
     assert bound(Detection, unnamed).show(tmp_path / "a.png", found).answer[1]["label"] == "1"
-    with pytest.raises(ModelError, match="stores 1 labels and found class 1"):
+    with pytest.raises(ModelError, match=r"1 labels .*class 1"):
         bound(Detection, replace(MODEL, metadata={"class_labels": '["cat"]'})).show(tmp_path / "a.png", found)
 
 
@@ -154,9 +154,9 @@ def test_sizes() -> None:
     assert bound(Detection, None, input_size=64).input_size() == ((None, 3, 64, 64),)
     assert bound(Detection, None, input_size=[32, 64]).input_size() == ((None, 3, 32, 64),)
     free = replace(MODEL, inputs=(replace(PICTURE, shape=(None, 3, None, None)),))
-    with pytest.raises(ConfigError, match="say which with --input_size"):
+    with pytest.raises(ConfigError, match="pass --input_size"):
         bound(Detection, free).prepare([])
-    with pytest.raises(ConfigError, match="images need N x C x H x W"):
+    with pytest.raises(ConfigError, match="N x C x H x W"):
         bound(Detection, replace(MODEL, inputs=(replace(PICTURE, shape=(None, 7)),))).prepare([])
 
 

@@ -122,7 +122,7 @@ def test_speakers_by_name(tiny: Path) -> None:
     [
         ({"first": "a"}, "first=FILE second=FILE"),
         ({"pairs": "a", "images": "b"}, r"pairs=FILE \[audio=FOLDER\]"),
-        ({"audio": "a", "ada": "b"}, "audio=... goes with pairs=FILE"),
+        ({"audio": "a", "ada": "b"}, "audio=... .*pairs=FILE"),
     ],
 )
 def test_paths_that_do_not_go_together(given: dict[str, str], words: str) -> None:
@@ -131,7 +131,7 @@ def test_paths_that_do_not_go_together(given: dict[str, str], words: str) -> Non
 
 
 def test_one_recording_is_no_pair(tiny: Path) -> None:
-    with pytest.raises(DataError, match="one recording makes no pair; pass --data_path first="):
+    with pytest.raises(DataError, match="pass --data_path first="):
         task().load({"data": tiny / "data" / "ada" / "ada_1.wav"})
 
 
@@ -150,7 +150,7 @@ def test_models_that_are_no_encoders(tiny: Path, tmp_path: Path) -> None:
     how = options(SpeakerVerification)
     with pytest.raises(ModelError, match="metadata 'features'"):
         Notes.of(Model(Path("x.onnx")), how)
-    with pytest.raises(ConfigError, match=r"of 20 bands an encoder takes N x T x 20"):
+    with pytest.raises(ConfigError, match="N x T x 20"):
         Notes.of(Model(Path("x.onnx"), metadata=kept), how)
     kept["verification"] = '{"threshold": "high"}'
     onnx.helper.set_model_props(model, kept)
