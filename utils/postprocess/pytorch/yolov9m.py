@@ -322,7 +322,7 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     if not isinstance(names, (list, tuple)) or not names:
         raise DataError(f"{_called(data_config)}: write names, a list of class names or a mapping from 0, 1, ...")
     if count is not None and count != len(names):
-        raise DataError(f"{_called(data_config)}: nc is {count}, but there are {len(names)} names; correct one of them")
+        raise DataError(f"{_called(data_config)}: nc is {count} and there are {len(names)} names; correct one of them")
     return [str(name) for name in names]
 
 
