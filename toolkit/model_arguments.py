@@ -15,7 +15,7 @@ from toolkit.graph.inputs import draw, input_specs, load_inputs
 from toolkit.graph.trace import Traced, fitted, traced
 
 if TYPE_CHECKING:
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
 from utils.stored import Stored
 
 MODEL = "an ONNX file, or a model of the zoo (the file of its first case)"
@@ -63,7 +63,7 @@ def split_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:place], words[place + 1 :]
 
 
-def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -> Wanted:
+def sample_request(args: argparse.Namespace, flags: Sequence[str], root: Path) -> SampleRequest:
     """Return the samples that the flags select.
 
     Args:
@@ -73,22 +73,22 @@ def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -
     Raises:
         ConfigError: the task is unknown, or a flag is given that needs ``--task``.
     """
-    from toolkit.fix.opening import Wanted
+    from toolkit.fix.opening import SampleRequest
     from utils.shapes import parse_dims
 
     asked, others = None, dict(_file(word) for word in args.ckpt)
     if args.task is not None:
-        from toolkit.fix.asked import Asked
+        from toolkit.fix.opening import TaskRequest
         from utils.tasks.find import add_contrib, find_task
 
         add_contrib(root)
-        asked = Asked(find_task(args.task), tuple(flags), args.model_name, others)
+        asked = TaskRequest(find_task(args.task), tuple(flags), args.model_name, others)
     else:
         given = {"--model_name": args.model_name, "--ckpt": args.ckpt, "--": flags}
         flag = next((name for name, value in given.items() if value), None)
         if flag is not None:
             raise ConfigError(f"{flag} needs a task; add --task NAME")
-    return Wanted(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
+    return SampleRequest(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
 
 
 def _file(word: str) -> tuple[str, Path]:

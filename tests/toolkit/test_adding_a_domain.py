@@ -60,8 +60,8 @@ def test_page_ends_with_passed_check(tmp_path: Path) -> None:
     _the_page_shows_what_is_printed(printed)
     _the_metric_is_that_of_numpy(printed)
     _every_rule_holds(zoo)
-    told = teco(zoo, "info", "co2_nlinear")
-    assert "--horizon" in told.stdout  # the valid script's flags, by its task
+    info = teco(zoo, "info", "co2_nlinear")
+    assert "--horizon" in info.stdout  # the valid script's flags, by its task
     assert "(sdaa, lower is better)" in printed
 
 
@@ -195,4 +195,4 @@ def test_failed_sample_data(zoo: Path) -> None:
 
 def test_repository_is_unchanged() -> None:
     assert not list((ROOT / "contrib").rglob("*forecasting*"))
-    assert shown(PAGE) == []  # what is shown says its language, so that the commands are told from it
+    assert shown(PAGE) == []  # what is shown says its language, which distinguishes it from commands

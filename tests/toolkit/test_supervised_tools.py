@@ -150,7 +150,7 @@ def test_stop_and_continue(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
         before = Path(f"/proc/{child}/stat")
-        os.kill(child, signal.SIGSTOP)  # a session without a shell: nothing may wait for ever
+        os.kill(child, signal.SIGSTOP)  # a session without a shell: nothing may hang
         os.kill(process.pid, signal.SIGINT)
         assert ended(process) == (130, "interrupted\n")
     assert not before.exists() or not is_alive(child)

@@ -19,8 +19,8 @@ from toolkit.compare.nodes import compare_nodes
 from toolkit.compare.report import lead, report
 from toolkit.dump.golden import Golden
 from toolkit.dump.other_inputs import input_notes, input_rows
-from toolkit.graph.grouping import MEMORY
 from toolkit.graph.inputs import model_file
+from toolkit.graph.nodes import MEMORY
 from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 from toolkit.model_arguments import add_model_flags, given_inputs, is_dump, opened, positive

@@ -92,10 +92,10 @@ def report(
     total = sum(one.seconds or 0.0 for one in found)
     bad = frozenset(i for i, one in enumerate(found) if one.level == MISSING)
     facts = {"target": "sdaa", "operators": str(len(found)), "torch": watched.torch, "steps": str(watched.steps)}
-    said = [*notes, *_notes(watched, found, total)]
+    lines = [*notes, *_notes(watched, found, total)]
     data = {"ended": watched.ended, "table": table.torch, "simulated_seconds": total or None}
     rows = [row(one, total) for one in found]
-    return ToolReport("teco ops --training", what, summary(found), COLUMNS, rows, bad, facts, said, data=data)
+    return ToolReport("teco ops --training", what, summary(found), COLUMNS, rows, bad, facts, lines, data=data)
 
 
 def row(one: Served, total: float) -> dict[str, Any]:

@@ -90,8 +90,8 @@ def _pairs(args: argparse.Namespace, rest: Sequence[str], folder: Path) -> list[
         runs: list[Run] = []
         for device in (args.baseline, args.device):
             run = run_script(args.script, rest, device, seed, folder, args.timeout)
-            said = f"{len(run.steps)} steps, eval_metric {run.metric:.6g}, {run.seconds:.1f} s on this machine"
-            print(f"{run.name}: {said}", file=sys.stderr, flush=True)
+            summary = f"{len(run.steps)} steps, eval_metric {run.metric:.6g}, {run.seconds:.1f} s on this machine"
+            print(f"{run.name}: {summary}", file=sys.stderr, flush=True)
             runs.append(run)
         found.append(paired(*runs))
     return found

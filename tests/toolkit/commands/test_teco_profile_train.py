@@ -24,7 +24,7 @@ from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.record import checked
 
 CACHE = cache_folder("torch_sdaa")
-"""Asked before a test's own cache folder is set: what is compiled stays for all runs."""
+"""TaskRequest before a test's own cache folder is set: what is compiled stays for all runs."""
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None or not any(map(shutil.which, (os.environ.get("CXX", "g++"), "c++"))),

@@ -10,9 +10,8 @@ from support import DIGITS, SaveOnnx
 
 from engine import ConfigError, DataError, InputError, ModelError, engine_class
 from engine.registry import _registered
-from toolkit.graph.grouping import grouped
 from toolkit.graph.inputs import load_inputs, model_file, random_inputs
-from toolkit.graph.nodes import load_named, nodes_of
+from toolkit.graph.nodes import grouped, load_named, nodes_of
 from toolkit.graph.trace import traced
 
 DYNAMIC = {"input": (1, 3, 32, 32)}
@@ -110,7 +109,7 @@ def test_names_are_unique(save_onnx: SaveOnnx) -> None:
 
 def test_source_modules() -> None:
     node = helper.make_node("Conv", ["x"], ["y"], name="/layer1/layer1.0/conv1/Conv")
-    from toolkit.graph.modules import module_of
+    from toolkit.graph.nodes import module_of
 
     assert module_of(node) == "layer1.0.conv1"
     node.name = "/layer2/layer2.0/downsample/downsample.0/Conv"

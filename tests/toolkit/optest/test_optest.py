@@ -54,10 +54,10 @@ def test_overflow_fails_in_float16_only(save_onnx: SaveOnnx, tmp_path: Path) -> 
 
 
 def test_case_runs_outside_repository(tmp_path: Path, run_python: RunPython) -> None:
-    out, told = tmp_path / "case", tmp_path / "out.json"
+    out, result = tmp_path / "case", tmp_path / "out.json"
     node = onnx.load(DIGITS / "digits.onnx").graph.node[0].output[0]
-    assert execute(["optest", "digits", node, "--out", str(out), "--json", str(told)]) == 0
-    assert [row["result"] for row in json.loads(told.read_text(encoding="utf-8"))["rows"]] == ["pass"] * 3
+    assert execute(["optest", "digits", node, "--out", str(out), "--json", str(result)]) == 0
+    assert [row["result"] for row in json.loads(result.read_text(encoding="utf-8"))["rows"]] == ["pass"] * 3
     done = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=out, path=(ROOT,))
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout

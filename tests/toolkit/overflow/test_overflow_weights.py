@@ -55,7 +55,7 @@ def test_float32_nodes_lose_no_values(save_onnx: SaveOnnx, tmp_path: Path) -> No
     path, kept = large(save_onnx, "initialiser"), tmp_path / "kept_pass.py"
     kept.write_text('skip_ops = ["Add", "Sub"]\n')
     (one,) = found(path, kept).values()
-    assert (one.float32, one.overflows, one.told) == (True, False, False)
+    assert (one.float32, one.overflows, one.affected) == (True, False, False)
     assert found(path)["w"].overflows
 
 
@@ -109,4 +109,4 @@ def test_file_with_infinite_weights(save_onnx: SaveOnnx) -> None:
 
 
 def test_correct_model_has_no_weight_rows(digits: Path, tmp_path: Path) -> None:
-    assert not any(one.told for one in found(digits / "digits_dyn.onnx").values())
+    assert not any(one.affected for one in found(digits / "digits_dyn.onnx").values())

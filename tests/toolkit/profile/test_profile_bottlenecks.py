@@ -168,10 +168,10 @@ def test_unreported_weights_of_product_are_computed(tmp_path: Path) -> None:
 
 
 def test_product_with_reported_bias_only() -> None:
-    def told(*shapes: list[int]) -> list[dict[str, list[int]]]:
+    def reported(*shapes: list[int]) -> list[dict[str, list[int]]]:
         return [{"float": shape} for shape in shapes]
 
-    args = {"input_type_shape": told([48, 64], [96]), "output_type_shape": told([48, 96])}
+    args = {"input_type_shape": reported([48, 64], [96]), "output_type_shape": reported([48, 96])}
     flops, size = work_of("Gemm", args, OriginalNode("gemm", "Gemm", "", ()))
     assert flops == 2 * 48 * 64 * 96
     assert size == 4 * (48 * 64 + 64 * 96 + 96 + 48 * 96)
