@@ -121,6 +121,6 @@ def test_long_names_are_shortened() -> None:
 def test_long_notes_are_shortened() -> None:
     text = io.StringIO()
     print_report(ToolReport("teco x", "x", "done", COLUMNS, [], notes=["n" * 9000 + "\nforged"]), text)
-    said = text.getvalue().replace("\n", "")
-    assert "characters ..." in said
-    assert len(said) < 1300
+    message = text.getvalue().replace("\n", "")
+    assert "characters ..." in message
+    assert len(message) < 1300

@@ -115,9 +115,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_two_profiles_are_compared_per_step(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     out = files[0].with_name("against.json")
     assert main(["--compare", *map(str, files), "--json", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "a step: 2.5 ms before, 1.6 ms now, 36.0% less (simulated)" in said
-    assert "gone: slow operator at /train.py:7 (aten::sort)" in said
+    message = capsys.readouterr().out
+    assert "a step: 2.5 ms before, 1.6 ms now, 36.0% less (simulated)" in message
+    assert "gone: slow operator at /train.py:7 (aten::sort)" in message
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["schema_version"] == 1
     assert [change["name"] for change in found["against"]["operators"]][:2] == ["aten::sort", "aten::topk"]
@@ -129,7 +129,7 @@ def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "--compare A.json B.json"),
         (["none.py"], "none.py is "),
@@ -139,14 +139,14 @@ def test_equal_profiles_have_no_difference(files: tuple[Path, Path], capsys: Any
         (["a.py", "--stepz", "1"], "--stepz"),
     ],
 )
-def test_invalid_flags(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_flags(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((TecoInferError, SystemExit)) as found:
         main(words)
-    assert said in f"{found.value} {capsys.readouterr().err}"
+    assert message in f"{found.value} {capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"kind": "profile"}, "other.json"),
         ({"schema_version": 7}, "schema version 7"),
@@ -161,10 +161,10 @@ def test_invalid_flags(words: list[str], said: str, capsys: pytest.CaptureFixtur
         ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
-def test_invalid_profile_files(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_profile_files(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(profile(launch("aten::mm", 1e-3)) | change), encoding="utf-8")
-    with pytest.raises(DataError, match=re.escape(said)):
+    with pytest.raises(DataError, match=re.escape(message)):
         main(["--compare", str(file), str(file)])
     file.write_text('{"kind": ', encoding="utf-8")
     with pytest.raises(DataError, match=r"other\.json"):
@@ -226,7 +226,7 @@ def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
 @pytest.mark.torch
 @needs_torch
 @pytest.mark.parametrize(
-    ("script", "words", "said"),
+    ("script", "words", "message"),
     [
         ("raise ValueError('no data\\nhere')", (), "train.py failed after 0 steps: ValueError: no data"),
         ("import torch; torch.ones(3).exp()", (), "train.py launched nothing on the card"),
@@ -234,12 +234,12 @@ def test_unchanged_script_is_profiled(tmp_path: Path) -> None:
         ("import time; time.sleep(60)", ("--timeout", 3), "took longer than 3 s and was ended"),
     ],
 )
-def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+def test_failed_script_is_one_line(script: str, words: tuple[object, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    assert said in last
+    assert message in last
     assert "toolkit" not in done.stderr
 
 
@@ -248,21 +248,21 @@ def test_failed_script_is_one_line(script: str, words: tuple[object, ...], said:
 @pytest.mark.torch
 @needs_torch
 @pytest.mark.parametrize(
-    ("last", "words", "said"),
+    ("last", "words", "message"),
     [
         ("raise ValueError('no data')", (), "failed after 2 steps: ValueError: no data"),
         pytest.param(
-            *("time.sleep(600)", ("--timeout", 60)),  # long, as the imports of a busy machine are
-            "failed after 2 steps: it took longer than --timeout",
-            marks=pytest.mark.long,
+            "time.sleep(600)", ("--timeout", 60), "failed after 2 steps: it took longer", marks=pytest.mark.long
         ),
     ],
 )
-def test_steps_before_a_failure_are_profiled(last: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+def test_steps_before_a_failure_are_profiled(
+    last: str, words: tuple[object, ...], message: str, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(FAILS + last, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words, "--json", tmp_path / "out.json", "--trace", tmp_path / "out.trace")
     assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
     assert "aten::mean" in done.stdout
     kept = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert (kept["steps"], bool(kept["failed"])) == (2, True)

@@ -84,7 +84,7 @@ def test_nan_on_device_fails_and_on_both_is_an_error(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("crash", "exit code 1: ValueError: the card is on fire"),
         ("nothing", "wrote nothing to the file that --losses names"),
@@ -95,10 +95,10 @@ def test_nan_on_device_fails_and_on_both_is_an_error(capsys: pytest.CaptureFixtu
         ("device", "it says that it ran on cpu; let it use what --device says"),
     ],
 )
-def test_failed_run_is_one_line(what: str, said: str) -> None:
+def test_failed_run_is_one_line(what: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         wrong(what, seeds=1)
-    assert str(caught.value).startswith(f"training_script.py on other, seed 0: {said}")
+    assert str(caught.value).startswith(f"training_script.py on other, seed 0: {message}")
     assert "\n" not in str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_script_ignoring_seed_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere.py"], "nowhere.py is not a file"),
         ([SCRIPT, "--device", "cpu"], "--device cpu equals --baseline"),
@@ -144,7 +144,7 @@ def test_script_ignoring_seed_is_an_error() -> None:
         ([SCRIPT, "--seeds", "0"], "argument --seeds: '0' "),
     ],
 )
-def test_invalid_flags_are_errors_before_any_run(words: list[str], said: str) -> None:
+def test_invalid_flags_are_errors_before_any_run(words: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         main(words)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)

@@ -156,9 +156,9 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
 def test_manifest_with_wrong_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
     dumped(net, tmp_path / "folder")
     manifest = tmp_path / "folder/manifest.json"
-    said = json.loads(manifest.read_text())
-    said["entries"][2][field] = value
-    manifest.write_text(json.dumps(said))
+    message = json.loads(manifest.read_text())
+    message["entries"][2][field] = value
+    manifest.write_text(json.dumps(message))
     with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
     with pytest.raises(DataError, match=r"no readable manifest\.json"):

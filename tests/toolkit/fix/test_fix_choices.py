@@ -61,8 +61,8 @@ def test_mistakes_are_found(mistakes: Any, source: Any, names: list[str], capsys
     assert found["before"] < 0.5
     assert found["after"] == pytest.approx(1.0, abs=1e-3)
     assert found["metrics"]["mAP after"] == pytest.approx(mistakes_free(source), abs=1e-3)
-    said = capsys.readouterr().out
-    assert f"this explains it: {found['flags']}" in said
+    printed = capsys.readouterr().out
+    assert f"this explains it: {found['flags']}" in printed
     assert all(f"--{key} {value}" in found["flags"] for key, value in right.items())
 
 

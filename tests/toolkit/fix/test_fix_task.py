@@ -296,17 +296,17 @@ def test_the_zoos_own_task_through_the_command(tmp_path: Path, run_python: RunPy
     digits = ROOT / "example" / "classification" / "digits"
     words = [digits / "digits_dyn.onnx", "--data", digits / "data" / "val", "--task", "classification"]
     behind = ["--", "--input_size", "32"]
-    code, said = teco(run_python, "overflow", *words, "--samples", "8", *behind)
-    assert (code, "0 of 21 nodes overflow float16" in said) == (0, True), said
+    code, message = teco(run_python, "overflow", *words, "--samples", "8", *behind)
+    assert (code, "0 of 21 nodes overflow float16" in message) == (0, True), message
     flags = ["--samples", "40", "--tolerance", "0.05", "--out", tmp_path]
-    code, said = teco(run_python, "fix", *words, *flags, *behind)
-    assert (code, "top1 1 against 1 of onnx float32" in said) == (0, True), said
-    code, said = teco(run_python, "fix", *words, *flags, "--reference", "1.0", *behind)
-    assert (code, "top1 is the reference's 1 without a change" in said) == (0, True), said
-    code, said = teco(run_python, "fix", *words, "--shape", "input=1,3,8,8")
-    assert (code, "--shape is for data without a task" in said) == (2, True), said
-    code, said = teco(run_python, "fix", *words[:-1], "classificaton")
-    assert (code, "did you mean 'classification'?" in said) == (2, True), said
+    code, message = teco(run_python, "fix", *words, *flags, *behind)
+    assert (code, "top1 1 against 1 of onnx float32" in message) == (0, True), message
+    code, message = teco(run_python, "fix", *words, *flags, "--reference", "1.0", *behind)
+    assert (code, "top1 is the reference's 1 without a change" in message) == (0, True), message
+    code, message = teco(run_python, "fix", *words, "--shape", "input=1,3,8,8")
+    assert (code, "--shape is for data without a task" in message) == (2, True), message
+    code, message = teco(run_python, "fix", *words[:-1], "classificaton")
+    assert (code, "did you mean 'classification'?" in message) == (2, True), message
 
 
 # --------------------------------------------------------------------------------------------------------- mistakes

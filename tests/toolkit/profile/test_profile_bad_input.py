@@ -85,8 +85,8 @@ def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
     ],
 )
 def test_incomparable_profile(values: dict[str, Any], says: str, model: Path, written: Path, tmp_path: Path) -> None:
-    said = refused(model, "--batch_size", 4, "--against", changed(written, tmp_path, **values))
-    assert says in said
+    message = refused(model, "--batch_size", 4, "--against", changed(written, tmp_path, **values))
+    assert says in message
 
 
 @settings(max_examples=25, deadline=None, database=None)
@@ -142,9 +142,9 @@ def test_profile_round_trip(model: Path, written: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
 def test_string_inputs_are_an_error(target: str, save_onnx: Save) -> None:
     path = save_onnx("g (string[2] x) => (string[2] y) { y = Identity (x) }")
-    said = refused(path, "--target", target)
-    assert "'x'" in said
-    assert "--data" not in said  # teco profile has no such flag
+    message = refused(path, "--target", target)
+    assert "'x'" in message
+    assert "--data" not in message  # teco profile has no such flag
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
@@ -162,17 +162,17 @@ def test_data_dependent_outputs(target: str, save_onnx: Save, capsys: pytest.Cap
 
 @pytest.mark.parametrize("target", ["cuda", "cpu", "null", "sda"])
 def test_unsupported_target(target: str, model: Path) -> None:
-    said = refused(model, "--target", target)
-    assert f"target {target!r}" in said
+    message = refused(model, "--target", target)
+    assert f"target {target!r}" in message
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
 def test_shapes_that_do_not_fit(target: str, model: Path) -> None:
-    said = refused(model, "--target", target, "--shape", "pixels=1,8,6,6")
-    assert said.startswith("--shape pixels: ")
+    message = refused(model, "--target", target, "--shape", "pixels=1,8,6,6")
+    assert message.startswith("--shape pixels: ")
     for shape in ("1,8", "1,9,6,6"):
-        said = refused(model, "--target", target, "--shape", f"x={shape}")
-        assert said == f"--shape x={shape} does not fit the model's shape (N, 8, 6, 6)"
+        message = refused(model, "--target", target, "--shape", f"x={shape}")
+        assert message == f"--shape x={shape} does not fit the model's shape (N, 8, 6, 6)"
 
 
 def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:
@@ -187,9 +187,9 @@ def test_a_pass_that_fails(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["json", "csv", "html", "trace"])
 def test_unwritable_file(form: str, model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = refused(model, f"--{form}", tmp_path / "file" / "out")
+    message = refused(model, f"--{form}", tmp_path / "file" / "out")
     place = tmp_path / "file" / "out"
-    assert said == f"--{form} {place}: no such path can exist; name another"
+    assert message == f"--{form} {place}: no such path can exist; name another"
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,10 @@ def test_dtype_of_inputs(dtype: str, save_onnx: Callable[..., Path]) -> None:
 
 def test_layout_prediction_is_exact(tmp_path: Path) -> None:
     path = models.conversions(tmp_path / "m.onnx")
-    said = {one.what: one.seconds for one in on_card(path).what_if}
+    message = {one.what: one.seconds for one in on_card(path).what_if}
     (tmp_path / "p.py").write_text('layout = "blocked"\n')
     blocked = profile_card(EngineSpec(path, batch_size=4, pass_path=tmp_path / "p.py"))
-    assert blocked.compute == said["layout blocked"]
+    assert blocked.compute == message["layout blocked"]
     back = {one.what: one.seconds for one in blocked.what_if}
     assert back["layout plain"] == on_card(path).compute
 
