@@ -55,8 +55,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
     drawn = [] if args.data or golden else ["inputs are random; pass real ones with --data"]
     shown = replace(made, notes=[*made.notes, *drawn])  # in the files this is a fact
-    for file in publish(made, args, shown):
-        print(f"written: {file}")
+    publish(made, args, shown)
     if found.code == 2:
         print(f"error: {path}: {lead(found)}; compare targets that return the same tensors", file=sys.stderr)
     return found.code

@@ -155,6 +155,5 @@ def _recover(argv: Sequence[str]) -> int:
 
 
 def _show(made: ToolReport, args: argparse.Namespace, code: int, limit: int | None = None) -> int:
-    for file in publish(made, args, limit=limit):
-        print(f"written: {file}")
+    publish(made, args, limit=limit)
     return code

@@ -65,8 +65,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         how |= {"shapes": wanted.shapes, "dims": wanted.dims}
         found = fix(path, args.data, args.metric, out, **how, on_trial=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
-    for file in publish(report, args, limit=20):
-        print(f"written: {file}")
+    publish(report, args, limit=20)
     return 0 if done else 1
 
 

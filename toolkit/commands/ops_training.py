@@ -59,8 +59,7 @@ def main(argv: Sequence[str]) -> int:
     watched = watch(args.training, arguments, args.steps, args.seconds)
     table, asked, notes = _asked(watched, args.stored)
     made = report(args.training, watched, judge(watched, table, asked), table, notes)
-    for file in publish(made, args):
-        print(f"written: {file}")
+    publish(made, args)
     return 1 if made.bad else 0
 
 

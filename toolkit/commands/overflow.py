@@ -59,8 +59,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     words, flags = split_flags(argv)
     args = parser.parse_args(words)
     report = examine(model_file(args.model, root), sample_request(args, flags, root), find_pass(args.pass_path))
-    for file in publish(report, args, report if args.all else _affected(report)):
-        print(f"written: {file}")
+    publish(report, args, report if args.all else _affected(report))
     return 1 if report.bad else 0
 
 

@@ -20,7 +20,7 @@ from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
 from toolkit.model_arguments import MODEL, add_sample_flags, positive, sample_request, split_flags
-from toolkit.output import add_output_flags, print_report, write_files, write_text
+from toolkit.output import add_output_flags, print_report, print_written, write_files, write_text
 from toolkit.profile.card import prepare, profile_prepared
 from toolkit.profile.comparison import Comparison, compare
 from toolkit.profile.host import profile_host
@@ -51,8 +51,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         print_profile(found, comparison, suggestion, args.top)
     finally:
         files = write_all(found, comparison, suggestion, args)
-    for file in files:
-        print(f"written: {file}")
+    print_written(files)
     return _apply(args.apply, suggestion, loaded) if args.apply and suggestion and loaded else 0
 
 

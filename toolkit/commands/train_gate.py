@@ -61,8 +61,7 @@ def main(argv: Sequence[str]) -> int:
     with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
         pairs = _pairs(args, rest, args.work_dir or Path(folder))
     outcome = judge(pairs, args.tolerance)
-    for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
-        print(f"written: {file}")
+    publish(report(args.script.name, pairs, outcome, args.tolerance), args)
     return EXIT_CODES[outcome.verdict]
 
 

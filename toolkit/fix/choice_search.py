@@ -189,9 +189,7 @@ class Search:
         return tried
 
     def _worth(self, one: Tried) -> float:
-        if math.isnan(one.value):
-            return -math.inf
-        return one.value if self.bench.metric.higher_is_better else -one.value
+        return _worth(one.value, self.bench)
 
 
 def find_choices(

@@ -12,8 +12,8 @@ import numpy as np
 from engine import Array, ConfigError, Engine, fits
 from model_config.judge.resampling import values_of
 from toolkit.fix.columns import Columns, joined, paired
-from toolkit.fix.records import Feed, Measure, RawMeasure
-from toolkit.fix.samples import cast_to, listed
+from toolkit.fix.records import Feed, Measure, RawMeasure, listed
+from toolkit.fix.samples import cast_to
 from toolkit.fix.task_samples import TaskSamples
 from toolkit.fix.trials import BROKEN
 from utils.metrics.base import MeanMetric, Metric, Records
