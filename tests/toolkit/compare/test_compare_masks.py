@@ -31,7 +31,7 @@ def test_mask_is_not_a_bad_node(mask: str, save_onnx: SaveOnnx) -> None:
         found = compared(save_onnx(graph(mask)), **how)
         assert found.first_bad is None, (how, found.first_bad)
         assert any(row.masked for row in found.rows)
-        assert any(note.startswith("left out: ") for note in found.notes)
+        assert any(note.startswith("excluded: ") for note in found.notes)
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -142,7 +142,7 @@ def test_damaged_arrays_are_skipped(chain: Path, tmp_path: Path, capsys: pytest.
     assert execute(["dump", "recover", str(tmp_path / "whole"), "--out", str(tmp_path / "new")]) == 0
     assert "damaged and left out, such as t3" in capsys.readouterr().out
     assert set(whole.outputs) - set(open_dump(tmp_path / "new").outputs) == {"t3"}
-    for path, text in ((tmp_path, "neither a manifest"), (tmp_path / "no", "does not exist")):
+    for path, text in ((tmp_path, "no readable manifest"), (tmp_path / "no", "does not exist")):
         with pytest.raises(DataError, match=text):
             execute(["dump", "recover", str(path), "--out", str(tmp_path / "other")])
 

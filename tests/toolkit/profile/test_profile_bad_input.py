@@ -71,13 +71,13 @@ def changed(written: Path, tmp_path: Path, **values: Any) -> Path:
     [
         ({"schema_version": 2}, "is not a profile of schema_version 1"),
         ({"command": "teco compare"}, "is not a profile of schema_version 1"),
-        ({"rows": None}, "lacks or garbles"),
-        ({"rows": [{"name": "a"}]}, "lacks or garbles 'op_type'"),
-        ({"rows": "abc"}, "lacks or garbles"),
-        ({"batch": "4"}, "lacks or garbles 'batch' ('4')"),
-        ({"call": math.nan}, "lacks or garbles 'call' (nan)"),
-        ({"call": True}, "lacks or garbles 'call' (True)"),
-        ({"inputs": []}, "lacks or garbles"),
+        ({"rows": None}, "changed.json"),
+        ({"rows": [{"name": "a"}]}, "'op_type'"),
+        ({"rows": "abc"}, "changed.json"),
+        ({"batch": "4"}, "'batch' ('4')"),
+        ({"call": math.nan}, "'call' (nan)"),
+        ({"call": True}, "'call' (True)"),
+        ({"inputs": []}, "changed.json"),
         ({"inputs": {"x": "aaa"}}, "the shape of 'x' ('aaa')"),
         ({"inputs": {"x": [1, 1e400]}}, "the shape of 'x' ([1, inf])"),
         ({"simulated": False, "target": "onnx"}, "profile both on one target"),
@@ -157,7 +157,7 @@ def test_sequence_inputs_are_an_error(target: str, save_onnx: Save) -> None:
 def test_data_dependent_outputs(target: str, save_onnx: Save, capsys: pytest.CaptureFixture[str]) -> None:
     path = save_onnx("g (float[2,4] x) => (int64[2,N] y) { e = Exp (x)  y = NonZero (e) }")
     assert execute(["profile", str(path), "--target", target, "--runs", "2"]) == 0
-    assert "kernels have data-dependent sizes (NonZero_1" in capsys.readouterr().out
+    assert "have data-dependent sizes (NonZero_1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", ["cuda", "cpu", "null", "sda"])

@@ -46,7 +46,7 @@ def test_a_slow_operator_on_the_card(tmp_path: Path) -> None:
     (one,) = found.bottlenecks
     assert (one.kind, one.nodes) == (SLOW, ("recurrent",))
     assert one.text.startswith("LSTM: 1 kernels take 100% of the time at 0% of the roof, mostly launch-bound")
-    assert "launch less" in one.fix
+    assert "number of launches" in one.fix
     assert one.seconds == found.compute
 
 
@@ -266,7 +266,7 @@ def test_empty_profile(save_onnx: Callable[..., Path], capsys: pytest.CaptureFix
     path = save_onnx("g (float[2,4] x) => (float[8] y) { s = Constant <value = int64[1] {8}> ()  y = Reshape (x, s) }")
     assert execute(["profile", str(path), "--suggest"]) == 0
     out = capsys.readouterr().out
-    assert "0 s computing" in out
+    assert "0 s compute" in out
     assert "no rewrite rule saves time on this model" in out
 
 

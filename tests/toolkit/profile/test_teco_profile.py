@@ -82,7 +82,7 @@ def test_output_files(shuffle: Path, run: Run, tmp_path: Path) -> None:
     ]
     rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
     assert (data["command"], data["title"]) == ("teco profile", "shuffle.onnx")
-    assert "computing" in data["lead"]
+    assert "compute" in data["lead"]
     assert [row["name"] for row in rows] == [row["name"] for row in data["rows"]]
     assert {row["kind"] for row in rows} == {"simulated"}
     page = files["html"].read_text()
