@@ -28,8 +28,9 @@ from parts.bench import arguments, finish
 from engine import open_engine
 from toolkit.cli import execute
 from toolkit.fix.choice_trials import GAIN
-from toolkit.fix.opening import SampleRequest, TaskRequest, open_samples
+from toolkit.fix.opening import SampleRequest, open_samples
 from toolkit.fix.records import Feed
+from toolkit.fix.task_request import TaskRequest
 from toolkit.fix.task_samples import TaskSamples
 from utils.metrics.base import Metric
 from utils.preprocess.image.modes import MEAN, STD

@@ -78,7 +78,7 @@ def sample_request(args: argparse.Namespace, flags: Sequence[str], root: Path) -
 
     asked, others = None, dict(_file(word) for word in args.ckpt)
     if args.task is not None:
-        from toolkit.fix.opening import TaskRequest
+        from toolkit.fix.task_request import TaskRequest
         from utils.tasks.find import add_contrib, find_task
 
         add_contrib(root)

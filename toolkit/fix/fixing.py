@@ -27,7 +27,7 @@ from toolkit.graph.nodes import Node, load_named, nodes_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from toolkit.fix.opening import TaskRequest
+    from toolkit.fix.task_request import TaskRequest
 
 GUIDES = 16
 """Number of samples for ranking nodes: one half with the largest loss, the other half the first samples."""

@@ -2,97 +2,19 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import ConfigError, TensorSpec
 from toolkit.fix.samples import Samples
+from toolkit.fix.task_request import TaskRequest
 from toolkit.graph.inputs import Dims, Shapes, batched_specs, check_dims, input_shapes, static_batch
-from utils.pipeline.flags.options import COMMON, MODEL, Options, options
 from utils.tasks.base import Task
-from utils.tasks.legacy import task_class
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-_OURS = ("batch_size", "dim", "input_shapes", "input_name")
-"""Common flags of the scripts that determine the model's inputs; the others configure runs and are rejected here."""
-
-
-@dataclass(frozen=True)
-class TaskRequest:
-    """Task selected on the command line.
-
-    Attributes:
-        task: the task; a legacy task is converted to a class. flags: its flags, as words.
-        model_name: name of the model in the task; empty if the task has one model.
-        others: ONNX files of the other models by name.
-    """
-
-    task: type[Task]
-    flags: Sequence[str] = ()
-    model_name: str = ""
-    others: Mapping[str, Path] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "task", task_class(self.task))
-
-    @property
-    def name(self) -> str:
-        """Name of the model in the task.
-
-        Raises:
-            ConfigError: the name is missing or unknown, or given for a task with one model.
-        """
-        known = self.task.models
-        if not known:
-            if self.model_name or self.others:
-                raise ConfigError(f"task {self.task.name} has one model; leave out --model_name and --ckpt")
-            return MODEL
-        if self.model_name not in known:
-            flag = f"--model_name {self.model_name}" if self.model_name else "no --model_name"
-            raise ConfigError(f"{flag}: task {self.task.name} has the models {', '.join(known)}; pass one of them")
-        return self.model_name
-
-    def options(self, path: Path, data: Sequence[str], batch: int, dims: Mapping[str, Sequence[int]]) -> Options:
-        """Return the task's options for a model.
-
-        Args:
-            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples per call.
-            dims: sizes of symbolic dimensions.
-
-        Raises:
-            ConfigError: a flag is invalid or not supported here.
-        """
-        files = {**self.others, self.name: path} if self.task.models else path
-        words = ["--data_path", *data] if data else []
-        words += ["--batch_size", str(batch)]
-        if dims:
-            words += ["--dim", *(f"{symbol}={','.join(map(str, sizes))}" for symbol, sizes in dims.items())]
-        found = self._parsed([*words, *self.flags], files)
-        own = {flag.key for flag in self.task.flags}
-        for flag in COMMON:
-            if flag.key not in (*_OURS, *own) and getattr(found, flag.key) != flag.default:
-                raise ConfigError(f"{flag.name} is a flag of the scripts and not supported here; leave it out")
-        if found.batch_size != batch:
-            raise ConfigError(f"--batch_size {found.batch_size} after --: pass --batch_size before it")
-        return found
-
-    def _parsed(self, words: Sequence[str], files: Path | Mapping[str, Path]) -> Options:
-        printed = io.StringIO()
-        try:
-            with redirect_stderr(printed):
-                return options(f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files)
-        except SystemExit as stop:
-            if not stop.code:  # --help
-                raise
-            line = printed.getvalue().strip().splitlines()[-1:] or [""]
-            raise ConfigError(f"task {self.task.name}: {line[0].partition('error: ')[2] or line[0]}") from stop
 
 
 @dataclass(frozen=True)

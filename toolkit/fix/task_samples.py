@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
-from toolkit.fix.opening import TaskRequest
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
+from toolkit.fix.task_request import TaskRequest
 from utils.datasets.base import Dataset
 from utils.pipeline.flags.options import Options
 from utils.pipeline.run.prepare import Preprocessor, prepare

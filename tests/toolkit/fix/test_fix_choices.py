@@ -110,7 +110,8 @@ def test_source_inputs_determine_preparation(mistakes: Any, source: Any, tmp_pat
 def prepared(source: Any, flags: Mapping[str, Any]) -> np.ndarray:
     import onnx
 
-    from toolkit.fix.opening import SampleRequest, TaskRequest, open_samples
+    from toolkit.fix.opening import SampleRequest, open_samples
+    from toolkit.fix.task_request import TaskRequest
     from utils.tasks.detection.task import Detection
 
     words = [word for key, value in flags.items() for word in (f"--{key}", value)]

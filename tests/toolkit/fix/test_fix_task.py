@@ -21,7 +21,7 @@ from engine.passes import PassOptions
 from model_config.results import Verdict
 from toolkit.cli import execute
 from toolkit.fix.fixing import fix
-from toolkit.fix.opening import TaskRequest
+from toolkit.fix.task_request import TaskRequest
 from toolkit.overflow import find_overflow
 from utils.metrics.base import RecordMetric
 from utils.tasks import base
