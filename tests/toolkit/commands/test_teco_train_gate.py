@@ -79,7 +79,7 @@ def test_device_that_discards_updates_fails(capsys: pytest.CaptureFixture[str]) 
 def test_nan_on_device_fails_and_on_both_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong("nan") == 1
     assert "FAIL: other, seed 0: the loss of step 7 is nan" in capsys.readouterr().out
-    with pytest.raises(DataError, match="cpu, seed 0: the loss of step 7 is nan"):
+    with pytest.raises(DataError, match=r"cpu, seed 0: .*step 7 is nan"):
         wrong("nan everywhere")
 
 
@@ -90,7 +90,7 @@ def test_nan_on_device_fails_and_on_both_is_an_error(capsys: pytest.CaptureFixtu
         ("nothing", "wrote nothing to the file that --losses names"),
         ("no losses", "wrote nothing to the file that --losses names"),
         ("head alone", "wrote no loss of any step"),
-        ("no json", "line 1 of its losses is no JSON"),
+        ("no json", "line 1 of its losses"),
         ("no metric", "printed no line 'eval_metric 0.98'"),
         ("device", "it says that it ran on cpu; let it use what --device says"),
     ],
@@ -104,7 +104,7 @@ def test_failed_run_is_one_line(what: str, message: str) -> None:
 
 def test_hanging_script_is_killed() -> None:
     start = time.monotonic()
-    with pytest.raises(DataError, match=r"on cpu, seed 0: took longer than 0.5 s and was killed; .*--timeout"):
+    with pytest.raises(DataError, match=r"cpu, seed 0: .*0\.5 s.*--timeout"):
         gate("--timeout 0.5", "---", "--wrong=hang", seeds=1)
     assert time.monotonic() - start < 50  # it would have slept for 60
 

@@ -161,7 +161,7 @@ def test_groups_stay_within_memory(save_onnx: SaveOnnx) -> None:
 
 def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("net (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
-    with pytest.raises(ConfigError, match=r"dynamic dimensions \(N, N\); pass one: --shape x=1,1"):
+    with pytest.raises(ConfigError, match=r"\(N, N\).*--shape x=1,1"):
         random_inputs(path)
     with pytest.raises(ConfigError, match=r"no input 'z'; .*: x"):
         random_inputs(path, shapes={"z": (1,)})
@@ -180,7 +180,7 @@ def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
         for file, text in (("x.npz", "not a readable"), ("none.npy", "not a readable"), ("z.npz", "lacks input 'x'")):
             with pytest.raises(DataError, match=text):
                 load_inputs([tmp_path / file], found.inputs)
-        with pytest.raises(DataError, match="2 data files for 1 inputs"):
+        with pytest.raises(DataError, match="2 data files"):
             load_inputs([tmp_path / "a.npy"] * 2, found.inputs)
 
 
