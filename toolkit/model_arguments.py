@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine import Array, ConfigError, find_pass
 from toolkit.arguments import Parser
@@ -34,7 +34,8 @@ def add_model_flags(parser: Parser) -> None:
 
 def add_size_flags(parser: Parser) -> None:
     """Add the flags that set dynamic dimensions other than the batch."""
-    add, sizes = parser.add_argument, {"action": "append", "default": []}
+    add = parser.add_argument
+    sizes: dict[str, Any] = {"action": "append", "default": []}
     add("--shape", type=shape, **sizes, metavar="INPUT=N,N,..", help="shape of an input with dynamic dimensions")
     add("--dim", **sizes, metavar="NAME=N[,N..]", help="size of a dynamic dimension by its name, such as seq=128")
 

@@ -55,7 +55,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if any(word.partition("=")[0] == "--training" for word in split_flags(argv)[0]):
         return ops_training.main(argv)
     parser = Parser("teco ops", __doc__, EPILOG)
-    add, several = parser.add_argument, {"action": "append", "default": []}
+    add = parser.add_argument
+    several: dict[str, Any] = {"action": "append", "default": []}
     add("model", metavar="MODEL", help="an ONNX file, a model of the zoo, or a torch module as module:name")
     add("--training", metavar="WHAT", help="list the operators of a training instead of a model")
     add("--target", default="sdaa", metavar="TARGET", help="target of the support table (default: sdaa)")
