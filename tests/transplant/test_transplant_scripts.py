@@ -58,7 +58,7 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_the_card_cannot_run_is_left_to_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_code_is_left_for_manual_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-i", str(SCRIPTS), "-o", str(tmp_path)]) == 1
     log = (tmp_path / "training_scripts_msft" / "msFmkTranspltlog.txt").read_text(encoding="utf-8").splitlines()
     told = {line.split()[1].partition(".py:")[0] for line in log if line.startswith("WARNING")}

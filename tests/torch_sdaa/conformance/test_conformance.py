@@ -81,7 +81,7 @@ def test_operator_that_the_device_lacks_is_wrong(tmp_path: Path) -> None:
     assert "the device has no kernel for it" in told["ops"]["reasons"]["erfinv"]
 
 
-def test_excuse_of_what_is_right_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excuse_of_a_correct_entry_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.torch_sdaa.conformance import ops, tally
 
     def more(family: str) -> Any:
@@ -133,6 +133,6 @@ def test_unusable_arguments(words: list[str], says: str, capsys: pytest.CaptureF
     assert says in capsys.readouterr().err
 
 
-def test_name_that_no_entry_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_entry_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modules", "--names", "nn.Nothing"]) == 2
     assert "no entry has such a name" in capsys.readouterr().err

@@ -98,8 +98,8 @@ def uneven() -> list[str]:
     x = torch.ones(2, device="sdaa")
     for call, said in (
         (lambda: dist.all_to_all([x], [x]), f"tccl: all_to_all has 1 outputs for {size} ranks"),
-        (lambda: dist.all_gather([x[: k % 2] for k in range(size)], x), "they must be as many"),
-        (lambda: dist.all_reduce(x, dist.ReduceOp.BAND), "takes whole numbers, not float"),
+        (lambda: dist.all_gather([x[: k % 2] for k in range(size)], x), "the numbers must be equal"),
+        (lambda: dist.all_reduce(x, dist.ReduceOp.BAND), "takes integers, not float"),
     ):
         try:
             call()

@@ -305,7 +305,7 @@ def test_modes_without_gradients() -> None:
             assert made.requires_grad is (mode is torch.enable_grad)
 
 
-def test_a_second_derivative_is_refused_by_pytorch() -> None:
+def test_a_second_derivative_is_an_error_of_pytorch() -> None:
     a = x(grad=True)
     made = torch.compile(lambda v: v.sin().sum(), backend="sdaa")(a)
     (first,) = torch.autograd.grad(made, a, create_graph=True)
@@ -377,12 +377,12 @@ def test_the_host_in_a_graph() -> None:
     check(lambda b: (b.sin() + 1).relu(), x().cpu().requires_grad_())
 
 
-def test_a_tensor_of_the_host_beside_one_of_the_card_is_refused_as_uncompiled() -> None:
+def test_mixed_devices_are_an_error_as_uncompiled() -> None:
     with pytest.raises(Exception, match=r"same device|different device|two devices"):
         torch.compile(lambda a, b: a + b, backend="sdaa")(x(), x().cpu())
 
 
-def test_views_by_strides_are_told_apart_by_how_their_input_lies() -> None:
+def test_views_by_strides_depend_on_the_layout_of_their_input() -> None:
     def function(a: Any) -> Any:
         return a.as_strided((2, 2), (3, 1), 1) * 2
 

@@ -70,7 +70,7 @@ def test_more_operators(name: str, kind: str) -> None:
     _checked(name, kind, 4)
 
 
-def test_the_comparison_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparison_detects_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch_sdaa.dynamo.aten import TABLE
 
     (info,) = compiled_operators.infos(["sub"])

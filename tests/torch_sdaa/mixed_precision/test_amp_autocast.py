@@ -95,7 +95,7 @@ def test_as_a_decorator() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int8])
-def test_a_dtype_it_cannot_lower_to_is_warned_of_and_it_stays_off(dtype: Any) -> None:
+def test_an_unsupported_dtype_is_a_warning_and_disables_autocast(dtype: Any) -> None:
     with pytest.warns(UserWarning, match="target dtype is not supported"), torch.autocast("sdaa", dtype=dtype):
         assert _product() is torch.float32
 
@@ -247,7 +247,7 @@ class Single(torch.autograd.Function):
         return grad * 2
 
 
-def test_functions_of_ones_own() -> None:
+def test_custom_functions() -> None:
     a, b = (torch.ones(2, 2, device="sdaa", requires_grad=True) for _ in range(2))
     with torch.autocast("sdaa"):
         y = Product.apply(a, b)

@@ -249,7 +249,7 @@ def test_the_device_registers_what_cuda_registers() -> None:
 
 @pytest.mark.parametrize("low", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", sorted(set(POLICIES) - {NO_KERNEL}))
-def test_an_operator_gives_the_dtype_it_gives_on_cuda(name: str, low: Any) -> None:
+def test_an_operator_has_the_result_dtype_of_cuda(name: str, low: Any) -> None:
     for first, others in _operands(low):
         found = _outcome("sdaa", name, low, first, others)
 
@@ -280,13 +280,13 @@ def test_its_values_are_those_of_operands_cast_by_hand(name: str, low: Any) -> N
         assert all(torch.equal(a, b) for a, b in zip(ours, by_hand, strict=True))
 
 
-def test_cudas_own_attention_says_that_there_is_none() -> None:
+def test_attention_of_cuda_is_an_error() -> None:
     with pytest.raises(NotImplementedError, match="Could not run 'aten::_scaled_dot_product_flash_attention'"):
         _with_autocast("sdaa", torch.float16, lambda: _called(NO_KERNEL, Make("sdaa", torch.float32, torch.float32)))
 
 
 @pytest.mark.parametrize("low", LOW, ids=str)
-def test_doubles_and_whole_numbers_are_left_alone(low: Any) -> None:
+def test_float64_and_integers_are_unchanged(low: Any) -> None:
     double, whole = (
         torch.ones(4, 4, dtype=torch.float64, device="sdaa"),
         torch.ones(4, dtype=torch.int64, device="sdaa"),
@@ -303,7 +303,7 @@ def test_doubles_and_whole_numbers_are_left_alone(low: Any) -> None:
     assert found == [torch.float64] * 3 + [torch.int64] * 2
 
 
-def test_a_dtype_that_is_asked_for_is_given() -> None:
+def test_a_requested_dtype_is_used() -> None:
     x = torch.ones(4, 4, device="sdaa", dtype=torch.float16)
     with torch.autocast("sdaa"):
         found = [x.sum(dtype=torch.float16).dtype, torch.softmax(x, 0, dtype=torch.float16).dtype, x.sum().dtype]
@@ -312,7 +312,7 @@ def test_a_dtype_that_is_asked_for_is_given() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_binary_cross_entropy_is_refused_in_one_line(dtype: Any) -> None:
+def test_binary_cross_entropy_is_an_error_in_one_line(dtype: Any) -> None:
     x = torch.full((4,), 0.5, device="sdaa", dtype=dtype)
     with torch.autocast("sdaa"), pytest.raises(RuntimeError, match="not safe under autocast") as caught:
         torch.nn.functional.binary_cross_entropy(x, x)

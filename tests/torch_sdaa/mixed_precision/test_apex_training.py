@@ -135,7 +135,7 @@ def test_combined_gradients_lie_in_one_buffer_and_are_unscaled_in_one_launch() -
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("combine", [None, True])
-def test_an_overflow_skips_the_step_and_says_so(level: str, combine: Any, capsys: Any) -> None:
+def test_an_overflow_skips_the_step_and_is_printed(level: str, combine: Any, capsys: Any) -> None:
     model = net()
     model, optimizer = amp.initialize(model, sgd(model.parameters()), opt_level=level, combine_grad=combine)
     x, y = next(batches(1))
@@ -380,11 +380,11 @@ def test_wrapped_for_several_processes_a_checkpoint_is_float32_too() -> None:
     assert {v.dtype for v in state.values() if v.is_floating_point()} == {torch.float32}
 
 
-def test_another_number_of_losses_is_warned_of() -> None:
+def test_another_number_of_losses_is_a_warning() -> None:
     with_apex("O1", steps=1, num_losses=2)
     state = amp.state_dict()
     with_apex("O1", steps=1)
-    with pytest.warns(UserWarning, match="the checkpoint has 2 loss scales, and amp.initialize made 1"):
+    with pytest.warns(UserWarning, match="2 loss scales, amp.initialize created 1"):
         amp.load_state_dict(state)
-    with pytest.raises(RuntimeError, match="'model' is not of a state of amp"):
+    with pytest.raises(RuntimeError, match=r"'model' .*state of amp"):
         amp.load_state_dict({"model": {}})

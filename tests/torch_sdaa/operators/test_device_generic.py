@@ -104,7 +104,7 @@ def test_a_folder_without_tests_is_bad_input(tmp_path: Path, capsys: pytest.Capt
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_what_fails_on_the_cpu_too_is_told_apart():
+def test_failures_on_the_cpu_too_are_marked():
     ours = {
         "test_a.TestAPRIVATEUSE1.test_x_sdaa_float32": ["failed", "one"],
         "test_a.TestBSDAA.test_y_sdaa": ["failed", "two"],

@@ -75,7 +75,7 @@ def test_a_training_process_is_shown_while_it_runs(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_process_that_uses_no_device_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_device_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_CACHE_DIR", CACHE)
     monkeypatch.setenv("TECO_SMI_DIR", str(tmp_path))
     code = (

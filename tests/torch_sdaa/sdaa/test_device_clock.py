@@ -155,7 +155,7 @@ def test_events_of_two_devices_have_no_time_between_them() -> None:
     first, second = (torch.Event("sdaa", enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
     first.record(torch.sdaa.default_stream(0))  # type: ignore[attr-defined]
     second.record(torch.sdaa.default_stream(1))  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"recorded on sdaa:0 and sdaa:1; record both on one device"):
+    with pytest.raises(ValueError, match=r"sdaa:0 and sdaa:1"):
         first.elapsed_time(second)
 
 

@@ -71,26 +71,28 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Show]:
         yield show
 
 
-def test_it_is_shown_once_to_who_typed_the_import(terminal: Show) -> None:
+def test_it_is_shown_once_for_a_typed_import(terminal: Show) -> None:
     assert terminal() == banner.table()
     assert os.environ[banner.VARIABLE] == "0"  # what this process starts shows none
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("typed", [["train.py"], ["/usr/bin/pytest", "-c"], [], ["-"]])
-def test_a_program_shows_none(typed: list[str], terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_does_not_show_it(typed: list[str], terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", typed)
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK"])
-def test_a_rank_above_0_shows_none(name: str, terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_above_0_does_not_show_it(name: str, terminal: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "1")
     assert terminal() == ""
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_into_a_file_goes_none(name: str, terminal: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_written_to_a_file(
+    name: str, terminal: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (tmp_path / "output").open("w") as file:
         assert terminal(**{name: file}) == ""
     assert (tmp_path / "output").read_text() == ""
