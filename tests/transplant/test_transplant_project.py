@@ -270,9 +270,9 @@ def test_other_files_are_reported(project: Path) -> None:
     found = [line for line in log if line.startswith("WARNING")]
     assert found == [
         "WARNING kernel.cu:1: kernel.cu: CUDA kernels do not run on the card; write the operator with torch.library",
-        "WARNING requirements.txt:2: flash-attn==2: a package of CUDA; leave it out, or take its build for the CPU",
+        "WARNING requirements.txt:2: flash-attn==2: a package of CUDA; remove it, or use its CPU build",
         "WARNING run.sh:2: CUDA_VISIBLE_DEVICES: the variable of CUDA's devices; write SDAA_VISIBLE_DEVICES",
-        "WARNING run.sh:2: cuda:0: a device of CUDA; write sdaa where the card is meant",
+        "WARNING run.sh:2: cuda:0: a device of CUDA; use sdaa for the card",
     ]
 
 

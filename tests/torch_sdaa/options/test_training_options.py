@@ -207,7 +207,7 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
             here.setenv(name, "1")
             settings.start()
         assert (
-            capsys.readouterr().err == f"torch_sdaa: environment variable {name} is unknown, and does nothing{hint}\n"
+            capsys.readouterr().err == f"torch_sdaa: environment variable {name} is unknown and has no effect{hint}\n"
         )
     monkeypatch.setenv("ACL_OP_DEBUG_LEVEL", "3")
     settings.start()
