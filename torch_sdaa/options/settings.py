@@ -127,11 +127,7 @@ TABLE: tuple[Setting, ...] = (
         ("high_precision",),
     ),
     Setting(
-        "ACL_OPTYPELIST_FOR_IMPLMODE",
-        OPTION,
-        OPERATOR_TYPES,
-        NO_EFFECT,
-        f"{_ONE}: no choice for an operator type",
+        "ACL_OPTYPELIST_FOR_IMPLMODE", OPTION, OPERATOR_TYPES, NO_EFFECT, f"{_ONE}: no choice for an operator type"
     ),
     Setting(
         "ACL_OP_DEBUG_LEVEL",
@@ -219,22 +215,8 @@ TABLE: tuple[Setting, ...] = (
         "eager training has no graph; `torch.compile` stores its artefacts with option `keep`",
         ("0",),
     ),
-    Setting(
-        "DUMP_GRAPH_LEVEL",
-        VARIABLE,
-        ("0", "1", "2", "3", "4"),
-        NO_EFFECT,
-        "like DUMP_GE_GRAPH",
-        ("0",),
-    ),
-    Setting(
-        "ASCEND_GLOBAL_EVENT_ENABLE",
-        VARIABLE,
-        ("0", "1"),
-        NO_EFFECT,
-        "there is no separate event log",
-        ("0",),
-    ),
+    Setting("DUMP_GRAPH_LEVEL", VARIABLE, ("0", "1", "2", "3", "4"), NO_EFFECT, "like DUMP_GE_GRAPH", ("0",)),
+    Setting("ASCEND_GLOBAL_EVENT_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, "there is no separate event log", ("0",)),
     Setting("PTCOPY_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting("COMBINED_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting(
@@ -245,14 +227,7 @@ TABLE: tuple[Setting, ...] = (
         "always off: ranks use the rendezvous of `torch.distributed`, without a list",
         ("1",),
     ),
-    Setting(
-        "ACL_DUMP_DATA",
-        VARIABLE,
-        ("0", "1"),
-        NO_EFFECT,
-        "use `torch_sdaa.utils.dumper` in the script",
-        ("0",),
-    ),
+    Setting("ACL_DUMP_DATA", VARIABLE, ("0", "1"), NO_EFFECT, "use `torch_sdaa.utils.dumper` in the script", ("0",)),
     Setting(
         "ASCEND_AICPU_PATH", VARIABLE, (), NO_EFFECT, "there are no kernel files: the devices run PyTorch's kernels", ()
     ),
@@ -273,11 +248,7 @@ TABLE: tuple[Setting, ...] = (
         "devices of the host that a process sees, and their order ([training.md](training.md), section 3)",
     ),
     Setting(
-        "MAX_ENGINE_NUMS",
-        VARIABLE,
-        (),
-        ELSEWHERE,
-        "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))",
+        "MAX_ENGINE_NUMS", VARIABLE, (), ELSEWHERE, "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))"
     ),
     Setting(
         "TORCH_SDAA_TRANSFER",

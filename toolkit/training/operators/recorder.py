@@ -371,13 +371,7 @@ def answer(recorder: Recorder, ended: str, why: str) -> dict[str, Any]:
         }
         for name, one in recorder.seen.items()
     ]
-    return {
-        "torch": torch.__version__,
-        "ended": ended,
-        "why": why,
-        "steps": recorder.steps,
-        "operators": operators,
-    }
+    return {"torch": torch.__version__, "ended": ended, "why": why, "steps": recorder.steps, "operators": operators}
 
 
 def main() -> None:
