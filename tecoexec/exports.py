@@ -1,4 +1,4 @@
-"""Files a run leaves for other programs: times of every call and of every kernel, and a trace to open in Perfetto."""
+"""Exported files: times of every call and of every kernel, and a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_times(path: Path, measured: Measurement) -> None:
-    """Write when every call ran, in milliseconds from the first one's start.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the times of every call in milliseconds since the start of the first one."""
     begun = measured.calls[0].start
     calls = [_call(call, begun) for call in measured.calls]
     head = {"schema_version": SCHEMA_VERSION, "kind": "tecoexec_times", "simulated": measured.simulated}
@@ -36,24 +32,14 @@ def _call(call: CallRecord, begun: float) -> dict[str, float | None]:
 
 
 def require_profile(engine: Engine, target: str) -> None:
-    """Refuse a profile of an engine that knows no kernels.
-
-    Raises:
-        ConfigError: the engine is not the simulated card.
-    """
+    """Reject a profile of an engine without kernel times; raise ConfigError if the engine is not the simulated card."""
     if not engine.simulated:
-        raise ConfigError(
-            f"--exportProfile is only for the simulated card (--target=sdaa): target {target} does not tell the times "
-            "of its kernels"
-        )
+        fix = f"target {target} does not report kernel times"
+        raise ConfigError(f"--exportProfile is only for the simulated card (--target=sdaa): {fix}")
 
 
 def write_profile(path: Path, engine: Engine) -> None:
-    """Write the simulated time of every kernel of one shard on one SPA.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the simulated time of every kernel of one shard on one SPA."""
     cost = cast("SdaaEngine", engine).cost
     kernels = [
         {
@@ -73,17 +59,10 @@ def write_profile(path: Path, engine: Engine) -> None:
 
 
 def write_trace(path: Path, engine: Engine) -> None:
-    """Write a Chrome trace: of the simulated SPA's clocks on a simulated device, else of the host's engine calls.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write a Chrome trace, on a simulated device of the SPA's clocks, else of the engine calls on the host."""
     simulated = engine.simulated
     timeline = cast("SdaaEngine", engine).card.timeline if simulated else engine.timeline
-    _write_text(path, json.dumps(timeline.chrome_trace("simulated" if simulated else "host wall time")))
-
-
-def _write_text(path: Path, text: str) -> None:
+    text = json.dumps(timeline.chrome_trace("simulated" if simulated else "host wall time"))
     try:
         write_file(path, (text + "\n").encode())
     except OSError as error:

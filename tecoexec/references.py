@@ -1,7 +1,7 @@
-"""Figures a configuration gives beside a case: earlier runs (``history``) and other cards (``cuda``), by batch.
+"""Reference results in a configuration, by batch: earlier runs (``history``) and other cards (``cuda``).
 
-Older configurations have one figure per case, or a list that goes along with ``batch_size``; what is left out, or
-empty, has no figure. ``cuda_latency`` is in **seconds**, all other latencies are in milliseconds, as they always were.
+A key has one value per case, or a list corresponding to ``batch_size``; missing and empty entries are allowed. For
+compatibility ``cuda_latency`` is in **seconds**, all other latencies are in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _FIGURES = {
     "cuda_throughput": ("cuda", "throughput", 1.0),
     "benchmark_of_latency": ("benchmark", "latency_ms", 1.0),
 }
-"""Key -> what it is a figure of, which one, and what makes it milliseconds, or samples per second."""
+"""Key -> name of the reference, field, and factor to milliseconds or samples per second."""
 
 KEYS = tuple(_FIGURES)
 """Keys of a case in ``tecoexec_config.yaml``."""
 
 
 class Reference(NamedTuple):
-    """Somebody's figures at one batch: milliseconds, and samples per second; ``None`` where there is none."""
+    """Reference results at one batch: milliseconds, and samples per second; ``None`` if missing."""
 
     latency_ms: float | None = None
     throughput: float | None = None
 
     def ratios(self, latency_ms: float, throughput: float) -> Reference:
-        """Return own figures over these."""
+        """Return the ratios of results to these references."""
         return Reference(
             None if self.latency_ms is None else latency_ms / self.latency_ms,
             None if self.throughput is None else throughput / self.throughput,
@@ -39,11 +39,11 @@ class Reference(NamedTuple):
 
 
 References = Mapping[str, Reference]
-"""``history``, ``cuda`` and ``benchmark`` -> the figures at one batch."""
+"""``history``, ``cuda`` and ``benchmark`` -> results at one batch."""
 
 
-class BadReference(ValueError):  # noqa: N818 -- its reader turns it into the error of the configuration
-    """A figure that cannot be one: ``key`` of the case, and ``text`` that says what is wrong."""
+class BadReference(ValueError):  # noqa: N818 -- converted to ConfigError by the reader
+    """Invalid reference: ``key`` of the case, and ``text`` with the problem."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
@@ -51,20 +51,21 @@ class BadReference(ValueError):  # noqa: N818 -- its reader turns it into the er
 
 
 def read_references(case: Mapping[str, Any], batches: Sequence[int]) -> dict[int, References]:
-    """Return the figures of a case by batch.
+    """Return the reference results of a case by batch.
 
     Args:
-        case: the entry of the configuration. batches: its batches, with which lists of figures go along.
+        case: the entry of the configuration.
+        batches: its batch sizes, to which lists correspond.
 
     Raises:
-        BadReference: a figure is no positive number, or there are more of them than batches.
+        BadReference: a value is not a positive number, or there are more values than batches.
     """
     found: dict[int, dict[str, Reference]] = {}
     for key, (name, field, unit) in _FIGURES.items():
         given = case.get(key)
         values = given if isinstance(given, list) else [given]
         if len(values) > len(batches):
-            raise BadReference(key, f"has {len(values)} figures for {len(batches)} batches; give one per batch_size")
+            raise BadReference(key, f"has {len(values)} values for {len(batches)} batches; give one per batch_size")
         for batch, value in zip(batches, values, strict=False):
             if value is not None:
                 mine = found.setdefault(batch, {})
@@ -74,7 +75,7 @@ def read_references(case: Mapping[str, Any], batches: Sequence[int]) -> dict[int
 
 def _figure(key: str, value: Any) -> float:
     try:
-        number = float(value) if not isinstance(value, bool) else 0.0  # YAML reads 1e6 as a text
+        number = float(value) if not isinstance(value, bool) else 0.0  # YAML parses 1e6 as a string
     except (TypeError, ValueError, OverflowError):
         number = 0.0
     if not 0 < number < float("inf"):

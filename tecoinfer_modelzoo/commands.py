@@ -1,4 +1,4 @@
-"""Where the installed commands start: a user's folder that hides a package of the zoo is one line, not a crash."""
+"""Entry points of the installed commands; a foreign package with the name of one of ours is reported in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from tecoinfer_modelzoo.own_packages import ForeignPackageError, check
 
 COMMANDS = {"teco": "toolkit.cli", "tecoexec": "tecoexec.cli", "teco-smi": "engine.sdaa.smi"}
-"""Each command and the module whose ``main`` it is; named as text, since nothing below may import what is above."""
+"""Module whose ``main`` each command calls; as text, because this package must not import the packages above it."""
 
 
 def teco() -> int | None:
@@ -27,7 +27,7 @@ def teco_smi() -> int | None:
 
 
 def _run(command: str) -> int | None:
-    """Run a command's ``main``; exit code 2 where a package it needs is another project's."""
+    """Run a command's ``main``; return exit code 2 if a required package belongs to another project."""
     try:
         check()
     except ForeignPackageError as error:

@@ -21,8 +21,7 @@ from utils.pipeline.cli import Call, call_of
 from utils.pipeline.flags.options import COMMON, Options, options
 from utils.pipeline.report.console import about
 from utils.pipeline.run.loops import predict_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure, Pipeline
 from utils.pipeline.session import load_data, open_engines
 from utils.pipeline.valid import evaluate_task
 from utils.tasks.base import Rendering, Task

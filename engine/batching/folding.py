@@ -1,4 +1,4 @@
-"""Computing the few elements of shapes and sizes with the number of samples kept as a symbol."""
+"""Evaluation of small tensors of shapes and sizes with a symbolic number of samples."""
 
 from __future__ import annotations
 
@@ -9,44 +9,30 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from engine.batching.sizes import (
-    Number,
-    Term,
-    add,
-    choose,
-    divide,
-    equal,
-    is_size,
-    less,
-    multiply,
-    opaque,
-    subtract,
-)
+from engine.batching.sizes import Number, Term, add, choose, divide, equal, is_size, less, multiply, opaque, subtract
 from engine.batching.value import objects
 from engine.signature import Array
 
 Fold: TypeAlias = Callable[[NodeProto, list[Array]], Array | None]
 
-_MOST = 256
-"""Elements that a computed tensor may have."""
-
+_MOST = 256  # maximum number of elements of an evaluated tensor
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 def fold(node: NodeProto, contents: list[Array | None]) -> Array | None:
-    """Return the elements a node computes from known ones, ``None`` where it is not among the operators for shapes."""
+    """Return the elements that a node computes from known ones; ``None`` for operators not used with shapes."""
     known = [content for content in contents if content is not None]
     if node.op_type not in FOLDS or len(known) != len(contents) or not known:
         return None
     try:
         result = FOLDS[node.op_type](node, known)
     except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
-        return None  # an invalid node, or more inputs left out than the fold knows: its rule says what it is
+        return None  # an invalid node, or omitted inputs: left to the rule
     return result if result is None or result.size <= _MOST else None
 
 
 def constant_content(node: NodeProto) -> Array | TensorProto | None:
-    """Return what a Constant node holds: its tensor, or its numbers."""
+    """Return the value of a Constant node: its tensor, or its numbers."""
     for attribute in node.attribute:
         if attribute.name == "value":
             tensor: TensorProto = attribute.t
@@ -79,7 +65,7 @@ def _elementwise(function: Callable[..., Number]) -> Fold:
 
 
 def _named(name: str, plain: Callable[..., Number]) -> Fold:
-    """Return the fold of a function that is computed for numbers and named for symbols."""
+    """Return the fold of a function that is evaluated for numbers and kept symbolic for symbols."""
 
     def one(*numbers: Number) -> Number:
         if any(isinstance(number, Term) for number in numbers):
@@ -251,4 +237,4 @@ FOLDS: dict[str, Fold] = {
     "ReduceProd": _reduce(multiply),
     "ReduceSum": _reduce(add),
 }
-"""Operators that shapes are computed with. Floor, Ceil and the rest of the rounding keep the name of a symbol."""
+"""Operators used to compute shapes; rounding (Floor, Ceil) of a symbol is kept symbolic."""

@@ -1,4 +1,4 @@
-"""The rule of every operator that is known, and which of its inputs say how it works rather than what on."""
+"""Rules of all supported operators, and the inputs that are parameters rather than data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ _REDUCTIONS = _names("L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare")
 _LEADING = _names("""
 Conv ConvInteger ConvTranspose DepthToSpace GroupNormalization InstanceNormalization LRN QLinearConv SpaceToDepth
 """)
-"""Operators on (batch, channels, ...) or (batch, ...) whose other inputs are weights, scales and the like."""
+"""Operators on (batch, channels, ...) or (batch, ...) whose other inputs are weights, scales or similar."""
 
 _LEADING_ANY_RANK = _names("Col2Im STFT")
-
 _POOLS = _names("AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool")
 
 _TABLE_ROWS = _names("""
@@ -34,7 +33,7 @@ TreeEnsembleClassifier TreeEnsembleRegressor Imputer
 """)
 
 RANDOM = frozenset(_names("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"))
-"""Operators that give something else at every call."""
+"""Operators whose result differs between calls."""
 
 RULES: dict[tuple[str, str], Rule] = {
     **{("", name): elementwise.broadcast for name in _ELEMENTWISE},
@@ -51,17 +50,17 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "Attention"): layers.attention,
     ("", "BatchNormalization"): layers.batch_norm,
     ("", "CastLike"): elementwise.same,
-    ("", "Compress"): layers.certain("keeps elements by a list that runs through the batch"),
+    ("", "Compress"): layers.certain("selects elements by a list over the whole batch"),
     ("", "Concat"): movement.concat,
     ("", "ConstantOfShape"): movement.constant_of_shape,
     ("", "CumProd"): elementwise.cumulate,
     ("", "CumSum"): elementwise.cumulate,
     ("", "DequantizeLinear"): elementwise.quantize,
     ("", "Dropout"): elementwise.dropout,
-    ("", "DynamicQuantizeLinear"): layers.certain("finds one scale for the whole batch"),
+    ("", "DynamicQuantizeLinear"): layers.certain("computes one scale for the whole batch"),
     ("", "Einsum"): elementwise.einsum,
     ("", "Expand"): movement.expand,
-    ("", "EyeLike"): layers.certain("makes rows by their place in the batch"),
+    ("", "EyeLike"): layers.certain("creates rows by their position in the batch"),
     ("", "Flatten"): movement.flatten,
     ("", "GRU"): layers.recurrent,
     ("", "Gather"): picking.gather,
@@ -80,8 +79,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "MatMulInteger"): elementwise.matmul_integer,
     ("", "MaxRoiPool"): layers.roi_align,
     ("", "MeanVarianceNormalization"): elementwise.mean_variance,
-    ("", "NonMaxSuppression"): layers.certain("gives boxes of all samples in one list"),
-    ("", "NonZero"): layers.certain("gives places of all samples in one list"),
+    ("", "NonMaxSuppression"): layers.certain("returns boxes of all samples in one list"),
+    ("", "NonZero"): layers.certain("returns positions of all samples in one list"),
     ("", "OneHot"): picking.one_hot,
     ("", "Pad"): movement.pad,
     ("", "QLinearMatMul"): elementwise.qlinear_matmul,
@@ -106,7 +105,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("", "TopK"): elementwise.top_k,
     ("", "Transpose"): movement.transpose,
     ("", "Trilu"): elementwise.matrices,
-    ("", "Unique"): layers.certain("looks for equal elements through the whole batch"),
+    ("", "Unique"): layers.certain("compares elements across the whole batch"),
     ("", "Unsqueeze"): movement.unsqueeze,
     ("", "Upsample"): layers.resize,
 }
@@ -134,7 +133,7 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""Inputs that say how an operator works, and must not come from the samples."""
+"""Inputs that are parameters of an operator, and must not depend on the samples."""
 
 SIZED = frozenset(_names("ConstantOfShape Expand Range Reshape Resize Slice Split Tile"))
-"""Operators whose parameters may hold the number of samples: their rules look at every element."""
+"""Operators whose parameters may contain the number of samples: their rules check every element."""

@@ -1,4 +1,4 @@
-"""Where NaN, or an infinity, may first appear in a model whose inputs are finite numbers of ordinary size."""
+"""Operators that may produce NaN or infinities from finite inputs of ordinary magnitude."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 
 from engine.onnx.range_rules import EXP_HIGHEST, INF, KEEPING, TRUTHS, Inputs, Range, exponent
 
-_LEAST_DIVISOR = 1e-20
-"""What a number of ordinary size may be divided by without leaving float32."""
-
-_LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)
-"""Exponents of a Pow that is a few products."""
+_LEAST_DIVISOR = 1e-20  # smallest divisor for which ordinary numbers stay in the range of float32
+_LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)  # exponents of Pow that are computed as products
 
 
 def _is_nearly_zero(a: Range) -> bool:
@@ -44,7 +41,7 @@ def _no_epsilon(i: Inputs) -> bool:
     return bool(i.attribute("epsilon", 1e-5) <= 0)
 
 
-_BIRTHS: Mapping[str, Callable[[Inputs], bool]] = {
+_NAN_SOURCES: Mapping[str, Callable[[Inputs], bool]] = {
     "Div": _divides_by_zero,
     "Mod": _divides_by_zero,
     "Pow": _power_is_not_safe,
@@ -67,7 +64,7 @@ _BIRTHS: Mapping[str, Callable[[Inputs], bool]] = {
     "LpNormalization": lambda i: True,
 }
 
-_BEARING = frozenset(
+_INFINITY_SAFE = frozenset(
     {
         *KEEPING,
         *TRUTHS,
@@ -75,19 +72,19 @@ _BEARING = frozenset(
         *("ScatterElements", "ScatterND", "Trilu", "ConstantOfShape", "Sigmoid", "Tanh", "Shape", "Size", "Erf"),
     }
 ) - {"ReduceMean", "GlobalAveragePool"}
-"""Operators that make no NaN of an infinity."""
+"""Operators that do not turn an infinity into NaN."""
 
 
 def may_make_nan(i: Inputs) -> bool:
-    """Say whether an operator may make NaN or an infinity of finite numbers, or NaN of an infinity in a constant.
+    """Return whether an operator may turn finite numbers into NaN or infinity, or a constant's infinity into NaN.
 
-    An operator of another domain may. Products and sums of finite numbers that are too large for the type are left out.
+    ``True`` for operators of other domains. Overflow of products and sums is not considered.
     """
     if i.node.domain not in ("", "ai.onnx"):
-        return True  # not known
+        return True
     infinite = [r for r in i.ranges() if r.infinite]
     op = i.node.op_type
-    if infinite and op not in _BEARING and not (op in ("Add", "Sub") and len(infinite) == 1):
+    if infinite and op not in _INFINITY_SAFE and not (op in ("Add", "Sub") and len(infinite) == 1):
         return True
-    birth = _BIRTHS.get(op)
-    return birth is not None and birth(i)
+    source = _NAN_SOURCES.get(op)
+    return source is not None and source(i)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         spa_count as spa_count,
         visible_devices as visible_devices,
     )
-    from engine.sdaa.clock import CallTimes as CallTimes
     from engine.sdaa.cost import (
         ShardCost as ShardCost,
         ShardWork as ShardWork,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         shard_cost as shard_cost,
         shard_work as shard_work,
     )
+    from engine.sdaa.device import CallTimes as CallTimes
     from engine.sdaa.engine import SdaaEngine as SdaaEngine
     from engine.sdaa.faults import (
         FAULTS_VARIABLE as FAULTS_VARIABLE,
@@ -70,7 +70,6 @@ _HOMES = {
         "spa_count",
         "visible_devices",
     ),
-    "engine.sdaa.clock": ("CallTimes",),
     "engine.sdaa.cost": (
         "ShardCost",
         "ShardWork",
@@ -79,6 +78,7 @@ _HOMES = {
         "shard_cost",
         "shard_work",
     ),
+    "engine.sdaa.device": ("CallTimes",),
     "engine.sdaa.engine": ("SdaaEngine",),
     "engine.sdaa.faults": (
         "FAULTS_VARIABLE",

@@ -82,7 +82,7 @@ class Model(torch.nn.Module):
 
 
 def main() -> int:
-    """Write both files and say of each whether it ran."""
+    """Write both files and print whether each ran."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")

@@ -83,7 +83,6 @@ _FUNCTIONS: Mapping[str, Any] = {
     "deciding": deciding,
     "difference_plot": difference_plot,
     "exit_line": text.exit_line,
-    "judged_look": looks.judged_look,
     "parts_look": looks.parts_look,
     "ratio_plot": ratio_plot,
 }

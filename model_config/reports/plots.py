@@ -34,14 +34,13 @@ class DifferencePlot:
 
     Attributes:
         label: all of it in words, for those who do not see it.
-        band, interval, bootstrap: left end and width; ``None`` where there is none.
+        band, interval: left end and width; no interval where there is no estimate.
         zero, point: positions. ticks: marks of the axis.
     """
 
     label: str
     band: tuple[float, float]
     interval: tuple[float, float] | None
-    bootstrap: tuple[float, float] | None
     zero: float
     point: float
     ticks: list[Tick]
@@ -66,16 +65,13 @@ class RatioPlot:
 
 def difference_plot(one: Accuracy) -> DifferencePlot | None:
     """Return the plot of a comparison; ``None`` where its difference is no finite number."""
-    ends = [*(one.interval or ()), *(one.bootstrap or ()), one.relative_difference, one.tolerance]
+    ends = [*(one.interval or ()), one.relative_difference, one.tolerance]
     if not all(map(math.isfinite, ends)):
         return None
     reach = 1.15 * max(map(abs, ends)) or 1.0
 
     def place(value: float) -> float:
         return _place(value, -reach, reach)
-
-    def span(interval: tuple[float, float] | None) -> tuple[float, float] | None:
-        return interval and (place(interval[0]), place(interval[1]) - place(interval[0]))
 
     tolerated = place(-one.tolerance), place(one.tolerance) - place(-one.tolerance)
     step = _nice_step(reach)
@@ -86,8 +82,7 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
     return DifferencePlot(
         label,
         band=tolerated,
-        interval=span(one.interval),
-        bootstrap=span(one.bootstrap),
+        interval=one.interval and (place(one.interval[0]), place(one.interval[1]) - place(one.interval[0])),
         zero=place(0.0),
         point=place(one.relative_difference),
         ticks=[Tick(place(mark), percent(mark)) for mark in marks],

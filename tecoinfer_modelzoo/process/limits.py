@@ -1,4 +1,4 @@
-"""Limits of time and memory of a command, from its flags or the environment."""
+"""Time and memory limits of a command, from its options or the environment."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLAGS = {"--time_limit": "TECO_TIME_LIMIT", "--memory_limit": "TECO_MEMORY_LIMIT"}
-"""Each flag, and the variable that is asked where it is not given."""
+"""Option -> environment variable that is used if the option is missing."""
 
 CALL = 3600.0
-"""Seconds that one call of native code may take where no limit of time is given."""
+"""Maximum duration of a call of native code in seconds, if there is no time limit."""
 
 
 class Limits:
-    """What a command may use before it is ended.
+    """Limits of a command.
 
     Attributes:
-        seconds: of wall time; ``None``: as long as it works.
-        memory: bytes that its processes hold for themselves; ``None``: what the system gives.
-        call: seconds that one call of native code may take where ``seconds`` is ``None``.
+        seconds: wall time; ``None`` for no limit.
+        memory: bytes of private memory of its processes; ``None`` for no limit.
+        call: seconds of a call of native code, if ``seconds`` is ``None``.
     """
 
     __slots__ = ("call", "memory", "seconds")
@@ -31,10 +31,10 @@ class Limits:
 
 
 def limits_of(words: Sequence[str] = ()) -> Limits:
-    """Return the limits that flags ask for, or the environment.
+    """Return the limits from options or the environment.
 
     Args:
-        words: of a command line; those behind ``--`` are not looked at.
+        words: command line arguments; those after ``--`` are ignored.
 
     Raises:
         ValueError: a limit is not a positive number.
@@ -48,11 +48,7 @@ def limits_of(words: Sequence[str] = ()) -> Limits:
 
 
 def positive_number(name: str, text: str) -> float:
-    """Read a positive number.
-
-    Raises:
-        ValueError: it is none; the text names it.
-    """
+    """Parse a positive number; raise ValueError if the text is not one; the message contains ``name``."""
     try:
         value = float(text)
     except ValueError:
@@ -63,7 +59,7 @@ def positive_number(name: str, text: str) -> float:
 
 
 def _given(flag: str, words: Sequence[str]) -> tuple[str, str] | None:
-    """Return a flag and its value, the last one given; ``None`` where it is not there."""
+    """Return an option and its last value on the command line; ``None`` if it is missing."""
     found = None
     for place, word in enumerate(words):
         if word == "--":

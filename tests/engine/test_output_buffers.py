@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from support import SaveOnnx
 
-from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine, run_sharded
+from engine import Array, Engine, EngineError, EngineSpec, TensorSpec, open_engine
 from engine.backends.ort import OnnxRuntimeEngine
+from engine.batching import run_sharded
 from engine.registry import _registered
 from engine.signature import Dim
 from engine.tecoinfer_pytorch import TecoInferEngine
@@ -32,7 +33,7 @@ class OneBuffer(Engine):
         symbols = (self.batch if size is None else None, None)
         tensors = [TensorSpec(name, np.dtype(np.float32), (size, 3), 0, symbols) for name in "xy"]
         self.bind(tensors[:1], tensors[1:], [[self.batch, 3]])
-        self.independent = self.batching._asked = True
+        self.independent = self.batching._analysed = True
         self.room = np.zeros((64, 3), np.float32)
         self.calls = self.most = self.inside = 0
 

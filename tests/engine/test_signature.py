@@ -7,7 +7,7 @@ import pytest
 from support import SaveOnnx
 
 from engine import EngineSpec, open_engine
-from engine.signature import TensorSpec, batch_axes, bind_sizes, fits, input_order
+from engine.signature import TensorSpec, batch_axes, bind_sizes, input_order
 from tecoinfer_modelzoo.errors import ConfigError
 
 CKPT = Path("m.onnx")
@@ -117,21 +117,3 @@ def test_a_model_with_an_empty_input_and_a_dynamic_one_can_be_opened(target: str
 def test_unbatched_leading_dimension_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"\[5, 2\] does not fit input 'x' of shape \[7, 2\]"):
         bind_sizes([spec(7, 2, batched=False)], [(5, 2)], CKPT)
-
-
-@pytest.mark.parametrize(
-    ("shape", "tensor", "fit"),
-    [
-        ((5, 3), spec(None, 3), True),
-        ((5, 3), spec(16, 3), True),  # any batch
-        ((5, 4), spec(16, 3), False),
-        ((5,), spec(16, 3), False),
-        ((0, 3), spec(16, 3), False),
-        ((5, 3), spec(16, 3, batched=False), False),
-        ((5, 3), spec(None, 3, batched=False), True),
-        ((), spec(batched=False), True),
-        ((1,), spec(batched=False), False),
-    ],
-)
-def test_fits(shape: tuple[int, ...], tensor: TensorSpec, fit: bool) -> None:
-    assert fits(shape, tensor) is fit

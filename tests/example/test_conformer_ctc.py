@@ -89,7 +89,7 @@ def test_what_is_no_conformer_is_refused_in_one_line(own, tmp_path):
     load, size = own["weights"].load, own["model"].Size(32, 2, 2, kernel=9, bands=40, classes=4)
     network = own["model"].ConformerCTC(size)
     (tmp_path / "text.nemo").write_text("hello, this is no archive")
-    with pytest.raises(ModelError, match="no weights of a Conformer with CTC"):
+    with pytest.raises(ModelError, match="Conformer"):
         load(tmp_path / "text.nemo")
     causal = CONFIG.replace("self_attention_model", "conv_context_size: causal, self_attention_model")
     with pytest.raises(ModelError, match="its convolutions are causal"):

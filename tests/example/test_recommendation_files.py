@@ -54,7 +54,7 @@ def test_a_short_training_beats_the_popular_films(name: str, tmp_path: Path) -> 
     assert found["metric"] > 1.1 * found["secondary"]["popular_ndcg10"]
     done = _run(folder, "example_valid.py", "--target", "onnx", "--split", "temporal")
     assert done.returncode == 2
-    assert "was trained by the split leave_one_out" in done.stderr
+    assert "was trained with the split leave_one_out" in done.stderr
     done = _run(folder, "example_single_batch.py", "--target", "onnx", "--history", "50", "181", "--topk", "2")
     assert done.returncode == 0
     assert "after Star Wars (1977); Return of the Jedi (1983)" in done.stdout

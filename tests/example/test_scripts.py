@@ -56,7 +56,7 @@ def test_every_model_folder_has_its_three_scripts() -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
 def test_a_script_is_short_and_documented(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 20
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 10
     assert ast.get_docstring(ast.parse(text))
 
 

@@ -100,7 +100,7 @@ def test_same_stem_from_several_threads(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such picture"):
+    with pytest.raises(DataError, match="no such image"):
         save_drawn(tmp_path / "no.png", ["x"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")

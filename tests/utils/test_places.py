@@ -83,7 +83,7 @@ def test_folders_for_results(tmp_path: Path) -> None:
     check_folder("--save", None)
     check_folder("--save", tmp_path / "a" / "b")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder; name one"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         check_folder("--save", tmp_path / "file")
     with pytest.raises(ConfigError, match="--save"):
         check_folder("--save", tmp_path / "file" / "x")
@@ -101,9 +101,9 @@ def test_paths_that_no_system_call_takes(tmp_path: Path) -> None:
     [
         ("FILE", "folder", "is a folder"),
         ("FILE", "none/page.html", "does not exist"),
-        ("DIR", "file", "is no folder"),
+        ("DIR", "file", "is not a folder"),
         ("DIR", "file/below", "no such path can exist"),
-        ("PATH", "file", "is no folder"),
+        ("PATH", "file", "is not a folder"),
         ("PATH", "folder.h5", "is a folder"),
         ("PATH", "file/dump.h5", "no such path can exist"),
     ],
@@ -125,7 +125,7 @@ def test_teco_refuses_an_out_before_the_work(metavar: str, name: str, said: str,
 def test_places_of_commands_are_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ConfigError, match=r"^--out .*file: is no folder"):
+    with pytest.raises(ConfigError, match=r"^--out .*file: is not a folder"):
         sweep.execute(["--config", str(tmp_path / "no.yaml"), "--out", str(tmp_path / "file")])
     (tmp_path / "no.tecoengine").mkdir()
     with pytest.raises(ConfigError, match=r"^--out .*no.tecoengine: is a folder"):

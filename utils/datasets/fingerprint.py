@@ -1,4 +1,4 @@
-"""What a data set is, in one line: a hash that changes when a sample, its label or its file does."""
+"""Fingerprint of a table of samples: a hash that changes when a sample, its label or its file changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from engine import Array
 
 BLOCK = 1024
-"""Samples hashed at a time; the hash depends on it."""
+"""Samples hashed per step; the hash depends on it."""
 
 ROW_BYTES = 2**20
-"""Bytes of rows hashed at a time, about; the hash does not depend on it."""
+"""Approximate bytes of rows hashed per step; the hash does not depend on it."""
 
 
 def fingerprint(samples: SampleTable, rows: Array | None) -> str:

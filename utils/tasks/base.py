@@ -18,14 +18,11 @@ from engine import Array, Engine, Timeline
 from utils.datasets.base import Batch, Dataset
 from utils.metrics.base import Metric
 from utils.tasks.model import Model
+from utils.tasks.options import Options as Options
 from utils.tasks.prepared import Prepared, Shards
 
 SCRIPTS = ("valid", "single", "multi")
 """The scripts every model has: a data set, one sample, a folder."""
-
-Options: TypeAlias = argparse.Namespace
-"""The parsed flags: the common ones, the task's own, and ``script``, one of :data:`SCRIPTS`."""
-
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
 """One shape per input of a model; ``None`` in it for what the model or the batch says."""
@@ -167,6 +164,11 @@ Artifact: TypeAlias = Rendering
 """Their names in tasks of the form before."""
 
 
+def overrides(task: type, method: str) -> bool:
+    """Return whether a class replaces a default method of :class:`Task`."""
+    return getattr(task, method) is not getattr(Task, method)
+
+
 class _Bound:
     """What the methods of a task work with.
 
@@ -226,8 +228,6 @@ class Calls(_Bound):
         The default joins them along the batch axes and pads lists to a size the engine has a plan for
         (:func:`utils.tasks.collating.collate`). One that returns :class:`Shards` says what each SPA gets.
         """
-        if len(parts) == 1 and not any(isinstance(array, list) for array in parts[0].arrays):
-            return [*parts[0].arrays]  # type: ignore[list-item]  # the usual batch, without an import
         from utils.tasks.collating import collate
 
         return collate(parts, self.model)
@@ -246,7 +246,7 @@ class Calls(_Bound):
     @property
     def one_call(self) -> bool:
         """Whether a batch is one call of the only model."""
-        return type(self).infer is Calls.infer
+        return not overrides(type(self), "infer")
 
 
 class Compare(_Bound):
@@ -271,8 +271,7 @@ class Compare(_Bound):
     @classmethod
     def has_reference(cls) -> bool:
         """Say whether the task reads answers of a source framework."""
-        given = cls.reference_answers, cls.agreement
-        return given[0] is not Compare.reference_answers and given[1] is not Compare.agreement
+        return overrides(cls, "reference_answers") and overrides(cls, "agreement")
 
     def diagnostics(self) -> Diagnostics | None:
         """Return what looks for results that cannot be right, while a data set is evaluated."""
@@ -409,6 +408,12 @@ class Task(Calls, Compare, Notes, Writer, ABC):
         Raises:
             ConfigError: they make no sense.
         """
+
+    def selected(self, found: Dataset) -> Dataset:
+        """Return the samples that the script runs: ``single`` takes the first batch, the other scripts take all."""
+        if self.options.script != "single":
+            return found
+        return found.select(range(min(len(found), self.options.batch_size)))
 
     def inline_samples(self) -> Dataset | None:
         """Return samples given on the command line itself, as by ``--text``, in place of ``--data_path``."""

@@ -1,4 +1,4 @@
-"""Faces in images: boxes, scores and five points; precision, recall, and no faces where there are none."""
+"""Face detection: boxes, scores and five points per face; metrics average precision, precision and recall."""
 
 from __future__ import annotations
 
@@ -23,57 +23,52 @@ from utils.tasks.legacy import LegacyTask
 from utils.tasks.templates.drawn_faces import TEMPLATE
 
 LEAST = 0.05
-"""Default of ``--score_threshold`` of an evaluation, whose average precision wants the unsure faces too."""
+"""Default of ``--score_threshold`` in ``valid``: average precision also needs faces with low scores."""
 
 SURE = 0.5
-"""The same of the other scripts, and the score at which precision and recall are reported."""
+"""Default of ``--score_threshold`` in the other scripts, and the score at which precision and recall are reported."""
 
 IOU = 0.3
-"""Default of ``--iou_threshold``: faces seldom lie over each other."""
+"""Default of ``--iou_threshold``: faces seldom overlap."""
 
 MULTIPLE = 32
-"""What the input's sides must be multiples of: CenterFace halves them five times."""
+"""The input's sides must be multiples of this: CenterFace halves them five times."""
 
 LEFT_OUT = (
     *("layout", "best_class", "box_format", "box_units", "class_offset", "score_form", "nms", "metric"),
     *("score_threshold", "iou_threshold", "max_detections"),
 )
-"""Flags of detection that faces do not have, or have with other defaults."""
+"""Flags of detection that face detection does not have, or has with other defaults."""
 
 
 class FaceDetection(Detection):
-    """Detection whose answers have five points each: CenterFace's maps. Predictions are :class:`.Faces`."""
+    """Detection of faces with five points each, from CenterFace's maps. Predictions are :class:`.Faces`."""
 
     name = "face_detection"
     domain = "face"
     template = TEMPLATE
-    data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of pictures, or a picture"
+    data_help = "WIDER FACE's or RetinaFace's list, COCO's JSON, VOC's folder, a folder of images, or an image"
     flags = (
         Flag(
             "--score_threshold",
-            f"faces below this score are dropped (default: what is stored, or {LEAST}, for valid, else {SURE})",
+            f"faces below this score are dropped (default: as stored, or {LEAST}, in valid, else {SURE})",
             type=float,
         ),
         Flag(
             "--iou_threshold",
-            f"of two faces that overlap more than this, the surer one stays (default: what is stored, or {IOU})",
+            f"of faces that overlap more than this, the best one stays (default: as stored, or {IOU})",
             type=float,
         ),
-        Flag("--max_detections", f"most faces in a picture (default: what is stored, or {MOST})", None, int),
-        Flag(
-            "--sure_score",
-            "score from which on faces count for precision, recall, points and false alarms",
-            SURE,
-            float,
-            scripts=("valid",),
-        ),
+        Flag("--max_detections", f"most faces in an image (default: as stored, or {MOST})", None, int),
+        Flag("--sure_score", "lowest score of faces that precision, recall, points and false alarms are computed from",
+             SURE, float, scripts=("valid",)),
         *(flag for flag in Detection.flags if flag.key not in LEFT_OUT),
-    )
+    )  # fmt: skip
     export_settings = tuple(one for one in CHOICES if one.key not in LEFT_OUT)
     writes = "the boxes as a JSON file in COCO's results format"
 
     def check(self) -> None:
-        """Refuse values of flags that cannot be."""
+        """Check the options."""
         super().check()
         opt = self.options
         odd = next((side for side in self.sides if side % MULTIPLE), None)
@@ -86,17 +81,17 @@ class FaceDetection(Detection):
             raise ConfigError(f"--sure_score {opt.sure_score} must be from 0 to 1")
         if opt.score_threshold is not None and opt.score_threshold > opt.sure_score:
             raise ConfigError(
-                f"--score_threshold {opt.score_threshold} leaves out faces that --sure_score {opt.sure_score} asks "
-                "for; lower the first"
+                f"--score_threshold {opt.score_threshold} must not be above --sure_score {opt.sure_score}; lower it"
             )
 
     def decode(self, outputs: Any, contexts: Any) -> list[Faces]:
-        """Return the faces of each image, in its own pixels, the surest first (:func:`decode_faces`).
+        """Return the faces of each image in its own pixels, by falling score (:func:`decode_faces`).
 
-        The maps are known by the names ``heatmap``, ``scale``, ``offset`` and ``landmarks``, or come in this order.
+        The maps are found by the names ``heatmap``, ``scale``, ``offset`` and ``landmarks``, or else taken in this
+        order.
 
         Raises:
-            InputError: the outputs are not such maps.
+            InputError: The outputs are not such maps.
         """
         model, opt = self.model, self.options
         arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
@@ -115,10 +110,10 @@ class FaceDetection(Detection):
             raise InputError(f"{model.ckpt}: {error}") from error
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the average precision at an overlap of 0.5, with precision and recall beside it.
+        """Return the average precision at an overlap of 0.5, with precision and recall as further figures.
 
         Raises:
-            DataError: the data set has objects that the model does not know.
+            DataError: The data set has objects of a class that the model lacks.
         """
         from utils.metrics.detection.faces import LABELS, FaceAveragePrecision
 
@@ -127,7 +122,7 @@ class FaceDetection(Detection):
         return FaceAveragePrecision(labels, score=self.options.sure_score, common=common)
 
     def show(self, sample: Path, prediction: Faces) -> Rendering:
-        """Return the faces in words and as data, and the image with boxes and points drawn."""
+        """Return the faces as text and as data; saving draws boxes and points on the image."""
         columns = (prediction.boxes, prediction.scores, prediction.landmarks)
         answer: list[Mapping[str, Any]] = [
             {
@@ -141,11 +136,11 @@ class FaceDetection(Detection):
         return rendering(sample, answer, objects, in_words(answer, "face") if answer else "no face")
 
     def diagnostics(self) -> Diagnostics | None:
-        """Return nothing: faces have neither classes nor another form of boxes."""
+        """Return ``None``: faces have one class and one box format."""
         return None
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
-        """Return what writes the boxes in COCO's results format."""
+        """Return a writer of COCO's results format."""
         return FaceResults(path, dataset, self.labels)
 
 
@@ -153,7 +148,7 @@ class FaceResults(BoxResults):
     """Writes the boxes and scores of faces; the format has no points."""
 
     def see(self, batch: Batch, predictions: Sequence[Any]) -> None:
-        """Take in the faces of a batch."""
+        """Add the faces of a batch."""
         super().see(batch, [as_detections(one) for one in predictions])
 
 
@@ -162,5 +157,4 @@ def as_detections(faces: Faces) -> Detections:
     return Detections(faces.boxes, faces.scores, faces.classes)
 
 
-FACE_DETECTION = LegacyTask.view(FaceDetection)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+FACE_DETECTION = LegacyTask.view(FaceDetection)  # for scripts that call dataclasses.replace

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer
+from utils.tasks.base import FORM_BEFORE, Calls, ExportSetting, Flag, Options, Task, Template, Writer, overrides
 from utils.tasks.model import described
 
 _Function: TypeAlias = "Callable[..., Any] | None"
@@ -120,7 +120,7 @@ class LegacyTask:
     def view(cls, base: type[Task]) -> LegacyTask:
         """Return a task of the zoo's own in the form before."""
         found: dict[str, Any] = {old: getattr(base, new) for old, new in ATTRIBUTES.items()}
-        found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if _is_own(base, new)}
+        found |= {old: partial(_call, base, old) for old, (new, _) in METHODS.items() if overrides(base, new)}
         return cls(**found, base=base)
 
     def as_class(self) -> type[Task]:
@@ -171,11 +171,6 @@ def one_call(engines: Mapping[str, Any], arrays: Any, contexts: Any, state: Any)
     return Calls.infer(None, engines, arrays, contexts)  # type: ignore[arg-type]
 
 
-def _is_own(base: type[Task], method: str) -> bool:
-    """Say whether a class has a method that the contract's defaults do not give it."""
-    return getattr(base, method) is not getattr(Task, method)
-
-
 def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
     """Call a function of a view: a method on an object that is bound as the arguments say."""
     order = {
@@ -185,7 +180,7 @@ def _call(base: type[Task], old: str, *given: Any, **named: Any) -> Any:
         "agreement": "pa", "hinter": "mo", "saver": "pdmo",
     }[old]  # fmt: skip
     parts = dict(zip(order, given, strict=False))
-    task = base(parts.get("o", Options()))
+    task = base(parts["o"] if "o" in parts else Options(**{flag.key: flag.default for flag in base.flags}))
     if "m" in parts:
         task.bind(parts["m"])
     elif parts.get("e"):

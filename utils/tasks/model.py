@@ -74,10 +74,15 @@ class Model:
 
     @cached_property
     def forms(self) -> Forms:
-        """What its outputs are, as metadata and graph say."""
+        """The forms of its outputs by metadata and graph, without flags."""
         from utils.outputs import Forms
 
         return Forms(self.ckpt, self.outputs, self.stored)
+
+    @cached_property
+    def class_forms(self) -> dict[object, OutputForm]:
+        """The form of the first output by the values of the flags that select it; filled by ``class_rows``."""
+        return {}
 
     def form(self, options: object, place: int = 0) -> OutputForm:
         """Return what an output is: logits, probabilities or labels, and along which axis its classes lie.

@@ -1,7 +1,7 @@
-"""Speech recognition by an encoder and a decoder that writes all tokens at once (Paraformer): a recording in, text out.
+"""Speech recognition by an encoder and a decoder that outputs all tokens in one call (Paraformer).
 
-Between both models lies what is no network: the encoder says how much of a token each frame holds, and where that adds
-up to one, a token is complete (:func:`~utils.postprocess.audio.integrate.integrated`).
+Between the two models the host integrates and fires: the encoder outputs a weight per frame, and a token is complete
+where the summed weights reach 1 (:func:`~utils.postprocess.audio.integrate.integrated`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from utils.preprocess.audio.frames import shifted, stacked
 from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Flag
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.transcription import METRICS, Heard, text_flags
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -26,23 +27,22 @@ from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.speech_transcription import DECODER, ENCODER, SpeechTranscription
 
 NOTE = "parallel_transcription"
-"""Key of what both exports store. The encoder: ``together`` and ``step`` (frames put side by side, and to the next
-ones), ``shift`` and ``scale`` (of each number in such a frame; lists, or missing), ``tail`` (weight behind the last
-one), ``positions`` (the most of them). The decoder: ``silent`` (tokens that write nothing), and its tokens as
-``vocabulary``."""
+"""Metadata key of both exports. Encoder: ``together`` (frames per stack), ``step`` (frames between stacks), ``shift``
+and ``scale`` (per number of a stack; lists, or missing), ``tail`` (weight after the last frame), ``positions`` (maximum
+number of stacks). Decoder: ``silent`` (tokens without text); its tokens are in ``vocabulary``."""
 
 LENGTHS, TOKENS = (32, 64, 128, 256, 512), (16, 32, 64, 128, 256, 512)
 
 
 class Spoken(NamedTuple):
-    """A recording that was read: the frames of each of its windows, and its seconds."""
+    """Context of a recording: the number of frames of each of its windows, and its length in seconds."""
 
     frames: tuple[int, ...]
     seconds: float
 
 
 class Notes(NamedTuple):
-    """What the encoder stores; see :data:`NOTE`."""
+    """Metadata of the encoder; see :data:`NOTE`."""
 
     settings: Settings
     together: int
@@ -54,11 +54,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Notes:
-        """Read them.
-
-        Raises:
-            ModelError: they are missing, or none.
-        """
+        """Read the metadata. Raises ModelError if they are missing or invalid."""
         model = model.named.get(ENCODER, model)
         stored = model.stored.json(NOTE)
         try:
@@ -80,7 +76,7 @@ class Notes(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How both models are fed: planned frames and tokens, rising, rows of a call, and the weight behind the last."""
+    """Input sizes of both models: planned frames and tokens, rising; rows per call; weight after the last frame."""
 
     lengths: tuple[int, ...]
     tokens: tuple[int, ...]
@@ -89,10 +85,10 @@ class Sizes(NamedTuple):
 
 
 class ParallelTranscription(SpeechTranscription):
-    """Recordings in, texts out, by an encoder that weighs its frames and a decoder that writes all tokens at once.
+    """Recognition by an encoder that weights its frames and a decoder that outputs all tokens in one call.
 
     Attributes:
-        state: how both models are fed.
+        state: input sizes of both models.
     """
 
     name = "parallel_transcription"
@@ -104,25 +100,22 @@ class ParallelTranscription(SpeechTranscription):
     state: Sizes
 
     def check(self) -> None:
-        """Check the options."""
-        for flag in ("lengths", "tokens"):
-            values = getattr(self.options, flag)
-            if any(one < 1 for one in values):
-                raise ConfigError(f"--{flag} {' '.join(map(str, values))} must be at least 1 each")
+        """Check ``--lengths`` and ``--tokens``."""
+        at_least(self.options, lengths=1, tokens=1)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the sizes of what is open: frames of the encoder, tokens and frames of the decoder."""
+        """Return the sizes of open dimensions: frames of the encoder, tokens and frames of the decoder."""
         lengths, tokens = (tuple(sorted(set(one))) for one in (self.options.lengths, self.options.tokens))
         return {ENCODER: {(0, 1): lengths}, DECODER: {(0, 1): tokens, (2, 1): lengths}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute what the encoder hears.
+        """Read recordings and compute the encoder's features.
 
         Returns:
-            The frames of all windows of all recordings one behind the other, and a :class:`Spoken` per recording.
+            The concatenated frames of all windows of all recordings, and a :class:`Spoken` per recording.
 
         Raises:
-            DataError: a recording cannot be read. ModelError: what it hears is not known.
+            DataError: A recording cannot be read. ModelError: The export stores no feature settings.
         """
         notes = Notes.of(self.hearing)
         most = notes.step * notes.settings.hop * _sizes(self.hearing, self.options.lengths)[-1]
@@ -135,29 +128,29 @@ class ParallelTranscription(SpeechTranscription):
         return Prepared([np.concatenate(found).astype(self.hearing.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Sizes:
-        """Return how the models are fed; what cannot go together is refused here.
+        """Return the input sizes of the models, and check that both fit.
 
         Raises:
-            ModelError: the models are none of these. ConfigError: a length that the encoder has not.
+            ModelError: Inputs or outputs are not those of such models. ConfigError: ``--lengths`` exceeds the encoder.
         """
         encoder, decoder = self.hearing, self.decoder
         frames, both = "frames and their mask", "tokens, frames and the mask of each"
         for model, takes, ranks, outputs in ((encoder, frames, (3, 2), 2), (decoder, both, (3, 2, 3, 2), 1)):
             if tuple(len(one.shape) for one in model.inputs) != ranks or len(model.outputs) != outputs:
-                told = ", ".join(f"{one.name} {list(one.shape)}" for one in model.inputs)
-                raise ModelError(f"{model.ckpt}: takes {told}, which is no {takes}; export both models again")
+                given = ", ".join(f"{one.name} {list(one.shape)}" for one in model.inputs)
+                raise ModelError(f"{model.ckpt}: takes {given}, expected {takes}; export both models again")
         notes, lengths = Notes.of(encoder), _sizes(encoder, self.options.lengths)
         if lengths[-1] > notes.positions:
             raise ConfigError(
-                f"--lengths {lengths[-1]}: {encoder.ckpt} knows {notes.positions} places; use at most these"
+                f"--lengths {lengths[-1]}: {encoder.ckpt} has {notes.positions} positions; use at most this number"
             )
         rows = encoder.batch or decoder.batch or self.options.batch_size
         return Sizes(lengths, _sizes(decoder, self.options.tokens), rows, notes.tail)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Spoken]) -> list[Any]:
-        """Write the tokens of each recording; an entry per recording, its score first: NaN where the model's is.
+        """Return an entry per recording: score (NaN if the model outputs NaN), tokens of each window, excess tokens.
 
-        With ``--skip_postprocess`` the logits of each recording, zeros behind those of the shorter ones.
+        With ``--skip_postprocess`` return the logits of each recording, padded with zeros at the end.
         """
         counts = [count for context in contexts for count in context.frames]
         heard = np.split(arrays[0], np.cumsum(counts)[:-1])
@@ -175,7 +168,7 @@ class ParallelTranscription(SpeechTranscription):
         return [_said(logits, self.state.tokens[-1]) for logits in own]
 
     def _logits(self, engines: Mapping[str, Engine], parts: Sequence[Array], room: int) -> list[Array]:
-        """Return the logits of each window's tokens, L x vocabulary; one with too many has rows without columns."""
+        """Return the logits of each window's tokens, L x vocabulary; L x 0 for a window with too many tokens."""
         rows = self.state.rows
         frames, mask = _filled(parts, room, rows)
         states, weights = (np.asarray(one) for one in _called(engines[ENCODER], self.hearing, [frames, mask]))
@@ -195,10 +188,10 @@ class ParallelTranscription(SpeechTranscription):
         return found
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Spoken]) -> list[Heard | NoAnswer]:
-        """Return the text of every recording: those of its windows, one behind the other.
+        """Return the text of every recording: the concatenated texts of its windows.
 
         Raises:
-            ModelError: the decoder stores no tokens, or fewer than it writes.
+            ModelError: The decoder stores no tokens, or fewer than it outputs.
         """
         vocabulary = self.decoder.stored.vocabulary
         if vocabulary is None:
@@ -227,7 +220,7 @@ class ParallelTranscription(SpeechTranscription):
         largest = max(written, default=0)
         if largest >= len(vocabulary):
             raise ModelError(
-                f"{self.decoder.ckpt}: writes token {largest}, and its vocabulary has {len(vocabulary)}; export the "
+                f"{self.decoder.ckpt}: outputs token {largest}, and its vocabulary has {len(vocabulary)}; export the "
                 "model again"
             )
         pieces = [vocabulary[number] for number in written]
@@ -241,16 +234,16 @@ def _heard(samples: Array, notes: Notes) -> Array:
 
 
 def _sizes(model: Model, asked: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes that dimension 1 of the first input may have: the model's, those with a plan, or these."""
+    """Return the sizes that dimension 1 of the first input may have: the fixed one, the planned ones, or ``asked``."""
     spec = model.inputs[0]
     fixed, symbol = spec.shape[1], spec.symbols[1] if spec.symbols else None
     return (fixed,) if fixed is not None else tuple(model.dims.get(symbol or "", sorted(set(asked))))
 
 
 def grouped(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Return what goes together: a planned size, and the places of all that it is the smallest for.
+    """Group counts by the smallest planned size that holds them; return ``(size, places)`` pairs by rising size.
 
-    What is larger than the largest is left out.
+    Counts above the largest size are left out.
     """
     groups: dict[int, list[int]] = {}
     for place, count in enumerate(counts):
@@ -260,7 +253,7 @@ def grouped(counts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, list
 
 
 def _tokens(states: Array, weights: Array, tail: float) -> Array:
-    """Return the tokens' embeddings; of weights that are no numbers a token that is none, so that this is seen."""
+    """Return the tokens' embeddings; one NaN token if a weight is not finite, so that the NaN reaches the score."""
     from utils.postprocess.audio.integrate import integrated
 
     if not np.isfinite(weights).all():
@@ -269,9 +262,9 @@ def _tokens(states: Array, weights: Array, tail: float) -> Array:
 
 
 def _filled(parts: Sequence[Array], room: int, rows: int) -> tuple[Array, Array]:
-    """Return parts of the same width as one array, rows x room x D, and where they are; what is left repeats the last.
+    """Return parts of one width as an array, rows x room x D, and their mask; missing rows repeat the last part.
 
-    What lies behind a part repeats its last row, or is 0 in one that has none: it is masked, and only must be finite.
+    Behind a part its last row is repeated (0 if it is empty): these values are masked, but must be finite.
     """
     batch = np.zeros((rows, room, parts[0].shape[1]), parts[0].dtype)
     mask = np.zeros((rows, room), np.float32)
@@ -284,13 +277,12 @@ def _filled(parts: Sequence[Array], room: int, rows: int) -> tuple[Array, Array]
 
 
 def _called(engine: Engine, model: Model, arrays: Sequence[Array]) -> list[Array]:
-    typed = [np.ascontiguousarray(array, spec.dtype) for array, spec in zip(arrays, model.inputs, strict=True)]
-    outputs = engine(typed)
+    outputs = engine([np.ascontiguousarray(a, spec.dtype) for a, spec in zip(arrays, model.inputs, strict=True)])
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def _packed(own: Sequence[Sequence[Array]]) -> Array:
-    """Return the logits of recordings as one array, zeros behind the shorter ones."""
+    """Return the logits of recordings as one array, padded with zeros at the end."""
     whole = [[part for part in parts if part.shape[1]] for parts in own]
     longest = max(sum(map(len, parts)) for parts in whole)
     width = max((part.shape[1] for parts in whole for part in parts), default=1)
@@ -303,7 +295,7 @@ def _packed(own: Sequence[Sequence[Array]]) -> Array:
 
 
 def _said(parts: Sequence[Array], most: int) -> tuple[float, list[list[int]], int]:
-    """Return the geometric mean of the tokens' probabilities, the tokens of each window, and how many were too many."""
+    """Return the geometric mean of the tokens' probabilities, the tokens per window, and the largest excess length."""
     excess = max((len(part) for part in parts if len(part) > most), default=0)
     total, count, numbers = 0.0, 0, list[list[int]]()
     for part in parts:
@@ -319,7 +311,7 @@ def _said(parts: Sequence[Array], most: int) -> tuple[float, list[list[int]], in
 
 
 def _silent(decoder: Model) -> frozenset[str]:
-    """Return the tokens that are not written."""
+    """Return the tokens without text."""
     stored = decoder.stored.json(NOTE, {})
     found = stored.get("silent", []) if isinstance(stored, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -327,5 +319,4 @@ def _silent(decoder: Model) -> frozenset[str]:
     return frozenset(found)
 
 
-PARALLEL_TRANSCRIPTION = LegacyTask.view(ParallelTranscription)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+PARALLEL_TRANSCRIPTION = LegacyTask.view(ParallelTranscription)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""Detection of what texts name: OWL-ViT and its like, whose classes are the queries of a run."""
+"""Open-vocabulary detection (OWL-ViT and similar): the classes are texts, the queries of a run."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ TOKENIZER = "tokenizer"
 """The key under which an export stores its ``tokenizer.json``."""
 
 TEMPLATE = "a photo of a {}"
-"""What the names of a data set's classes are put into."""
+"""Text that the names of a data set's classes are inserted into."""
 
 
 class OpenVocabulary(Detection):
-    """Detection with text inputs; the engine computes the queries' part with every batch."""
+    """Detection with text inputs; the engine recomputes the query embeddings with every batch."""
 
     name = "open_vocabulary"
     domain_default = False
     template = None
     flags = (
         *Detection.flags,
-        Flag(
-            "--queries", "texts of what to look for (default: the data set's classes)", None, nargs="+", metavar="TEXT"
-        ),
-        Flag("--template", "text that the data set's classes are put into", TEMPLATE),
+        Flag("--queries", "texts to look for (default: the data set's classes)", None, nargs="+", metavar="TEXT"),
+        Flag("--template", "text that the data set's classes are inserted into", TEMPLATE),
     )
-    # the classes are the run's, so nothing is compared, suggested or written that an export decided
+    # classes depend on the run, so there is nothing to compare or to write that the export decided
     writes, metadata_key, export_settings = "", "", ()
     reference_answers, diagnostics = Compare.reference_answers, Compare.diagnostics
 
     _classes: Sequence[str] = ()
-    """The data set's classes, which are looked for where no queries are given."""
+    """The data set's classes, used if no queries are given."""
 
     def check(self) -> None:
-        """Refuse values of flags that cannot be."""
+        """Check the options."""
         super().check()
         if "{}" not in self.options.template:
-            raise ConfigError(f"--template {self.options.template!r} must hold {{}} where the class's name goes")
+            raise ConfigError(f"--template {self.options.template!r} must contain {{}} in place of the class name")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the images and their objects, whose classes become the queries where none are given."""
+        """Return the images and their objects; their classes become the queries if none are given."""
         dataset = super().load(paths)
         targets = getattr(dataset, "targets", None)  # a folder of images has none
         if targets:
@@ -61,14 +59,10 @@ class OpenVocabulary(Detection):
 
     @property
     def labels(self) -> list[str]:
-        """What each query is called in the answers.
-
-        Raises:
-            ConfigError: there are no queries.
-        """
+        """Names of the queries in the answers. Raises ConfigError if queries are missing."""
         found = self.options.queries or self._classes
         if not found:
-            raise ConfigError(f'{self.model.ckpt}: nothing to look for; say it with --queries "a cat" "a dog"')
+            raise ConfigError(f'{self.model.ckpt}: queries are missing; pass --queries "a cat" "a dog"')
         return list(found)
 
     @property
@@ -78,32 +72,35 @@ class OpenVocabulary(Detection):
 
     @property
     def image_specs(self) -> tuple[TensorSpec, ...]:
-        """The inputs that images fill: the first."""
+        """The image input: the first one."""
         return self.model.inputs[:1]
 
     def prepare(self, samples: Sequence[Path], *, out: Array | None = None) -> Prepared:
         """Put images into the first input, and the queries' tokens into ``input_ids`` and ``attention_mask``.
 
-        The queries are the same for all images, so these two have no batch: Q x L. Where the engine has plans for some
-        numbers of queries, rows of 0 are added up to the smallest that is large enough; the model leaves them out.
+        The queries are the same for all images, so these two inputs have no batch axis: Q x L. If the engine has plans
+        for certain numbers of queries, rows of 0 pad to the smallest that fits; the model ignores them.
 
         Raises:
-            DataError: an image cannot be read.
-            ConfigError: there are no queries, too many, or one is too long.
-            ModelError: the export stored no tokenizer, or the model has other inputs.
+            DataError: An image cannot be read.
+            ConfigError: Queries are missing, too many or too long.
+            ModelError: The export stored no tokenizer, or the model has other inputs.
         """
         images = super().prepare(samples)
         return images._replace(arrays=[*images.arrays, *self._tokens()])
 
     def _tokens(self) -> list[Array]:
-        """Return the inputs that hold the queries, in the model's order."""
+        """Return the inputs with the queries' tokens, in the model's order."""
         model = self.model
         description = model.stored.json(TOKENIZER)
         if not isinstance(description, dict):
             raise ModelError(f"{model.ckpt}: stores no tokenizer; export it with --tokenizer tokenizer.json")
         specs = {spec.name: spec for spec in model.inputs[1:]}
         if not {"input_ids"} <= set(specs) <= {"input_ids", "attention_mask"} or len(specs["input_ids"].shape) != 2:
-            raise ModelError(f"{model.ckpt}: takes {', '.join(specs)} beside pictures; this task fills Q x L input_ids")
+            raise ModelError(
+                f"{model.ckpt}: has inputs {', '.join(specs)} after the images; expected input_ids, Q x L, and "
+                "optionally attention_mask"
+            )
         texts = self.texts
         count, length = specs["input_ids"].shape
         if length is None:
@@ -120,11 +117,10 @@ class OpenVocabulary(Detection):
         return [np.pad(found[name], ((0, empty), (0, 0))).astype(spec.dtype) for name, spec in specs.items()]
 
     def decode(self, outputs: Any, contexts: Any) -> list[Detections]:
-        """Return what was found in each image; rows of 0 among the queries find nothing."""
+        """Return the detections of each image, without those of padded queries."""
         found, known = super().decode(outputs, contexts), len(self.labels)
         kept = [one.classes < known for one in found]
         return [Detections(*(column[some] for column in one)) for one, some in zip(found, kept, strict=True)]
 
 
-OPEN_VOCABULARY = LegacyTask.view(OpenVocabulary)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+OPEN_VOCABULARY = LegacyTask.view(OpenVocabulary)  # for scripts that call dataclasses.replace

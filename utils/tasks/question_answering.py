@@ -1,7 +1,7 @@
-"""Question answering: a question and a text in, the part of the text that answers it out; the metric is F1.
+"""Extractive question answering: the answer to a question is a span of a text; the metric is F1.
 
-A text that is longer than the model takes is read in windows that overlap (Devlin et al., 2019): one sample is several
-rows of a call, and the best answer over all its windows counts.
+A text that is longer than the model's input is split into overlapping windows (Devlin et al., 2019): one sample is
+several rows of a call, and the answer is the best one over all windows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.spans import Span, Window, best_answer
 from utils.preprocess.text.tokens import Encoded, Tokens
 from utils.tasks.base import Flag, Options, Rendering
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, as_logarithms
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.common.text_input import LENGTH_FLAGS, TEXT_FLAGS, TextTask, fed, longest, typed_texts
@@ -31,33 +32,29 @@ from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
 
 LENGTHS = (64, 128, 256, 384)
-"""Lengths there are plans for where nothing else is said; the last one is usual for SQuAD."""
+"""Default planned lengths; the last one is usual for SQuAD."""
 
 NOTE = "question_answering"
-"""Key of what an export may store: an object with ``no_answer``, whether the model was trained to say that."""
+"""Metadata key, optional: an object with ``no_answer``, whether the model was trained with unanswerable questions."""
 
 METRICS = ("f1", "exact_match")
 
 SHOWN = 0.005
-"""Other answers are on the line where their score is not 0.00."""
+"""Lowest score of other answers on the answer's line: it is not shown as 0.00."""
 
 
 class Context(NamedTuple):
-    """What is kept of a question.
-
-    Attributes:
-        question: it, with its text. windows: the tokens of each.
-    """
+    """Context of a question: the question with its text, and the tokens of each window."""
 
     question: Question
     windows: tuple[Encoded, ...]
 
 
 class Scores(NamedTuple):
-    """What the model gave for a question.
+    """Model outputs for a question.
 
     Attributes:
-        starts, ends: W x L each, one row per window. silent: whether "no answer" may be the answer.
+        starts, ends: W x L logits, one row per window. silent: whether "no answer" is allowed.
     """
 
     starts: Array
@@ -66,12 +63,12 @@ class Scores(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a text answers.
+    """Answer to a question.
 
     Attributes:
-        text: ``""``: no answer. score: share of it among all spans of the text, 0 to 1; NaN where the model gave NaN.
-        begin, end: characters of the text. best: the surest spans, the answer among them.
-        gap: how much surer "no answer" is than the best span, in logits; ``-inf`` where it cannot be the answer.
+        text: ``""``: no answer. score: probability among all spans of the text; NaN if the model outputs NaN.
+        begin, end: characters of the text. best: the spans with the highest scores, the answer included.
+        gap: score of "no answer" minus that of the best span, in logits; ``-inf`` if "no answer" is not allowed.
     """
 
     text: str
@@ -83,9 +80,10 @@ class Answer(NamedTuple):
 
 
 class QuestionAnswering(TextTask):
-    """BERT-like models with a head of two numbers per token: the first and the last one of the answer.
+    """BERT-like models with two logits per token: first and last token of the answer.
 
-    The state is whether "no answer" may be the answer.
+    Attributes:
+        state: whether "no answer" is allowed.
     """
 
     name = "question_answering"
@@ -96,14 +94,14 @@ class QuestionAnswering(TextTask):
         Flag("--stride", "tokens that windows of a long text share; left out: a third of a window", None, int),
         Flag("--max_answer_length", "tokens of an answer at most", 30, int),
         Flag("--n_best", "answers to show per question", 3, int),
-        Flag("--no_answer", "whether a text may not answer; auto: what the model stores, else whether the data has "
-             "such questions", "auto", choices=("auto", "yes", "no")),
+        Flag("--no_answer", "allow no answer; auto: as the model stores, else whether the data has such questions",
+             "auto", choices=("auto", "yes", "no")),
         KIND_FLAG,
-        Flag("--null_threshold", "how much surer no answer must be than the best one, in logits", 0.0, float),
-        Flag("--metric", "the metric of record; the other one is shown beside it", METRICS[0],
+        Flag("--null_threshold", "logits by which no answer must exceed the best answer", 0.0, float),
+        Flag("--metric", "the metric of record; the other one is reported too", METRICS[0],
              choices=METRICS, scripts=("valid",)),
-        Flag("--language", "how answers are compared: words (en) or characters (zh); auto: as the questions are "
-             "written", "auto", choices=("auto", "en", "zh"), scripts=("valid",)),
+        Flag("--language", "units of comparison: words (en) or characters (zh); auto: by the script of the questions",
+             "auto", choices=("auto", "en", "zh"), scripts=("valid",)),
     )  # fmt: skip
     writes = "the answers as SQuAD's own evaluation reads them: text by id"
     state: bool
@@ -111,14 +109,9 @@ class QuestionAnswering(TextTask):
     def check(self) -> None:
         """Check lengths, ``--stride``, ``--max_answer_length``, ``--n_best`` and ``--null_threshold``."""
         super().check()
-        options = self.options
-        if options.stride is not None and options.stride < 0:
-            raise ConfigError(f"--stride {options.stride} must be at least 0 tokens")
-        for name in ("max_answer_length", "n_best"):
-            if getattr(options, name) < 1:
-                raise ConfigError(f"--{name} {getattr(options, name)} must be at least 1")
-        if options.null_threshold != options.null_threshold:
-            raise ConfigError("--null_threshold nan is no number of logits; 0 is usual")
+        at_least(self.options, stride=0, max_answer_length=1, n_best=1)
+        if np.isnan(self.options.null_threshold):
+            raise ConfigError("--null_threshold nan must be a number of logits; 0 is usual")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the questions, for ``valid`` with answers (:func:`~utils.datasets.text.questions.load_questions`)."""
@@ -127,12 +120,10 @@ class QuestionAnswering(TextTask):
         return self.selected(load_questions(paths["data"], answers=self.options.script == "valid"))
 
     def inline_samples(self) -> Dataset | None:
-        """Return the questions that stand on the command line; ``None`` where none do.
-
-        ``--text QUESTION --pair TEXT``, or ``--text QUESTION TEXT``: without ``--pair`` the last one is the text.
+        """Return the questions of ``--text QUESTION --pair TEXT`` or ``--text QUESTION TEXT``; ``None`` if not given.
 
         Raises:
-            ConfigError: there is no text, or one is empty.
+            ConfigError: The text is missing or empty.
         """
         options = self.options
         texts: list[str] | None = getattr(options, "text", None)
@@ -147,14 +138,14 @@ class QuestionAnswering(TextTask):
         return ListDataset([Question(*pair) for pair in pairs], names=[shortened(question) for question, _ in pairs])
 
     def prepare(self, samples: Sequence[Question]) -> Prepared:
-        """Number the tokens of questions and texts; a text that does not fit becomes windows, a row each.
+        """Tokenize questions and texts; a text that does not fit becomes several windows, one row each.
 
-        Windows share ``--stride`` tokens of the text with the one before.
+        Neighbouring windows share ``--stride`` tokens of the text.
 
         Raises:
-            ModelError: the tokenizer is missing or another model's.
-            DataError: a question leaves no room for its text.
-            ConfigError: the windows could not move on.
+            ModelError: The tokenizer is missing or does not fit the model.
+            DataError: A question leaves no room for its text.
+            ConfigError: ``--stride`` is as long as a window.
         """
         asked = self.options.stride
         tokens = Tokens.of(self.model, self.options)
@@ -174,22 +165,22 @@ class QuestionAnswering(TextTask):
         return arrays._replace(contexts=contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> bool:
-        """Settle whether "no answer" may be one: ``--no_answer``, else what the export says, else what the data has."""
-        Tokens.find(self.model, self.options)  # refuses one of another model, before any text
+        """Return whether "no answer" is allowed: by ``--no_answer``, else the export, else the data set."""
+        Tokens.find(self.model, self.options)  # raises early if the tokenizer does not fit
         if self.options.no_answer != "auto":
             return bool(self.options.no_answer == "yes")
         note = self.model.stored.json(NOTE, {})
         if not isinstance(note, dict) or not isinstance(note.get("no_answer", False), bool):
             raise ModelError(
-                f"{self.model.ckpt}: metadata {NOTE!r}: {note!r} is no object with no_answer; export it again"
+                f"{self.model.ckpt}: metadata {NOTE!r}: {note!r} must be an object with no_answer; export it again"
             )
         return bool(note.get("no_answer", dataset.notes.get(UNANSWERABLE, False)))
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> list[Scores]:
-        """Score the first and last tokens of all windows, in calls of at most a batch.
+        """Return start and end logits of all windows, in calls of at most ``--batch_size`` rows.
 
         Raises:
-            ModelError: the outputs are not N x L each, nor one N x L x 2.
+            ModelError: The outputs are not two of N x L, or one of N x L x 2.
         """
         (engine,) = engines.values()
         step, found = self.options.batch_size, []
@@ -205,7 +196,7 @@ class QuestionAnswering(TextTask):
         return scores
 
     def _logits(self, outputs: Sequence[Array], engine: Engine) -> tuple[Array, Array]:
-        """Return the logits of first and last tokens, N x L each; two outputs go by their names, else by their order.
+        """Return start and end logits, N x L each; two outputs are told apart by name, else by order.
 
         Of probabilities the logarithms are taken: a span's score is the sum of two.
         """
@@ -219,8 +210,8 @@ class QuestionAnswering(TextTask):
         if len(flat) != 2:
             shapes = ", ".join(shape_text(output.shape) for output in outputs)
             raise ModelError(
-                f"{engine.spec.ckpt}: its outputs are {shapes}; question answering reads start and end logits, N x L "
-                "each, or one N x L x 2: export the model with its head"
+                f"{engine.spec.ckpt}: its outputs are {shapes}; expected start and end logits, N x L each, or one "
+                "N x L x 2: export the model with its head"
             )
         names = [engine.outputs[place].name.lower() for place in flat]
         first, last = reversed(flat) if "end" in names[0] and "start" in names[1] else flat
@@ -250,14 +241,14 @@ class QuestionAnswering(TextTask):
         return Answer(answer.text, answer.score, answer.begin, answer.end, found.best, found.gap)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of record; the other one is beside it."""
+        """Return the metric of record."""
         from utils.metrics.text.answers import METRICS as KINDS
 
         asked = self.options.language
         return KINDS[self.options.metric](dataset.notes.get(LANGUAGE, "en") if asked == "auto" else asked)
 
     def show(self, sample: Question, prediction: Answer) -> Rendering:
-        """Return the answer with its score; saving writes question and text, with the answer marked in it."""
+        """Return the answer with its score; saving writes the question and the text with the answer marked."""
         from tecoinfer_modelzoo.formatting import clean_line
 
         score = round(float(prediction.score), 4)
@@ -280,32 +271,32 @@ class QuestionAnswering(TextTask):
             if span.text != prediction.text and span.score >= SHOWN
         ]
         more = f"  ({', '.join(others)})" if others else ""
-        asked = f"{shortened(clean_line(sample.question), 400)} -> " if sample.key else ""  # else the name says it
+        asked = f"{shortened(clean_line(sample.question), 400)} -> " if sample.key else ""  # else it is the name
         return Rendering(f"{asked}{said}  {score:.2f}{more}", answer, partial(_save, sample, prediction))
 
     def summary(self, predictions: Sequence[Answer]) -> str:
-        """Say how many questions have an answer."""
+        """Return the numbers of questions and of questions without an answer."""
         silent = sum(not one.text for one in predictions)
         asked = "1 question" if len(predictions) == 1 else f"{len(predictions)} questions"
         return f"{asked}, {silent} without an answer in the text"
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> AnswerFile:
-        """Return what writes an evaluation's answers."""
+        """Return a writer of SQuAD's prediction format."""
         return AnswerFile(path)
 
     def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[str | None]:
-        """Read the source framework's answers: an object, text by the question's id, as :class:`AnswerFile` writes it.
+        """Read a JSON object of answers by question id, as :class:`AnswerFile` writes it.
 
         Raises:
-            DataError: the file is no such object, or has no question of the data set.
+            DataError: The file is not such an object, or has no question of the data set.
         """
         try:
             found = json.loads(read_regular(file).decode("utf-8-sig"))
         except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{file} cannot be read as JSON ({error}); give an object, text by id") from error
+            raise DataError(f"{file} cannot be read as JSON ({error}); write an object of answers by id") from error
         names = dataset.batch(range(len(dataset))).names
         if not isinstance(found, dict) or not any(name in found for name in names):
-            raise DataError(f"{file} has no question of the data set; give an object, text by id")
+            raise DataError(f"{file} has no question of the data set; write an object of answers by id")
         return [found.get(name) for name in names]
 
     def agreement(self, prediction: Answer, answer: str) -> float:
@@ -329,7 +320,7 @@ def _save(sample: Question, prediction: Answer, folder: Path) -> Path:
 
 
 def _file_name(sample: Question) -> str:
-    """Return the name of an answer's file: the question's id; where that is no name, what is left of it and a hash."""
+    """Return a file name: the question's id, or, if it has other characters, its letters and digits and a hash."""
     from hashlib import sha256
 
     name = "".join(letter if letter.isalnum() else "_" for letter in sample.key or sample.question)[:50]
@@ -339,13 +330,13 @@ def _file_name(sample: Question) -> str:
 
 
 class AnswerFile:
-    """Writes answers as SQuAD's own evaluation reads them: an object, text by id; no answer is an empty text."""
+    """Writer of SQuAD's prediction format: an object of answers by id; no answer is an empty text."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._answers = path, dict[str, str]()
 
     def see(self, batch: Batch, predictions: Sequence[Answer]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         self._answers |= {name: one.text for name, one in zip(batch.names, predictions, strict=True)}
 
     def close(self) -> None:
@@ -353,5 +344,4 @@ class AnswerFile:
         write_predictions(self._path, json.dumps(self._answers, ensure_ascii=False, indent=1) + "\n")
 
 
-QUESTION_ANSWERING = LegacyTask.view(QuestionAnswering)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+QUESTION_ANSWERING = LegacyTask.view(QuestionAnswering)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""Reranking: in which order do candidates answer a query? One model reads query and passage together."""
+"""Reranking: candidates of a query are ordered by a cross-encoder, which reads query and passage together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.tasks.prepared import Prepared
 
 
 class State(NamedTuple):
-    """What judges, the corpus, the candidates of each query, and what there is to say."""
+    """Scorer, corpus, candidates per query (places in the corpus), and lines for the report."""
 
     judge: Judge
     corpus: Corpus
@@ -26,34 +26,34 @@ class State(NamedTuple):
 
 
 class Reranking(PassageRanking):
-    """Queries in, their candidates in the order of a model that reads both together out."""
+    """Ranking of each query's candidates by a model that reads query and passage together."""
 
     name = "reranking"
     data_help = "a folder as BEIR's or MS MARCO's; or queries=FILE corpus=FILE qrels=FILE candidates=RUN"
     state: State
 
     def prepare(self, samples: Sequence[Query]) -> Prepared:
-        """Return how many characters queries have, N x 1 int64; the queries travel as contexts."""
+        """Return the number of characters of each query, N x 1 int64; the queries are the contexts."""
         return Prepared([np.array([[len(one.text)] for one in samples], np.int64).reshape(-1, 1)], list(samples))
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Return what judges pairs."""
+        """Return the scorer, and the corpus with its candidates."""
         (engine,) = engines.values()
         corpus, candidates, depth = dataset.notes[CORPUS], dataset.notes.get(CANDIDATES), self.options.depth
         said = unjudged(dataset)
         if candidates is None and len(corpus.ids) > depth:
             first = (
-                f"no candidates are given, so each query is judged with the first {depth} of {len(corpus.ids)} "
+                f"candidates are missing, so each query is scored with the first {depth} of {len(corpus.ids)} "
                 "passages; pass candidates=RUN, or raise --depth"
             )
             said = [first, *said]
         return State(Judge(engine, self.options), corpus, candidates, said)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Query]) -> Answers:
-        """Judge each query with its candidates, at most ``--depth`` of them; without any, with the first of the corpus.
+        """Score at most ``--depth`` candidates of each query; without candidates, the first passages of the corpus.
 
         Returns:
-            For each its best score, which is NaN where any is, and the candidates, the best first.
+            The best score of each query (NaN if any is NaN), and its candidates by falling score.
         """
         (judge, corpus, candidates, said), depth = self.state, self.options.depth
         found, raw = Answers(), np.zeros((len(contexts), depth), np.float32)
@@ -70,5 +70,4 @@ class Reranking(PassageRanking):
         return found
 
 
-RERANKING = LegacyTask.view(Reranking)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+RERANKING = LegacyTask.view(Reranking)  # for scripts that call dataclasses.replace

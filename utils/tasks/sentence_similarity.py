@@ -1,8 +1,7 @@
-"""Sentence similarity: how alike are two sentences? One model makes a vector of each."""
+"""Sentence similarity: the score of two sentences is that of their embeddings."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError, Engine
-from tecoinfer_modelzoo.files import read_regular
 from utils.datasets.base import Dataset
 from utils.datasets.text.sentence_pairs import SENTENCES, SentencePair, load_sentences, pairs_of
 from utils.metrics.base import Metric
 from utils.postprocess.text.nearest import nearest
 from utils.preprocess.text.tokens import Encoded, Tokens
 from utils.tasks.base import Flag, Rendering
-from utils.tasks.collating import joined
+from utils.tasks.common.class_scores import JoinedRows, ScoreAnswers
 from utils.tasks.common.embedding import EMBEDDING_FLAGS, NOTE, Embedder, Notes, check_embedding, embedding_settings
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask, longest, short
 from utils.tasks.legacy import LegacyTask
@@ -26,7 +24,7 @@ from utils.tasks.prepared import Prepared
 
 
 class Pair(NamedTuple):
-    """What is kept of a sample: the tokens of both sentences; of one alone, those of the first. ``text``: the first."""
+    """Context of a sample: the tokens of its one or two sentences, and the text of the first."""
 
     first: Encoded
     second: Encoded | None
@@ -34,7 +32,7 @@ class Pair(NamedTuple):
 
 
 class Compared(list[tuple[float, str]]):
-    """For each sample its score, and the nearest other sentence where it is one alone."""
+    """Score of each sample, and for a single sentence the nearest other one."""
 
     @property
     def raw(self) -> list[Array]:
@@ -43,22 +41,22 @@ class Compared(list[tuple[float, str]]):
 
 
 class Likeness(NamedTuple):
-    """The answer: how alike two sentences are, and of a sentence alone which other one is the nearest."""
+    """Prediction: similarity of two sentences, or of a single sentence to the nearest other one."""
 
     score: float
     nearest: str | None = None
 
 
 class State(NamedTuple):
-    """What makes vectors; and where each sentence is looked for among all, these and their vectors."""
+    """Embedder; for single sentences also all sentences and their vectors."""
 
     embedder: Embedder
     sentences: Sequence[str]
     others: Array | None
 
 
-class SentenceSimilarity(TextTask):
-    """Two sentences in, how alike they are out."""
+class SentenceSimilarity(JoinedRows, ScoreAnswers, TextTask):
+    """Similarity of two sentences, or of each sentence to all others."""
 
     name = "sentence_similarity"
     data_help = "STS-B, SICK or another table with two sentences and a score per row; or sentences, one per line"
@@ -68,11 +66,12 @@ class SentenceSimilarity(TextTask):
              scripts=("single", "multi")),
         *EMBEDDING_FLAGS,
         Flag("--prefix", "text put before each sentence (default: as stored, or none)", None),
-        Flag("--columns", "names of a table's columns, where they are not the usual: TEXT1 TEXT2 SCORE", [], nargs="+"),
-        Flag("--metric", "the metric of record; the other one is shown beside it", "spearman",
+        Flag("--columns", "names of a table's columns, if not the usual ones: TEXT1 TEXT2 SCORE", [], nargs="+"),
+        Flag("--metric", "the metric of record; the other one is reported too", "spearman",
              choices=("spearman", "pearson"), scripts=("valid",)),
     )  # fmt: skip
     metadata_key = NOTE
+    optional_scores = True
     export_settings = embedding_settings("model", {"prefix": ("", "query: ")})
     state: State
 
@@ -81,33 +80,29 @@ class SentenceSimilarity(TextTask):
         super().check()
         check_embedding(self.options)
         if len(self.options.columns) > 3:
-            raise ConfigError(f"--columns {' '.join(self.options.columns)}: two texts and a score, three at most")
+            raise ConfigError(f"--columns {' '.join(self.options.columns)}: give at most three: TEXT1 TEXT2 SCORE")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return pairs of sentences, or sentences alone (:func:`~utils.datasets.text.sentence_pairs.load_sentences`).
+        """Return pairs of sentences, or single sentences (:func:`~utils.datasets.text.sentence_pairs.load_sentences`).
 
         Raises:
-            DataError: ``valid`` got sentences that are in no pair.
+            DataError: The data has single sentences, and ``valid`` needs pairs.
         """
         found = load_sentences(paths["data"], self.options.columns)
         if self.options.script == "valid" and SENTENCES in found.notes:
             raise DataError(
-                f"{paths['data']} has one sentence per row, and the metric compares two; name the columns: --columns "
-                "TEXT1 TEXT2 SCORE, or look at them with example_multi_batch.py"
+                f"{paths['data']} has one sentence per row, and the metric needs two; pass --columns TEXT1 TEXT2 "
+                "SCORE, or run example_multi_batch.py"
             )
         return self.selected(found)
 
     def inline_samples(self) -> Dataset | None:
-        """Return the sentences of ``--text``: two are a pair, of more each is compared with all others."""
+        """Return the sentences of ``--text``: two form a pair; each of more than two is compared with all others."""
         texts = getattr(self.options, "text", None)
         return None if texts is None else pairs_of(texts)
 
     def prepare(self, samples: Sequence[SentencePair]) -> Prepared:
-        """Number the tokens of both sentences.
-
-        Returns:
-            As the only array how many tokens they have, N x 2 int64; as contexts a :class:`Pair` for each.
-        """
+        """Tokenize both sentences; return the numbers of tokens, N x 2 int64, and a :class:`Pair` per sample."""
         tokens = Tokens.of(self.model, self.options)
         prefix, limit = Notes.of(self.model, self.options).prefix, longest(self.model, self.options, tokens)
         firsts = tokens.encode([prefix + one.first for one in samples], limit)
@@ -116,12 +111,8 @@ class SentenceSimilarity(TextTask):
         sizes = [(len(one.first.ids), 0 if one.second is None else len(one.second.ids)) for one in pairs]
         return Prepared([np.array(sizes, np.int64).reshape(-1, 2)], list(pairs))
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the counts of parts together; the tokens travel as contexts."""
-        return joined(parts)
-
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Return what makes vectors; of sentences alone all vectors are made here, once."""
+        """Return the embedder; the vectors of single sentences are computed here, once."""
         (engine,) = engines.values()
         embedder, sentences = Embedder(engine, self.options), dataset.notes.get(SENTENCES)
         if sentences is None:
@@ -130,7 +121,7 @@ class SentenceSimilarity(TextTask):
         return State(embedder, sentences, embedder.of(encoded, "sentences"))
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Pair]) -> Compared:
-        """Compare the sentences of each pair, or one alone with all others."""
+        """Score the sentences of each pair, or a single sentence with all others."""
         texts = [one for pair in contexts for one in (pair.first, pair.second) if one is not None]
         rows = iter(self.state.embedder.of(texts))
         found = Compared()
@@ -143,7 +134,7 @@ class SentenceSimilarity(TextTask):
         return found
 
     def decode(self, outputs: Sequence[tuple[float, str]], contexts: Any) -> list[Likeness]:
-        """Return how alike the sentences of each pair are: a cosine from -1 to 1, or an inner product."""
+        """Return the similarity of each sample: a cosine from -1 to 1, or an inner product."""
         return [Likeness(score, text or None) for score, text in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
@@ -153,7 +144,7 @@ class SentenceSimilarity(TextTask):
         return Correlation(self.options.metric)
 
     def show(self, sample: SentencePair, prediction: Likeness) -> Rendering:
-        """Return the score and what was compared."""
+        """Return the score and both sentences."""
         way = Notes.of(self.model, self.options).compare
         answer: dict[str, Any] = {"score": round(prediction.score, 6), "compare": way, "first": sample.first}
         text = f"{way} {prediction.score:.3f}   {short(sample.first)} | "
@@ -162,29 +153,9 @@ class SentenceSimilarity(TextTask):
         text += f"nearest: {short(prediction.nearest or '')}"
         return Rendering(text, answer | {"nearest": prediction.nearest})
 
-    def reference_answers(self, file: Path, dataset: Dataset) -> list[float | None]:
-        """Read the source's scores: a JSON list, or a number per line, in the order of the samples.
-
-        Raises:
-            DataError: they are no numbers, or not as many as samples.
-        """
-        try:
-            text = read_regular(file).decode("utf-8-sig")
-            found = json.loads(text) if text.lstrip().startswith("[") else [float(line) for line in text.split()]
-            numbers = [None if one is None else float(one) for one in found]
-        except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise DataError(f"{file}: no list of scores ({error}); write a number per line, or a JSON list") from error
-        if len(numbers) != len(dataset):
-            raise DataError(f"{file} has {len(numbers)} scores for {len(dataset)} samples; write one for each")
-        return numbers
-
-    def agreement(self, prediction: Likeness, answer: float) -> float:
-        """Return 1 where two scores are equal, less what they differ by, and 0 at least."""
-        return max(0.0, 1.0 - abs(prediction.score - answer))
-
 
 def _nearest(own: Array, text: str, state: State) -> tuple[float, str]:
-    """Return the score and the text of the nearest sentence but those that are the same."""
+    """Return the score and the text of the nearest sentence with another text."""
     if state.others is None or np.isnan(own).any() or np.isnan(state.others).any():
         return math.nan, ""
     places, scores = nearest(own[None], state.others, state.sentences.count(text) + 1)
@@ -193,5 +164,4 @@ def _nearest(own: Array, text: str, state: State) -> tuple[float, str]:
     return float(scores[0, which]), texts[which]
 
 
-SENTENCE_SIMILARITY = LegacyTask.view(SentenceSimilarity)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SENTENCE_SIMILARITY = LegacyTask.view(SentenceSimilarity)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""Speech recognition by an encoder and a decoder: a recording in, its text out, written token by token (Whisper)."""
+"""Speech recognition by an encoder and an autoregressive decoder (Whisper)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from utils.preprocess.audio.parts import quiet_parts
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks.base import Flag
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.common.generation import Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.common.transcription import METRICS, Heard, Transcription, text_flags
@@ -27,26 +28,26 @@ ENCODER, DECODER = "encoder", "decoder"
 """Names of the two models."""
 
 NOTE = "transcription"
-"""Key of what a decoder's export stores: an object with ``start``, ``end`` and ``no_timestamps`` (tokens' numbers),
-``languages`` and ``tasks`` (by name), ``suppress`` and ``begin_suppress`` (tokens that are never written, or not as
-the first), and ``positions`` (tokens of the longest text)."""
+"""Metadata key of the decoder: an object with ``start``, ``end`` and ``no_timestamps`` (token numbers), ``languages``
+and ``tasks`` (token numbers by name), ``suppress`` and ``begin_suppress`` (tokens that are never output, or not first),
+and ``positions`` (tokens of the longest text)."""
 
 AUTO = "auto"
-"""The language that the model hears."""
+"""Value of ``--language``: the language is detected by the model."""
 
 CROSS = ("cross_keys", "cross_values")
-"""What the encoder gives and the decoder takes."""
+"""Outputs of the encoder that are inputs of the decoder."""
 
 
 class Spoken(NamedTuple):
-    """A recording that was read: in how many windows, and its seconds."""
+    """Context of a recording: its number of windows, and its length in seconds."""
 
     windows: int
     seconds: float
 
 
 class Notes(NamedTuple):
-    """What a decoder stores; see :data:`NOTE`."""
+    """Metadata of a decoder; see :data:`NOTE`."""
 
     start: int
     end: int
@@ -59,11 +60,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Notes:
-        """Read them.
-
-        Raises:
-            ModelError: they are missing, or none.
-        """
+        """Read the metadata. Raises ModelError if they are missing or invalid."""
         model = model.named.get(DECODER, model)
         stored = model.stored.json(NOTE)
         try:
@@ -85,16 +82,16 @@ class Notes(NamedTuple):
 
 
 class SpeechTranscription(Transcription):
-    """Recordings in windows of 30 s in, texts out, by an encoder and a decoder.
+    """Recognition in windows of 30 s by an encoder and a decoder.
 
     Attributes:
-        state: what the decoder stores.
+        state: metadata of the decoder.
     """
 
     name = "speech_transcription"
     models, listener = (ENCODER, DECODER), ENCODER
     flags = (
-        Flag("--language", "what is spoken, such as en; auto: what the model hears", "en"),
+        Flag("--language", "spoken language, such as en; auto: detected by the model", "en"),
         Flag("--do", "transcribe, or translate into English", "transcribe", choices=("transcribe", "translate")),
         Flag("--max_new_tokens", "most tokens of a window's text", 444, int),
         Flag("--lengths", "planned sizes of the key/value cache", [64, 224, 448], int, nargs="+"),
@@ -104,27 +101,21 @@ class SpeechTranscription(Transcription):
     state: Any
 
     def check(self) -> None:
-        """Check the options."""
-        lengths, most = self.options.lengths, self.options.max_new_tokens
-        if any(one < 5 for one in lengths):
-            raise ConfigError(
-                f"--lengths {' '.join(map(str, lengths))} must be at least 5 each: the prompt has 4 tokens"
-            )
-        if most < 1:
-            raise ConfigError(f"--max_new_tokens {most} must be at least 1")
+        """Check ``--lengths`` (the prompt has 4 tokens) and ``--max_new_tokens``."""
+        at_least(self.options, lengths=5, max_new_tokens=1)
 
     @property
     def decoder(self) -> Model:
-        """The model that writes, which stores its tokens."""
+        """The decoder, which stores its tokens."""
         return self.model.named.get(DECODER, self.model)
 
     @property
     def plans(self) -> Plans:
-        """The planned sizes that the flags ask for; the prompt is fed at once, then one token at a time."""
+        """Planned sizes by the flags; the prompt is fed in one call, then one token per call."""
         return Plans(tuple(sorted(set(self.options.lengths))), (1, 4))
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the sizes of what is open in the decoder: tokens of its first input, slots of the mask, its third."""
+        """Return the sizes of the decoder's open dimensions: tokens of input 0, slots of the mask, input 2."""
         return {DECODER: {(0, 1): self.plans.chunks, (2, 1): self.plans.slots}}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
@@ -134,7 +125,7 @@ class SpeechTranscription(Transcription):
             The windows of all recordings, W x bands x frames, and a :class:`Spoken` per recording.
 
         Raises:
-            DataError: a recording cannot be read.
+            DataError: A recording cannot be read.
         """
         settings = settings_of(self.hearing.stored)
         frames = _frames(self.hearing, settings)
@@ -142,36 +133,35 @@ class SpeechTranscription(Transcription):
         found, contexts = [], []
         for sample in samples:
             sound = read_sound(sample, settings.rate)
-            # silence behind each
             filled = [np.pad(part, (0, size - len(part))) for part in quiet_parts(sound.samples, size)]
             found += [features(part, settings)[:frames].T for part in filled]
             contexts.append(Spoken(len(filled), sound.seconds))
         return Prepared([np.stack(found).astype(self.hearing.float_dtype)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Any:
-        """Return what is known of the decoder; what cannot go together is refused here.
+        """Return the decoder's metadata, and check that both models and the flags fit.
 
         Raises:
-            ModelError: the models are none of these. ConfigError: a language or a task that the model has not.
+            ModelError: The models have other outputs or inputs. ConfigError: The model lacks the language or the task.
         """
         encoder, decoder, options = self.hearing, self.decoder, self.options
         notes = Notes.of(decoder)
         names = [spec.name for spec in encoder.outputs]
         if names != list(CROSS) or not set(CROSS) <= {spec.name for spec in decoder.inputs}:
             raise ModelError(
-                f"{encoder.ckpt}: gives {', '.join(names)}; an encoder gives {' and '.join(CROSS)}, as exported here"
+                f"{encoder.ckpt}: its outputs are {', '.join(names)}; expected {' and '.join(CROSS)}; export both again"
             )
         if notes.languages and options.language not in (*notes.languages, AUTO):
             known = ", ".join(sorted(notes.languages))
-            raise ConfigError(f"--language {options.language}: {decoder.ckpt} knows {known}; auto lets it choose")
+            raise ConfigError(f"--language {options.language}: {decoder.ckpt} has {known}; use one of them, or auto")
         if options.do == "translate" and "translate" not in notes.tasks:
             raise ConfigError(f"--do translate: {decoder.ckpt} has one language and only transcribes; leave it out")
         return notes
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Any]) -> list[Any]:
-        """Write the text of each window; an entry per recording, its score first, which is NaN where the model's is.
+        """Generate the text of each window; return ``(score, windows)`` per recording, NaN if the model outputs NaN.
 
-        With ``--skip_postprocess`` the logits behind the prompt, of each recording's first window.
+        With ``--skip_postprocess`` return the logits after the prompt, of each recording's first window.
         """
         windows = arrays[0]
         rows = self.hearing.batch or self.options.batch_size
@@ -190,7 +180,7 @@ class SpeechTranscription(Transcription):
         return [(_score(one), one) for one in own]
 
     def _languages(self, decoder: Decoder, count: int) -> list[int | None]:
-        """Return the language of each window: as said, or the likeliest behind the token that begins a text."""
+        """Return the language token of each window: ``--language``, or the most likely one after the start token."""
         notes: Notes = self.state
         if not notes.languages:
             return [None] * count
@@ -208,7 +198,7 @@ class SpeechTranscription(Transcription):
         return generate(decoder, prompts, Limits(new, frozenset([notes.end])), choose, engine.timeline)
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Any]) -> Sequence[Any]:
-        """Return the text of every recording: those of its windows, one behind the other."""
+        """Return the text of every recording: the joined texts of its windows."""
         tokens = Tokens.of(self.decoder, self.options)
         texts = [" ".join(tokens.decode(one.ids).strip() for one in parts).strip() for _, parts in outputs]
         return [
@@ -220,32 +210,29 @@ class SpeechTranscription(Transcription):
 def _frames(encoder: Model, settings: Settings) -> int:
     shape = encoder.inputs[0].shape if len(encoder.inputs) == 1 else ()
     if len(shape) != 3 or shape[1] != settings.bands or shape[2] is None:
-        told = ", ".join(str(list(one.shape)) for one in encoder.inputs)
-        raise ConfigError(
-            f"{encoder.ckpt}: takes {told}; an encoder takes N x {settings.bands} x frames, of a fixed length"
-        )
+        shapes = ", ".join(str(list(one.shape)) for one in encoder.inputs)
+        raise ConfigError(f"{encoder.ckpt}: takes {shapes}; expected N x {settings.bands} x frames, of a fixed length")
     return shape[2]
 
 
 def _score(parts: Sequence[Continuation]) -> float:
-    """Return the mean probability (geometric) of the tokens."""
+    """Return the geometric mean of the tokens' probabilities."""
     return math.exp(sum(one.score for one in parts) / max(1, sum(one.counted for one in parts)))
 
 
 def prompt(notes: Notes, language: int | None, do: str) -> Array:
-    """Return what a text begins with, int64: start, language, task, and that there are no timestamps."""
+    """Return the prompt tokens, int64: start, language, task and ``no_timestamps``, as far as the model has them."""
     task = notes.tasks.get(do) if language is not None else None
     found = [notes.start, language, task, notes.no_timestamps]
     return np.array([one for one in found if one is not None], np.int64)
 
 
 class Forbidding:
-    """Chooses tokens of those that may be written.
-
-    Never: ``suppress``, and all behind ``no_timestamps``, which are moments; as the first: ``begin_suppress``.
+    """Choice of tokens without suppressed ones: ``suppress``, timestamps (all after ``no_timestamps``), and for the
+    first token ``begin_suppress``.
 
     Args:
-        choose: of the others. notes: say which. lengths: of the prompts.
+        choose: chooses among the allowed tokens. notes: metadata of the decoder. lengths: lengths of the prompts.
     """
 
     def __init__(self, choose: Chooser, notes: Notes, lengths: Sequence[int]) -> None:
@@ -263,5 +250,4 @@ class Forbidding:
         return self._choose(allowed, places, texts)
 
 
-SPEECH_TRANSCRIPTION = LegacyTask.view(SpeechTranscription)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SPEECH_TRANSCRIPTION = LegacyTask.view(SpeechTranscription)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""Text classification: a class for every text, or pair of texts; accuracy, macro F1 or Matthews' correlation."""
+"""Classification of texts or pairs of texts; metrics: accuracy, macro F1 and Matthews' correlation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from utils.datasets.text.texts import load_texts
 from utils.metrics.base import Metric
 from utils.metrics.classification import refuse_trivial
 from utils.metrics.f1 import Accuracy, MacroF1, Matthews
-from utils.outputs import DEFAULT, DTYPE, LABELS, refuse_topk
+from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.text.lengths import count_cut, say_cut
 from utils.preprocess.text.tokens import Encoded, Given, Tokens
 from utils.preprocess.text.words import encode, numbered
 from utils.stored import Stored
 from utils.tasks.base import ExportSetting, Flag, Options, Rendering
-from utils.tasks.common.outputs import KIND_FLAG, are_labels, class_rows, in_words
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import ClassAnswers, check_class_scores, most_frequent, softmax
+from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.common.text_input import (
     COLUMN_FLAGS,
     LENGTH_FLAGS,
@@ -38,28 +40,28 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.templates.sentences import TEMPLATE
 
 METRICS: Mapping[str, Callable[..., Metric]] = {"accuracy": Accuracy, "macro_f1": MacroF1, "matthews": Matthews}
-"""What ``--metric`` may say."""
+"""Values of ``--metric``."""
 
 NOTE = "text_classification"
-"""Key of what an export may store: the values of :data:`USUAL` that differ."""
+"""Metadata key, optional: the values that differ from :data:`USUAL`."""
 
 CASES, PAIR_ORDERS = ("kept", "lower"), ("given", "swapped")
 
 USUAL = {"case": CASES[0], "pair_order": PAIR_ORDERS[0], "label_order": ""}
-"""How texts go in, and which class each output is: ``1,0`` says that the first one is class 1."""
+"""Defaults of the input format and of the order of outputs: ``1,0`` means that output 0 is class 1."""
 
 ORDERS = ("1,0", "0,2,1", "1,0,2", "1,2,0", "2,0,1", "2,1,0")
-"""Orders of two or three classes that are tried after an export."""
+"""Orders of two or three classes that ``teco fix`` tries."""
 
 LISTED = 5
-"""Classes that the summary names."""
+"""Number of classes in the summary."""
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: what the flag says, else what is stored, else the usual one.
+    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
 
     Raises:
-        ModelError: the export stored something else.
+        ModelError: The stored value is invalid.
     """
     value = getattr(options, key, None)
     if value is not None:
@@ -79,8 +81,8 @@ def _max_length(model: Model, options: Options) -> Any:
     return longest(model, options, Tokens.find(model, options))
 
 
-class TextClassification(TextTask):
-    """Texts in, as token numbers, logits out; a model with another tokeniser overrides ``prepare``."""
+class TextClassification(ClassAnswers, TextTask):
+    """Models from token ids to logits; a model with another tokenizer overrides ``prepare``."""
 
     name = "text_classification"
     domain_default = True
@@ -92,11 +94,9 @@ class TextClassification(TextTask):
         *COLUMN_FLAGS,
         KIND_FLAG,
         Flag("--topk", "answers per text; accuracy is top-k accuracy", 1, int),
-        Flag("--metric", "the metric of record; the others are shown beside it", "accuracy", choices=tuple(METRICS)),
-        Flag(
-            "--neutral", "ratings nearer to 0 are left out of a second accuracy, where texts have ratings", 0.0, float
-        ),
-        Flag("--case", "letters as they are, or small ones", None, choices=CASES),
+        Flag("--metric", "the metric of record; the others are reported too", "accuracy", choices=tuple(METRICS)),
+        Flag("--neutral", "ratings closer to 0 are left out of a second accuracy, if texts have ratings", 0.0, float),
+        Flag("--case", "case of letters: kept, or lower", None, choices=CASES),
         Flag("--pair_order", "which of two texts the model reads first", None, choices=PAIR_ORDERS),
         Flag("--label_order", "class of each output, such as 1,0", None, metavar="ORDER"),
     )
@@ -111,13 +111,12 @@ class TextClassification(TextTask):
     def check(self) -> None:
         """Check lengths, ``--topk`` and ``--neutral``."""
         super().check()
-        if self.options.topk < 1:
-            raise ConfigError(f"--topk {self.options.topk} must be at least 1")
+        at_least(self.options, topk=1)
         if not self.options.neutral >= 0:
             raise ConfigError(f"--neutral {self.options.neutral} must be at least 0")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the texts, and their labels where they are known (:func:`~utils.datasets.text.texts.load_texts`)."""
+        """Return the texts, and their labels if known (:func:`~utils.datasets.text.texts.load_texts`)."""
         return self.selected(load_texts(paths["data"], columns_of(self.options)))
 
     def inline_samples(self) -> Dataset | None:
@@ -125,18 +124,18 @@ class TextClassification(TextTask):
         return typed_texts(self.options)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
-        """Refuse, before any text, a tokenizer of another model."""
+        """Check that the tokenizer fits the model."""
         Tokens.find(self.model, self.options)
 
     def prepare(self, samples: Sequence[Given]) -> Prepared:
-        """Number the tokens of each text, by the model's tokenizer or else the vocabulary that the export stored.
+        """Tokenize texts by the model's tokenizer, else by the stored vocabulary; contexts are the tokens.
 
-        Inputs go by name (:func:`~utils.tasks.common.text_input.fed`); texts are cut to what the model takes
-        (:func:`~utils.tasks.common.text_input.longest`); contexts are the tokens.
+        Inputs are matched by name (:func:`~utils.tasks.common.text_input.fed`); texts are truncated to the model's
+        length (:func:`~utils.tasks.common.text_input.longest`).
 
         Raises:
-            ModelError: neither a tokenizer nor a vocabulary is known, or an input is none of these.
-            DataError: a text cannot be tokenized.
+            ModelError: Tokenizer and vocabulary are missing, or an input is unknown.
+            DataError: A text cannot be tokenized.
         """
         model, options = self.model, self.options
         lower, swapped = now("case", model, options) == "lower", now("pair_order", model, options) == "swapped"
@@ -147,28 +146,22 @@ class TextClassification(TextTask):
         text = model.metadata.get("vocabulary")
         if text is None:
             raise ModelError(
-                f"{model.ckpt}: neither a tokenizer nor a vocabulary is stored in its metadata; export the model with "
-                "one, or give its tokenizer.json with --tokenizer FILE"
+                f"{model.ckpt}: its metadata has neither a tokenizer nor a vocabulary; export the model with one, or "
+                "pass --tokenizer tokenizer.json"
             )
         return fed(_words(given, text, model, longest(model, options)), model)
 
     def decode(self, outputs: Any, contexts: Any) -> list[Array]:
-        """Return probabilities, N rows of C float32, in the order of the classes; of logits by a softmax.
+        """Return probabilities, N rows of C float32, in the order of the classes; softmax of logits.
 
         Raises:
-            InputError: the output is not N x C numbers of at least two classes, or ``--label_order`` is of another
-                number.
-            ConfigError: accuracy would be 1 whatever they are, as ``--topk`` takes all classes; or the model gives
-                labels, and ``--topk`` asks for more.
+            InputError: The output is not N x C, or ``--label_order`` has another number of classes.
+            ConfigError: ``--topk`` is the number of classes, so that accuracy is always 1, or the model outputs labels
+                and ``--topk`` is above 1.
         """
         model, options = self.model, self.options
         found = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-        unsure = model.form(options).source in (DEFAULT, DTYPE)
-        if unsure and (found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2) and not are_labels(found):
-            raise InputError(
-                f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; "
-                "text classification takes N x C floating-point logits of two classes or more"
-            )
+        check_class_scores(found, model, options)
         rows = class_rows(found, model, options)
         classes = rows.values.shape[1]
         if rows.are_labels:
@@ -176,13 +169,7 @@ class TextClassification(TextTask):
         if options.script == "valid":
             refuse_trivial(options.topk, classes, model.ckpt)
         logits = rows.values[:, self._order(classes)].astype(np.float32)
-        if not rows.are_logits:
-            return list(logits)
-        with np.errstate(
-            invalid="ignore"
-        ):  # an infinite logit makes its text's scores NaN, which no metric calls right
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return list(powers / powers.sum(axis=1, keepdims=True))
+        return list(softmax(logits) if rows.are_logits else logits)
 
     def _order(self, classes: int) -> Array:
         """Return the output of each class."""
@@ -198,17 +185,17 @@ class TextClassification(TextTask):
         return np.argsort([int(word) for word in words])
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of record, with the others beside it; where texts have ratings, what these tell too."""
+        """Return the metric of record; with ratings it also reports figures from these."""
         rated = {"rated": True, "neutral": self.options.neutral} if dataset.notes.get("rated") else {}
         return METRICS[self.options.metric](self.options.topk, self.model.stored.labels, **rated)
 
     def show(self, sample: Given, prediction: Array) -> Rendering:
-        """Return the ``--topk`` best classes with their scores; of equal scores the earlier class comes first."""
+        """Return the ``--topk`` best classes with their scores; the lower class first if scores are equal."""
         names, classes = self.model.stored.labels, len(prediction)
         if names is not None and len(names) != classes:
             raise ModelError(
-                f"{self.model.ckpt}: stores {len(names)} labels and gives scores of {classes} classes; export it with "
-                "all labels"
+                f"{self.model.ckpt}: stores {len(names)} labels and outputs scores of {classes} classes; export it "
+                "with all labels"
             )
         scored = self.model.form(self.options).kind != LABELS
         answer = [
@@ -221,37 +208,21 @@ class TextClassification(TextTask):
         return Rendering("   ".join(map(in_words, answer)), answer)
 
     def summary(self, predictions: Sequence[Array]) -> str:
-        """Return how often each class came first, the most frequent ones."""
-        best = np.array([int(np.argmax(prediction)) for prediction in predictions])
-        names, (classes, counts) = self.model.stored.labels, np.unique(best, return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:LISTED].tolist()
-        listed = ", ".join(f"{names[classes[one]] if names else classes[one]} x {counts[one]}" for one in order)
-        return listed + (f", and {len(classes) - LISTED} more classes" if len(classes) > LISTED else "")
+        """Return how often each class came first."""
+        return most_frequent(predictions, self.model.stored.labels, LISTED)
 
     def warning_counts(self, contexts: Sequence[Any] | None) -> Mapping[str, int]:
-        """Count the texts that were cut."""
+        """Count truncated texts."""
         return count_cut(contexts)
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> Sequence[str]:
-        """Say how many texts were cut."""
+        """Return a line about truncated texts."""
         said = say_cut(counts, samples)
         return [said] if said else []
 
-    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
-        """Read the source framework's answers (:func:`~utils.tasks.common.text_answers.read_answers`)."""
-        from utils.tasks.common.text_answers import read_answers
-
-        return read_answers(file, dataset, self.model.stored.labels)
-
-    def agreement(self, prediction: Array, answer: Any) -> float:
-        """Return 1 where both say the same class, less what their scores differ by where that is known; else 0."""
-        from utils.tasks.common.text_answers import agreement_of
-
-        return agreement_of(prediction, answer)
-
 
 def _as_trained(sample: Given, lower: bool, swapped: bool) -> Given:
-    """Return a sample in the case, and a pair in the order, that the model was trained with."""
+    """Return a sample in the case, and a pair in the order, of the model's training data."""
     if isinstance(sample, str):
         return sample.lower() if lower else sample
     one, two = (text.lower() for text in sample) if lower else sample
@@ -259,12 +230,12 @@ def _as_trained(sample: Given, lower: bool, swapped: bool) -> Given:
 
 
 def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> list[Encoded]:
-    """Return the words of each text by the vocabulary that is stored (:mod:`utils.preprocess.text.words`)."""
+    """Return the words of each text by the stored vocabulary (:mod:`utils.preprocess.text.words`)."""
     known, unknown = _vocabulary(text, model.ckpt)
     found = []
     for sample in samples:
         if not isinstance(sample, str):
-            raise ModelError(f"{model.ckpt}: stores a vocabulary of words, for one text and not two; give it one")
+            raise ModelError(f"{model.ckpt}: has a vocabulary of words, which supports single texts only, not pairs")
         numbers = encode(sample, known, unknown)
         kept = numbers[: limit or None]
         nothing = np.zeros_like(kept)
@@ -274,9 +245,8 @@ def _words(samples: Sequence[Given], text: str, model: Model, limit: int) -> lis
 
 @lru_cache(maxsize=8)
 def _vocabulary(text: str, ckpt: Path) -> tuple[dict[str, int], int]:
-    """Read a stored vocabulary, once: a large one takes longer than a batch."""
+    """Read a stored vocabulary, cached: a large one takes longer than a batch."""
     return numbered(Stored({"vocabulary": text}, ckpt).vocabulary or [], str(ckpt))
 
 
-TEXT_CLASSIFICATION = LegacyTask.view(TextClassification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+TEXT_CLASSIFICATION = LegacyTask.view(TextClassification)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""Transposes and reshapes that cancel, join, or need not copy."""
+"""Transposes and reshapes that cancel out, can be merged, or do not need a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ELEMENTWISE = (
     *("Abs", "Cast", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Sqrt", "Swish", "Tanh"),
 )
-"""Operators of one tensor that treat every element alike."""
+"""Elementwise operators of one tensor."""
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -93,7 +93,7 @@ def _shape(op: Any, shape: list[int]) -> Any:
 
 
 def reshape_chain(model: ir.Model) -> int:
-    """Views one after another become one Reshape (the default pass drops views that change nothing)."""
+    """Consecutive views become one Reshape (the default pass removes views without effect)."""
 
     def chain(first: str, second: str) -> Any:
         def pattern(op: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Read every picture of a folder with a ConvNeXt."""
+"""Read every image of a folder with a ConvNeXt."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with a ConvNeXt."""
+"""Read one image with a ConvNeXt."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read every picture of a folder with a DenseNet."""
+"""Read every image of a folder with a DenseNet."""
 
 import sys
 from pathlib import Path

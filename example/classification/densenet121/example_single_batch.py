@@ -1,4 +1,4 @@
-"""Read one picture with a DenseNet."""
+"""Read one image with a DenseNet."""
 
 import sys
 from pathlib import Path

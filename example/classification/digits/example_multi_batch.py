@@ -1,4 +1,4 @@
-"""Read every picture of a folder with the digits ResNet."""
+"""Read every image of a folder with the digits ResNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with the digits ResNet."""
+"""Read one image with the digits ResNet."""
 
 import sys
 from pathlib import Path

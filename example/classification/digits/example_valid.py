@@ -1,4 +1,4 @@
-"""Evaluate the digits ResNet on labelled pictures: top-k accuracy and timing."""
+"""Evaluate the digits ResNet on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

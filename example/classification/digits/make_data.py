@@ -1,8 +1,8 @@
-"""Write the held-out pictures of the digits example: data/val/<digit>/<index>.png.
+"""Write the held-out images of the digits example: data/val/<digit>/<index>.png.
 
-The data set is scikit-learn's ``load_digits``: 1797 of the UCI "Optical Recognition of Handwritten Digits" pictures,
+The data set is scikit-learn's ``load_digits``: 1797 of the UCI "Optical Recognition of Handwritten Digits" images,
 8 x 8 with 17 grey levels. 360 of them, the same share of every digit, are held out by one fixed seed and are never
-trained on; the other 1437 are the training set. A picture's file name is its index in ``load_digits``.
+trained on; the other 1437 are the training set. An image's file name is its index in ``load_digits``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEED = 0
 
 
 def digits() -> tuple[list[Image.Image], np.ndarray]:
-    """Return the 1797 grey pictures (grey levels 0 to 16 stretched to 0 to 255) and their digits."""
+    """Return the 1797 grey images (grey levels 0 to 16 stretched to 0 to 255) and their digits."""
     data = load_digits()
     grey = np.rint(data.images * (255 / 16)).astype(np.uint8)
     return [Image.fromarray(picture) for picture in grey], data.target
@@ -39,7 +39,7 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Write the held-out pictures below ``--out``."""
+    """Write the held-out images below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "val")
     out = parser.parse_args().out
@@ -48,7 +48,7 @@ def main() -> None:
         folder = out / str(labels[index])
         folder.mkdir(parents=True, exist_ok=True)
         pictures[index].save(folder / f"{index:04d}.png", optimize=True)
-    print(f"{out}: {HELD_OUT} pictures")
+    print(f"{out}: {HELD_OUT} images")
 
 
 if __name__ == "__main__":

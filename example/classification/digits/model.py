@@ -1,4 +1,4 @@
-"""The network of the digits example: a ResNet of 38 thousand parameters for 32 x 32 pictures."""
+"""The network of the digits example: a ResNet of 38 thousand parameters for 32 x 32 images."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 from torch import nn
 
 WIDTHS = (16, 24, 40)
-"""Channels of the three stages; they see the picture at 16 x 16, 8 x 8 and 4 x 4."""
+"""Channels of the three stages; they see the image at 16 x 16, 8 x 8 and 4 x 4."""
 
 
 def conv_bn(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Return a convolution that keeps the picture's size (divided by the stride), and its batch norm."""
+    """Return a convolution that keeps the image's size (divided by the stride), and its batch norm."""
     conv = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut (He et al., "Deep Residual Learning for Image Recognition", 2015)."""
+    """Two 3 x 3 convolutions with a shortcut (He et al., "Deep Residual Learning for Image Recognition", 2015)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class BasicBlock(nn.Module):
 
 
 class DigitsNet(nn.Module):
-    """N x 3 x 32 x 32 preprocessed pictures in, N x 10 logits out."""
+    """N x 3 x 32 x 32 preprocessed images in, N x 10 logits out."""
 
     def __init__(self) -> None:
         super().__init__()

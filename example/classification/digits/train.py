@@ -1,7 +1,7 @@
 """Train the digits network: seeded, about a minute on two CPU cores, the same weights every time.
 
 Trains on 1437 of scikit-learn's digits; the other 360 (``make_data.py`` has the split) are only ever used to print the
-accuracy at the end, never to choose anything. The pictures go through the shared classification preprocessing with
+accuracy at the end, never to choose anything. The images go through the shared classification preprocessing with
 resize 32 and crop 32, so the network sees in training exactly what the three example scripts give it.
 """
 
@@ -28,11 +28,11 @@ EPOCHS = 40
 BATCH = 64
 PEAK_RATE = 0.01
 MAX_SHIFT = 4
-"""Largest shift in pixels of the 32 x 32 picture: one pixel of the 8 x 8 original."""
+"""Largest shift in pixels of the 32 x 32 image: one pixel of the 8 x 8 original."""
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the preprocessed training pictures, their digits, and the same for the held-out ones."""
+    """Return the preprocessed training images, their digits, and the same for the held-out ones."""
     pictures, labels = digits()
     train, held_out = split(labels)
     x = torch.from_numpy(preprocess(pictures, dtype="float32", resize_shape=32, crop_shape=32))
@@ -41,7 +41,7 @@ def load() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def shifted(x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Return every picture moved by its own random whole-pixel shift; what moves in is the picture's edge."""
+    """Return every image moved by its own random whole-pixel shift; the edge is repeated."""
     padded = functional.pad(x, [MAX_SHIFT] * 4, mode="replicate")
     down, right = torch.randint(0, 2 * MAX_SHIFT + 1, (2, len(x)), generator=generator).tolist()
     size = x.shape[-1]
@@ -78,9 +78,9 @@ def main() -> None:
     model = train(x, y)
     with torch.no_grad():
         right = (model(held_out_x).argmax(1) == held_out_y).float().mean().item()
-    with out.open("wb") as file:  # given a path, torch would write the file's name into the file
+    with out.open("wb") as file:  # with a path, torch would store the file name in the file
         torch.save(model.state_dict(), file)
-    print(f"{out}: top-1 {right:.4f} on {len(held_out_y)} held-out pictures")
+    print(f"{out}: top-1 {right:.4f} on {len(held_out_y)} held-out images")
 
 
 if __name__ == "__main__":

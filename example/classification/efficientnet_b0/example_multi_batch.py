@@ -1,4 +1,4 @@
-"""Read every picture of a folder with an EfficientNet."""
+"""Read every image of a folder with an EfficientNet."""
 
 import sys
 from pathlib import Path

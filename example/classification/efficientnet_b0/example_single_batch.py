@@ -1,4 +1,4 @@
-"""Read one picture with an EfficientNet."""
+"""Read one image with an EfficientNet."""
 
 import sys
 from pathlib import Path

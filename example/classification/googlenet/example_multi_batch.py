@@ -1,4 +1,4 @@
-"""Read every picture of a folder with GoogLeNet."""
+"""Read every image of a folder with GoogLeNet."""
 
 import sys
 from pathlib import Path

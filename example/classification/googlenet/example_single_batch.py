@@ -1,4 +1,4 @@
-"""Read one picture with GoogLeNet."""
+"""Read one image with GoogLeNet."""
 
 import sys
 from pathlib import Path

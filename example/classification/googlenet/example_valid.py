@@ -1,4 +1,4 @@
-"""Evaluate GoogLeNet on labelled pictures: top-k accuracy and timing."""
+"""Evaluate GoogLeNet on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

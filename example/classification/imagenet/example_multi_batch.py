@@ -1,4 +1,4 @@
-"""Read every picture of a folder with an ImageNet classifier."""
+"""Read every image of a folder with an ImageNet classifier."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with an ImageNet classifier."""
+"""Read one image with an ImageNet classifier."""
 
 import sys
 from pathlib import Path

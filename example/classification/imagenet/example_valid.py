@@ -1,4 +1,4 @@
-"""Evaluate an ImageNet classifier on labelled pictures: top-k accuracy and timing."""
+"""Evaluate an ImageNet classifier on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate Inception v3 on labelled pictures: top-k accuracy and timing."""
+"""Evaluate Inception v3 on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.classification.task import Classification
 
+CKPT = "inception_v3_dyn.onnx"
+
 if __name__ == "__main__":
-    cli.valid(
-        Classification,
-        ckpt="inception_v3_dyn.onnx",
-        data_path="../resnet/images/val.txt",
-        batch_size=64,
-        input_size=299,
-    )
+    cli.valid(Classification, ckpt=CKPT, data_path="../resnet/images/val.txt", batch_size=64, input_size=299)

@@ -1,4 +1,4 @@
-"""Read every picture of a folder with Inception v4."""
+"""Read every image of a folder with Inception v4."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with MobileNetV2."""
+"""Read one image with MobileNetV2."""
 
 import sys
 from pathlib import Path

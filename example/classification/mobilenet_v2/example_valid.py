@@ -1,4 +1,4 @@
-"""Evaluate MobileNetV2 on labelled pictures: top-k accuracy and timing."""
+"""Evaluate MobileNetV2 on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

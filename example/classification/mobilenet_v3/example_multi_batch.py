@@ -1,4 +1,4 @@
-"""Read every picture of a folder with a MobileNetV3."""
+"""Read every image of a folder with a MobileNetV3."""
 
 import sys
 from pathlib import Path

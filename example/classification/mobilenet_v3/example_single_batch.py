@@ -1,4 +1,4 @@
-"""Read one picture with a MobileNetV3."""
+"""Read one image with a MobileNetV3."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with a ResNet."""
+"""Read one image with a ResNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate a ResNet on labelled pictures: top-k accuracy and timing."""
+"""Evaluate a ResNet on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with a ShuffleNetV2."""
+"""Read one image with a ShuffleNetV2."""
 
 import sys
 from pathlib import Path

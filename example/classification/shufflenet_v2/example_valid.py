@@ -1,4 +1,4 @@
-"""Evaluate a ShuffleNetV2 on labelled pictures: top-k accuracy and timing."""
+"""Evaluate a ShuffleNetV2 on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with a Swin transformer."""
+"""Read one image with a Swin transformer."""
 
 import sys
 from pathlib import Path

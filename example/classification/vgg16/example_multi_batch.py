@@ -1,4 +1,4 @@
-"""Read every picture of a folder with a VGG."""
+"""Read every image of a folder with a VGG."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read one picture with a VGG."""
+"""Read one image with a VGG."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate a VGG on labelled pictures: top-k accuracy and timing."""
+"""Evaluate a VGG on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

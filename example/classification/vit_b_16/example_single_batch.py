@@ -1,4 +1,4 @@
-"""Read one picture with a vision transformer."""
+"""Read one image with a vision transformer."""
 
 import sys
 from pathlib import Path

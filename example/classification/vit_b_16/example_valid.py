@@ -1,4 +1,4 @@
-"""Evaluate a vision transformer on labelled pictures: top-k accuracy and timing."""
+"""Evaluate a vision transformer on labelled images: top-k accuracy and timing."""
 
 import sys
 from pathlib import Path

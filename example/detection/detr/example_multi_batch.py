@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with a DETR-like network."""
+"""Find objects in every image of a folder with a DETR-like network."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in one picture with a DETR-like network."""
+"""Find objects in one image with a DETR-like network."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate a DETR-like network on pictures with boxes: mAP and timing."""
+"""Evaluate a DETR-like network on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Write the held-out scenes of the digit detector: data/val.json (COCO's format) and data/val/<number>.jpg.
 
-Eight more, data/samples/<number>.jpg, are for a look: nothing is said about them.
+Eight more, data/samples/<number>.jpg, are unlabelled samples.
 
 ``utils/datasets/synthetic/digit_scenes.py`` composes them of 360 handwritten digits and six photographs that no
 training scene
@@ -31,7 +31,7 @@ LABELS = tuple(str(digit) for digit in range(10))
 
 
 def save(made: Scene, path: Path) -> None:
-    """Write a scene's picture."""
+    """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
@@ -57,7 +57,7 @@ def annotations(number: int, first: int, made: Scene) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Write pictures and annotations below ``--out``."""
+    """Write images and annotations below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")

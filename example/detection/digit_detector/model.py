@@ -15,13 +15,13 @@ WIDTHS = (16, 32, 64, 64)
 
 
 def conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
-    """Return a convolution that keeps the picture's size (divided by the stride), its batch norm and ReLU."""
+    """Return a convolution that keeps the image's size (divided by the stride), its batch norm and ReLU."""
     layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
 
 class DigitDetector(nn.Module):
-    """N x 3 x H x W preprocessed pictures in, boxes and scores out; H and W are multiples of 16.
+    """N x 3 x H x W preprocessed images in, boxes and scores out; H and W are multiples of 16.
 
     Each cell of 8 x 8 pixels says whether it shows a digit, which one, where the middle of its box is and how wide and
     high it is. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
@@ -62,7 +62,7 @@ class DigitDetector(nn.Module):
         wide = self.lateral(self.sixteenth(features))
         features = self.mix(features + functional.interpolate(wide, scale_factor=2.0, mode="nearest"))
         shift, size = self.box(features).split(2, dim=1)
-        # From the cell's centre to the edges first: float16 rounds such distances less than places in the picture,
+        # From the cell's centre to the edges first: float16 rounds such distances less than places in the image,
         # and the centres, whole numbers, not at all.
         shift, half = shift * STRIDE, size.exp() * (STRIDE / 2)
         boxes = torch.cat([shift - half, shift + half], dim=1) + centres(x).repeat(1, 2, 1, 1)

@@ -56,7 +56,7 @@ LABELS = tuple(str(digit) for digit in range(10))
 
 
 def to_input(pictures: Sequence[Array]) -> torch.Tensor:
-    """Return H x W x 3 uint8 pictures as the network's input, N x 3 x H x W."""
+    """Return H x W x 3 uint8 images as the network's input, N x 3 x H x W."""
     x = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
     return (x.float() / 255 - MEAN) / STD
 
@@ -94,7 +94,7 @@ def overlap(found: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def loss(network: DigitDetector, weight: float, scenes: Sequence[Scene]) -> torch.Tensor:
-    """Return what a batch costs.
+    """Return the loss of a batch.
 
     Whether there is a digit: quality focal loss (Li et al., 2020), wanted is the overlap of the box that the cell says.
     Which one it is: cross entropy. Where its box is: GIoU, and the distance of the edges, times ``weight``.
@@ -133,7 +133,7 @@ def evaluate(network: torch.nn.Module, limit: int | None = None) -> tuple[float,
 
 
 def detections(boxes: Array, scores: Array) -> Detections:
-    """Return what the example scripts find in one picture, with their defaults for the metric."""
+    """Return what the example scripts find in one image, with their defaults for the metric."""
     cells, classes = np.nonzero(scores >= 0.001)
     found = Detections(boxes[cells].clip(0).astype(np.float64), scores[cells, classes].astype(np.float64), classes)
     return non_maximum_suppression(found, 0.5, 100)

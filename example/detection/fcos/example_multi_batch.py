@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with FCOS."""
+"""Find objects in every image of a folder with FCOS."""
 
 import sys
 from pathlib import Path

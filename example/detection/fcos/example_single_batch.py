@@ -1,4 +1,4 @@
-"""Find objects in one picture with FCOS."""
+"""Find objects in one image with FCOS."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate FCOS on pictures with boxes: mAP and timing."""
+"""Evaluate FCOS on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with RetinaNet."""
+"""Find objects in every image of a folder with RetinaNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in one picture with RetinaNet."""
+"""Find objects in one image with RetinaNet."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate RetinaNet on pictures with boxes: mAP and timing."""
+"""Evaluate RetinaNet on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find objects in every picture of a folder with SSD."""
+"""Find objects in every image of a folder with SSD."""
 
 import sys
 from pathlib import Path
@@ -8,10 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.detection.task import Detection
 
+IMAGES = "../../classification/resnet/images"
+
 if __name__ == "__main__":
-    cli.multi(
-        Detection,
-        ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx",
-        data_path="../../classification/resnet/images",
-        batch_size=8,
-    )
+    cli.multi(Detection, ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx", data_path=IMAGES, batch_size=8)

@@ -1,4 +1,4 @@
-"""Find objects in one picture with SSD."""
+"""Find objects in one image with SSD."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.detection.task import Detection
 
+IMAGE = "../../classification/resnet/images/chelsea.jpg"
+
 if __name__ == "__main__":
-    cli.single(
-        Detection,
-        ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx",
-        data_path="../../classification/resnet/images/chelsea.jpg",
-    )
+    cli.single(Detection, ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx", data_path=IMAGE)

@@ -1,4 +1,4 @@
-"""Evaluate SSD on pictures with boxes: mAP and timing."""
+"""Evaluate SSD on images with boxes: mAP and timing."""
 
 import sys
 from pathlib import Path
@@ -8,10 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.detection.task import Detection
 
+IMAGES = "../../classification/resnet/images"
+
 if __name__ == "__main__":
-    cli.valid(
-        Detection,
-        ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx",
-        data_path="../../classification/resnet/images",
-        batch_size=8,
-    )
+    cli.valid(Detection, ckpt="ssdlite320_mobilenet_v3_large_dyn.onnx", data_path=IMAGES, batch_size=8)

@@ -1,4 +1,4 @@
-"""Find the faces in every picture of a folder with CenterFace."""
+"""Find the faces in every image of a folder with CenterFace."""
 
 import sys
 from pathlib import Path

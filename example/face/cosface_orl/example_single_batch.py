@@ -1,4 +1,4 @@
-"""Say whether two faces are of one person."""
+"""Compare two faces."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.face_verification.task import FaceVerification
 
-FACES = "faces/test"
+PAIR = {"first": "faces/test/s31/01.png", "second": "faces/test/s31/02.png"}
 
 if __name__ == "__main__":
-    cli.single(
-        FaceVerification,
-        ckpt={"descriptor": "cosface_orl_dyn.onnx"},
-        data_path={"first": f"{FACES}/s31/01.png", "second": f"{FACES}/s31/02.png"},
-    )
+    cli.single(FaceVerification, ckpt={"descriptor": "cosface_orl_dyn.onnx"}, data_path=PAIR)

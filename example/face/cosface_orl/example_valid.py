@@ -1,4 +1,4 @@
-"""Evaluate the descriptor on the faces of 10 people that its training never saw."""
+"""Evaluate the descriptor on the faces of 10 people that are not in its training."""
 
 import sys
 from pathlib import Path

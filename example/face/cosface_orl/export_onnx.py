@@ -1,4 +1,4 @@
-"""Write the trained descriptor as ONNX, cosface_orl*.onnx; where there are no weights yet, train them first."""
+"""Write the trained descriptor as ONNX, cosface_orl*.onnx; train it first if weights are missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of the training, where it is due (default: {STEPS})")
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"of the training, if weights are missing (default: {STEPS})"
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     args = parser.parse_args()

@@ -9,13 +9,13 @@ SIZE = 64
 """Height and width of the input in pixels."""
 
 WIDTH = 64
-"""Numbers of a description."""
+"""Size of a description."""
 
 POINTS = ((0.271, 0.263), (0.710, 0.263), (0.492, 0.607), (0.295, 0.733), (0.688, 0.733))
 """Where eyes, nose and corners of the mouth lie in the input, as shares of its sides: the face fills it."""
 
 SOFT = 0.05
-"""Added to a picture's spread, so that one without any is not divided by nothing."""
+"""Added to an image's spread, so that one without any is not divided by nothing."""
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
@@ -27,7 +27,7 @@ def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 class FaceNet(nn.Module):
     """Six convolutions, a weight of its own for every place of each map, and a matrix; 95 thousand parameters.
 
-    The light of a picture is taken out first: its mean is subtracted, and it is divided by its spread.
+    The light of an image is taken out first: its mean is subtracted, and it is divided by its spread.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Train the face descriptor on 30 people of the ORL database and write cosface_orl.pth; the other 10 are never seen.
 
-The pictures are fetched, cut out by CenterFace's points and kept in faces/train and faces/test, a folder per person.
+The images are fetched, cut out by CenterFace's points and kept in faces/train and faces/test, a folder per person.
 Neither they nor the weights may be passed on: git ignores both.
 """
 
@@ -37,10 +37,10 @@ with needed(__file__):
 HERE = Path(__file__).resolve().parent
 FACES, WEIGHTS, DETECTOR = HERE / "faces", HERE / "cosface_orl.pth", HERE / "centerface_dyn.onnx"
 PEOPLE, PICTURES, LEARNED = 40, 10, 30
-"""People, pictures of each, and how many people are trained on; the rest is for the test."""
+"""People, images of each, and how many people are trained on; the rest is for the test."""
 
 CUT = 96
-"""Height and width of what is cut out, in pixels; the test's faces are scaled to the network's input by its scripts."""
+"""Height and width of the crop in pixels; the test's faces are scaled to the network's input by its scripts."""
 
 FOUND_IN = 320
 """Height and width of the detector's input."""
@@ -51,10 +51,10 @@ SCALE, MARGIN = 20.0, 0.3
 
 
 def cut_faces() -> None:
-    """Fetch the pictures and write the faces on them, unless that was done before.
+    """Fetch the images and write the faces on them, unless that was done before.
 
     Raises:
-        ModelError: the detector could not be written, or finds nobody on a picture.
+        ModelError: The detector could not be written, or finds no face.
     """
     if len(list(FACES.glob("*/*/*.png"))) == PEOPLE * PICTURES:
         return

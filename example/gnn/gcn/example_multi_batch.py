@@ -1,4 +1,4 @@
-"""Say which class each of some nodes of a graph has with GCN."""
+"""Classify some nodes of a graph with GCN."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.node_classification.task import NodeClassification
 
+GRAPH = "../digits_gcn/data/digits_graph.npz"
+
 if __name__ == "__main__":
-    cli.multi(
-        NodeClassification,
-        ckpt="gcn_digits_dyn.onnx",
-        data_path="../digits_gcn/data/digits_graph.npz",
-        batch_size=64,
-        nodes=["20-39"],
-    )
+    cli.multi(NodeClassification, ckpt="gcn_digits_dyn.onnx", data_path=GRAPH, batch_size=64, nodes=["20-39"])

@@ -1,4 +1,4 @@
-"""Say which class a node of a graph has with GCN."""
+"""Classify a node of a graph with GCN."""
 
 import sys
 from pathlib import Path

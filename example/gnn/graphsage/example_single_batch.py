@@ -1,4 +1,4 @@
-"""Say which class a node of a graph has with GraphSAGE."""
+"""Classify a node of a graph with GraphSAGE."""
 
 import sys
 from pathlib import Path

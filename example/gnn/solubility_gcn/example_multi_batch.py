@@ -1,4 +1,4 @@
-"""Tell the solubility of every molecule of a file."""
+"""Predict the solubility of every molecule of a file."""
 
 import sys
 from pathlib import Path

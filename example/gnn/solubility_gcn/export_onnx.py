@@ -1,4 +1,4 @@
-"""Write the trained network as ONNX, solubility_gcn*.onnx; where there are no weights yet, train it first."""
+"""Write the trained network as ONNX, solubility_gcn*.onnx; train it first if weights are missing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"of the training, where it is due (default: {STEPS})")
+    parser.add_argument(
+        "--steps", type=int, default=STEPS, help=f"of the training, if weights are missing (default: {STEPS})"
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="of the inputs (default: both)")
     add_forms(parser)

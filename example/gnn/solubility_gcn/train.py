@@ -104,7 +104,7 @@ def loss(network: SolubilityGCN, centre: float, spread: float, batch: Batch) -> 
 
 
 def train(steps: int, out: Path = WEIGHTS) -> None:
-    """Fetch the data where that was not done, train, and write the weights."""
+    """Fetch the data if missing, train, and write the weights."""
     file, _ = get_data()
     data = tensors(read_sdf(file, (PROPERTY,)))
     centre, spread = float(data[3].mean()), float(data[3].std())

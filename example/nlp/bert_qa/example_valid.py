@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.question_answering import QuestionAnswering
 
+CKPT, DATA = "small_bert_qa_dyn.onnx", "data/stories.json"
+
 if __name__ == "__main__":
-    cli.valid(
-        QuestionAnswering,
-        ckpt="small_bert_qa_dyn.onnx",
-        data_path="data/stories.json",
-        batch_size=16,
-        lengths=[64, 96, 128],
-    )
+    cli.valid(QuestionAnswering, ckpt=CKPT, data_path=DATA, batch_size=16, lengths=[64, 96, 128])

@@ -40,8 +40,8 @@ def main() -> int:
     )
     parser.add_argument("--arch", choices=list(ARCHS), default="bert_base", help="of random weights")
     parser.add_argument("--layers", type=int, help="of random weights, where fewer are to be computed")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, where it is not in the folder")
-    parser.add_argument("--max_length", type=int, help="tokens of a window at most (default: the model's places)")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, if it is not in the folder")
+    parser.add_argument("--max_length", type=int, help="maximum tokens of a window (default: the model's positions)")
     parser.add_argument(
         "--no_answer",
         choices=("yes", "no"),

@@ -134,7 +134,7 @@ def loss(network: Any, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(network: Any, tokens: Any, stories: int = 60) -> float:
-    """Return the share of held-out questions whose surest first and last tokens are right."""
+    """Return the share of held-out questions with the right first and last token."""
     chance = np.random.default_rng(1)
     *arrays, first, last = encoded([story(chance, True) for _ in range(stories)], tokens)
     starts, ends = logits(network, arrays)
@@ -146,7 +146,7 @@ def main() -> int:
     """Train, print what is right of the held-out questions and write the model's folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
-    parser.add_argument("--out", type=Path, default=HERE / "small_bert_qa", help="folder that is written")
+    parser.add_argument("--out", type=Path, default=HERE / "small_bert_qa", help="output folder")
     out = parser.parse_args().out
     repeatable()
     tokens = tokenizer()

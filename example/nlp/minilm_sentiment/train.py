@@ -138,7 +138,7 @@ def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat1
     """Fetch, divide, train and write the weights; they are float32, whatever matrices are multiplied in.
 
     Raises:
-        ConfigError: there is no step to train.
+        ConfigError: The number of steps is 0.
     """
     divided_in = parts()
     repeatable()
@@ -148,7 +148,7 @@ def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat1
     ratings = {part: np.array([one.rating for one, _ in found], np.float32) for part, found in divided_in.items()}
     steps = round(epochs * -(-len(rows["train"]) // BATCH))
     if steps < 1:
-        raise ConfigError(f"--epochs {epochs} is no step; give more")
+        raise ConfigError(f"--epochs {epochs} is less than one step; give more")
 
     def mark(step: int, late: float, averaged: nn.Module) -> None:
         some = slice(min(PARTS["validation"], steps * BATCH))  # a training of seconds is not looked at for longer

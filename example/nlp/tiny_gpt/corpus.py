@@ -75,7 +75,7 @@ def pages() -> dict[str, str]:
 
 
 def is_held_out(name: str) -> bool:
-    """Say whether a page is kept from training: one in eight, by a hash of its name."""
+    """Return whether a page is held out: one in eight, by a hash of its name."""
     return hashlib.sha256(name.encode()).digest()[0] % 8 == 0
 
 

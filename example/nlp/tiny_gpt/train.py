@@ -98,7 +98,7 @@ def save(network: torch.nn.Module, folder: Path) -> None:
         "eos_token_id": FORM.end,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    shutil.copymode(folder / "config.json", made)  # the library lets nobody else read it
+    shutil.copymode(folder / "config.json", made)  # the library makes it readable by the owner only
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """Write the held-out lines of the digit reader: data/val/images/<number>.jpg, and data/val/rec_gt.txt with their texts.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no text. ``utils/datasets/synthetic/digit_lines.py``
+Eight more, data/samples/<number>.jpg, are samples without a text. ``utils/datasets/synthetic/digit_lines.py``
 composes all
 of 360 handwritten digits and six photographs that no training line holds; ``LICENSES.md`` names the photographs. A row
-of ``rec_gt.txt`` is a picture's path, a tab and the text, as PaddleOCR writes it.
+of ``rec_gt.txt`` is an image's path, a tab and the text, as PaddleOCR writes it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ QUALITY = 85
 
 
 def save(made: Line, path: Path) -> None:
-    """Write a line's picture."""
+    """Write a line's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def main() -> int:
-    """Write pictures and texts below ``--out``."""
+    """Write images and texts below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")

@@ -14,13 +14,13 @@ MEMORY = 64
 
 
 def conv(inputs: int, outputs: int, stride: tuple[int, int] = (1, 1)) -> nn.Sequential:
-    """Return a 3 x 3 convolution that keeps the picture's size (divided by the stride), its batch norm and ReLU."""
+    """Return a 3 x 3 convolution that keeps the image's size (divided by the stride), its batch norm and ReLU."""
     layer = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

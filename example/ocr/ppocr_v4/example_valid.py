@@ -8,12 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.page_reading.task import PageReading
 
-MODELS = "fetch:ppocr_v4/rapidocr_onnxruntime/models"
-CKPT = {
-    "det": f"{MODELS}/ch_PP-OCRv4_det_infer.onnx",
-    "cls": f"{MODELS}/ch_ppocr_mobile_v2.0_cls_infer.onnx",
-    "rec": f"{MODELS}/ch_PP-OCRv4_rec_infer.onnx",
-}
+FILES = {"det": "ch_PP-OCRv4_det", "cls": "ch_ppocr_mobile_v2.0_cls", "rec": "ch_PP-OCRv4_rec"}
+CKPT = {part: f"fetch:ppocr_v4/rapidocr_onnxruntime/models/{file}_infer.onnx" for part, file in FILES.items()}
 
 if __name__ == "__main__":
     cli.valid(PageReading, ckpt=CKPT, data_path="data", batch_size=4)

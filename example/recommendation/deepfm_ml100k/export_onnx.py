@@ -1,4 +1,4 @@
-"""Write DeepFM on MovieLens 100K as ONNX, one model per split; where there are no weights yet, train them first."""
+"""Write DeepFM on MovieLens 100K as ONNX, one model per split; train them first if weights are missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_version(parser)
     parser.add_argument("--splits", nargs="+", default=list(SPLITS), choices=SPLITS)
-    parser.add_argument("--steps", type=int, help="of the training, where it is due (default: 1000, temporal 300)")
+    parser.add_argument(
+        "--steps", type=int, help="of the training, if weights are missing (default: 1000, temporal 300)"
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
     add_exporter(parser)

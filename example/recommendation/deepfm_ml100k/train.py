@@ -1,6 +1,6 @@
-"""Train DeepFM on MovieLens 100K, on a random and on a temporal split, and say how good each is: 20 seconds.
+"""Train DeepFM on MovieLens 100K, on a random and on a temporal split, and print the metrics: 20 seconds.
 
-The ratings are fetched and read where they lie. Neither they nor the weights may be passed on: git ignores the weights.
+The ratings are fetched and read in place. Neither they nor the weights may be passed on: git ignores the weights.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def figures(scores: Sequence[float], rows: Batch) -> str:
 
 
 def train(split: str, steps: int | None = None, out: Path | None = None) -> Parts:
-    """Train on one split, write the weights and print how good they are."""
+    """Train on one split, write the weights and print the metrics."""
     parts, started = parts_of(read_ratings(DATA), split), time.process_time()
     network = trained(parts.features, parts.train.samples, parts.train.targets or (), steps=steps or STEPS[split])
     predict = predictor(network, parts.features)

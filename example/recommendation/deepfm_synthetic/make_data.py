@@ -88,7 +88,7 @@ def rows_of(shop: World, count: int, seed: int, people: int) -> tuple[list[dict[
         odds.append(1 / (1 + np.exp(-logit)))
         row = {**shop.people[person], **shop.things[thing], "device": device, "hour": str(hour)}
         if chance.random() < 0.05:
-            row["age"] = ""  # not everybody tells
+            row["age"] = ""  # missing for some people
         rows.append({"label": str(int(chance.random() < odds[-1])), **row})
     return rows, np.array(odds)
 

@@ -1,4 +1,4 @@
-"""Train DeepFM on made-up clicks, write deepfm_synthetic.pth and features.json, and say how good it is: 15 seconds.
+"""Train DeepFM on made-up clicks, write deepfm_synthetic.pth and features.json, and print the metrics: 15 seconds.
 
 The training rows are drawn anew by ``make_data.py`` and not kept; those in ``data/val.csv`` are only used at the end.
 """

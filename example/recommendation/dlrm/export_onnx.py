@@ -46,7 +46,7 @@ def size_of(state: Mapping[str, Any], told: Path) -> Size:
     """Return the size of a network whose weights are known.
 
     Raises:
-        ModelError: they are none of a DLRM.
+        ModelError: They are not weights of DLRM.
     """
     tables = [state[key] for key in (f"emb_l.{place}.weight" for place in range(len(state))) if key in state]
     bottom, top = linear_sizes(state, "bot_l."), linear_sizes(state, "top_l.")
@@ -89,7 +89,7 @@ def main() -> int:
         size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
         refuse_larger_than_memory(size, args.size)
         network, told = DLRM(size), "random"
-        print(f"random weights of size {args.size}: nothing of what they predict means anything", flush=True)
+        print(f"random weights of size {args.size}: their output is meaningless", flush=True)
     else:
         state = read_state(args.weights)
         size, told = size_of(state, args.weights), args.weights.name

@@ -15,10 +15,10 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Size:
-    """What a DLRM is made of.
+    """Sizes of a DLRM.
 
     Attributes:
-        width: numbers that describe a value. rows: of each category's table. counts: inputs of the lower network.
+        width: size of a value's vector. rows: of each category's table. counts: inputs of the lower network.
         bottom: units of the lower network's layers, the last of them ``width``. top: of the upper one's, without the
             last, which is one.
     """

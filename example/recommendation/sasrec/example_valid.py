@@ -1,4 +1,4 @@
-"""Evaluate SASRec on the film that each user rated last: nDCG@10, hit rate, and the popular films beside it."""
+"""Evaluate SASRec on the film that each user rated last: nDCG@10, hit rate, and a popularity baseline."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Write SASRec as ONNX, sasrec*.onnx; where there are no weights yet, train them first."""
+"""Write SASRec as ONNX, sasrec*.onnx; train it first if weights are missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_flags(parser)
     parser.add_argument(
-        "--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained where due)"
+        "--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained if missing)"
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)

@@ -1,4 +1,4 @@
-"""The network: what somebody watched, in order, in; a score for every item as the next one out."""
+"""The network: a history of items in, a score for every item as the next one out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SASRec(nn.Module):
     """Self-attention over a history (Kang and McAuley, 2018): the state of its last place times every item's vector.
 
     Args:
-        items: how many there are; they have the numbers from 1 on, and 0 is no item.
+        items: number of items; they are numbered from 1, and 0 is padding.
         history: places of a history. width, layers, heads: of the network. dropout: while it learns.
     """
 

@@ -8,9 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.item_recommendation.task import ItemRecommendation
 
-DATA = "fetch:ml_100k"
-USERS = ["1", "13", "201", "405", "655"]
 CKPT = {"query": "two_tower_query_dyn.onnx", "item": "two_tower_item_dyn.onnx"}
+USERS = ["1", "13", "201", "405", "655"]
 
 if __name__ == "__main__":
-    cli.multi(ItemRecommendation, ckpt=CKPT, data_path=DATA, batch_size=16, users=USERS)
+    cli.multi(ItemRecommendation, ckpt=CKPT, data_path="fetch:ml_100k", batch_size=16, users=USERS)

@@ -1,4 +1,4 @@
-"""Write both towers as ONNX, two_tower_query*.onnx and two_tower_item*.onnx; without weights, train them first."""
+"""Write both towers as ONNX, two_tower_query*.onnx and two_tower_item*.onnx; train them if weights are missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_flags(parser)
     parser.add_argument(
-        "--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained where due)"
+        "--weights", help=f"a state dict, or '{RANDOM}' (default: those of train.py, trained if missing)"
     )
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)

@@ -1,4 +1,4 @@
-"""The two networks: what somebody watched and who it is in, a vector out; what is known of a film in, a vector out."""
+"""The two networks: history and user in, a vector out; features of a film in, a vector out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Query(nn.Module):
     matrices change the sum, to which the rows of the user's fields are added first.
 
     Args:
-        items: how many there are; they have the numbers from 1 on, and 0 is no item.
+        items: number of items; they are numbered from 1, and 0 is padding.
         users: rows of the table of the user's fields. history, width: sizes. dropout: while it learns.
     """
 

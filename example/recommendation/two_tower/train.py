@@ -39,7 +39,7 @@ STEPS, BATCH, RATE, DROPOUT = 1000, 512, 0.005, 0.3
 """One setting, taken as it was; nothing was chosen among several."""
 
 PEOPLE = ({"name": "age", "step": 5}, {"name": "gender"}, {"name": "occupation"})
-"""What the first tower is told of a user; the age in fives of years."""
+"""Features of users; the age in steps of 5 years."""
 
 
 class Example(NamedTuple):
@@ -54,7 +54,7 @@ class Towers(nn.Module):
     """Both towers, with what is known of all users (U x 3 int64) and items (M x 2 int64, M x G float32).
 
     Args:
-        features: what the towers are told, of users and of items. ratings: with all of them. history, width: sizes.
+        features: of users and of items. ratings: with all of them. history, width: sizes.
     """
 
     people: torch.Tensor
@@ -72,7 +72,7 @@ class Towers(nn.Module):
 
 
 def features_of(ratings: Ratings, parts: Array) -> tuple[Features, Features]:
-    """Return what the towers are told, of users and of items, by what the training part holds.
+    """Return the features of users and of items, by the training part.
 
     Raises:
         DataError: the data set lacks a field.

@@ -37,7 +37,7 @@ def size_of(state: Mapping[str, Any], told: Path) -> Size:
     """Return the size of a network whose weights are known.
 
     Raises:
-        ModelError: they are none of a Wide & Deep.
+        ModelError: They are not weights of Wide & Deep.
     """
     tables = [
         state[key] for key in (f"embedding_dict.C{place}.weight" for place in range(1, len(state))) if key in state
@@ -72,7 +72,7 @@ def main() -> int:
     if args.weights is None:
         size = replace(SIZES[args.size], rows=tuple(capped(SIZES[args.size].rows, args.max_rows)))
         network, told = WideDeep(size), "random"
-        print(f"random weights of size {args.size}: nothing of what they predict means anything", flush=True)
+        print(f"random weights of size {args.size}: their output is meaningless", flush=True)
     else:
         state = read_state(args.weights)
         size, told = size_of(state, args.weights), args.weights.name

@@ -18,13 +18,13 @@ PRIME = 1_000_003
 
 @dataclass(frozen=True)
 class Size:
-    """What a Wide & Deep is made of.
+    """Sizes of a Wide & Deep.
 
     Attributes:
-        width: numbers that describe a value in the network. rows: of each category's table. hidden: units of its
+        width: size of a value's vector in the network. rows: of each category's table. hidden: units of its
             layers.
         crosses: pairs of categories, by place, whose values together have a weight. cross_rows: of each pair's table.
-        counts: numbers that are no categories.
+        counts: number of numeric inputs.
     """
 
     width: int

@@ -1,4 +1,4 @@
-"""CartPole seen by a camera: the newest four pictures, grey, 84 x 84 pixels, uint8, the oldest first.
+"""CartPole seen by a camera: the newest four images, grey, 84 x 84 pixels, uint8, the oldest first.
 
 ``--env frames:CartPoleFrames-v0`` finds it, in a script of this folder.
 """
@@ -20,7 +20,7 @@ NAME, SIDE, STACKED = "CartPoleFrames-v0", 84, 4
 
 
 def shrunk(picture: Array) -> Array:
-    """Return a picture (H x W x 3, uint8) in grey, 84 x 84."""
+    """Return an image (H x W x 3, uint8) in grey, 84 x 84."""
     grey = Image.fromarray(picture).convert("L")
     return np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
 

@@ -1,6 +1,6 @@
 """Write the held-out scenes of the digit segmenter: data/val/images/<number>.jpg and data/val/masks/<number>.png.
 
-Eight more, data/samples/<number>.jpg, are for a look: they have no mask. ``utils/datasets/synthetic/digit_scenes.py``
+Eight more, data/samples/<number>.jpg, are samples without a mask. ``utils/datasets/synthetic/digit_scenes.py``
 composes
 all of 360 handwritten digits and six photographs that no training scene holds; ``LICENSES.md`` names the photographs.
 A mask holds the class of each pixel: 0 background, 1 to 10 the digits 0 to 9. Its palette is for people.
@@ -33,20 +33,20 @@ COLOURS = (
 
 
 def save(made: Scene, path: Path) -> None:
-    """Write a scene's picture."""
+    """Write a scene's image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(made.picture).save(path, quality=QUALITY, subsampling=0, optimize=True)
 
 
 def as_picture(mask: np.ndarray) -> Image.Image:
-    """Return a mask as a picture whose pixels are its classes."""
+    """Return a mask as an image whose pixels are its classes."""
     picture = Image.fromarray(mask)
     picture.putpalette([level for colour in COLOURS for level in ImageColor.getrgb(colour)])
     return picture
 
 
 def main() -> int:
-    """Write pictures and masks below ``--out``."""
+    """Write images and masks below ``--out``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "data")

@@ -12,13 +12,13 @@ WIDTHS = (16, 32, 64, 64)
 
 
 def conv(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
-    """Return a convolution that keeps the picture's size (divided by the stride), its batch norm and ReLU."""
+    """Return a convolution that keeps the image's size (divided by the stride), its batch norm and ReLU."""
     layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 class DigitUNet(nn.Module):
-    """N x 3 x H x W preprocessed pictures in, N x 11 x H x W logits out; H and W are multiples of 16.
+    """N x 3 x H x W preprocessed images in, N x 11 x H x W logits out; H and W are multiples of 16.
 
     A U-Net (Ronneberger et al., 2015) whose skips are added rather than joined, with two heads: one says pixel by pixel
     where ink is, the other, at a quarter of the size, which digit's. Both together are the logits of background and

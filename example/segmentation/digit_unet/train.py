@@ -52,7 +52,7 @@ def start(network: DigitUNet, path: Path) -> int:
 
 
 def to_input(pictures: Sequence[Array]) -> torch.Tensor:
-    """Return H x W x 3 uint8 pictures as the network's input, N x 3 x H x W."""
+    """Return H x W x 3 uint8 images as the network's input, N x 3 x H x W."""
     x = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
     return (x.float() / 255 - MEAN) / STD
 

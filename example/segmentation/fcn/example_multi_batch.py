@@ -1,4 +1,4 @@
-"""Find which pixel is what in every picture of a folder with FCN."""
+"""Segment every image of a folder with FCN."""
 
 import sys
 from pathlib import Path

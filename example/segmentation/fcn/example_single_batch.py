@@ -1,4 +1,4 @@
-"""Find which pixel of a picture is what with FCN."""
+"""Segment one image with FCN."""
 
 import sys
 from pathlib import Path

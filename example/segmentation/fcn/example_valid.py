@@ -1,4 +1,4 @@
-"""Evaluate FCN on pictures with masks: mean IoU and timing."""
+"""Evaluate FCN on images with masks: mean IoU and timing."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find which pixel is what in every picture of a folder with LR-ASPP."""
+"""Segment every image of a folder with LR-ASPP."""
 
 import sys
 from pathlib import Path

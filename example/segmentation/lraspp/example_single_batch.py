@@ -1,4 +1,4 @@
-"""Find which pixel of a picture is what with LR-ASPP."""
+"""Segment one image with LR-ASPP."""
 
 import sys
 from pathlib import Path
@@ -8,9 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.segmentation.task import Segmentation
 
-IMAGES = "../../classification/resnet/images"
+IMAGE = "../../classification/resnet/images/chelsea.jpg"
 
 if __name__ == "__main__":
-    cli.single(
-        Segmentation, ckpt="lraspp_mobilenet_v3_large_dyn.onnx", data_path=f"{IMAGES}/chelsea.jpg", input_size=520
-    )
+    cli.single(Segmentation, ckpt="lraspp_mobilenet_v3_large_dyn.onnx", data_path=IMAGE, input_size=520)

@@ -1,4 +1,4 @@
-"""Evaluate LR-ASPP on pictures with masks: mean IoU and timing."""
+"""Evaluate LR-ASPP on images with masks: mean IoU and timing."""
 
 import sys
 from pathlib import Path
@@ -8,11 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.segmentation.task import Segmentation
 
+CKPT = "lraspp_mobilenet_v3_large_dyn.onnx"
+
 if __name__ == "__main__":
-    cli.valid(
-        Segmentation,
-        ckpt="lraspp_mobilenet_v3_large_dyn.onnx",
-        data_path="data/VOCdevkit",
-        batch_size=8,
-        input_size=520,
-    )
+    cli.valid(Segmentation, ckpt=CKPT, data_path="data/VOCdevkit", batch_size=8, input_size=520)

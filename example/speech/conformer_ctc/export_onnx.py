@@ -66,7 +66,7 @@ def main() -> int:
     add_version(parser)
     parser.add_argument("--size", choices=tuple(SIZES), default="small", help="of a network with random weights")
     parser.add_argument("--weights", type=Path, help="NeMo's .nemo archive, or a folder of transformers' Parakeet")
-    parser.add_argument("--tokens", type=Path, help="file with a token per line, where the weights come without")
+    parser.add_argument("--tokens", type=Path, help="file with a token per line, if the weights have none")
     parser.add_argument("--rate", type=int, default=16000, choices=(8000, 16000), help="of the recordings, in Hz")
     parser.add_argument("--out", type=Path, default=HERE, help="folder of the ONNX files")
     add_forms(parser)
@@ -76,7 +76,7 @@ def main() -> int:
     if args.weights is None:
         size = SIZES[args.size]
         network = ConformerCTC(size)
-        print(f"random weights of size {args.size}: nothing of what they recognise means anything", flush=True)
+        print(f"random weights of size {args.size}: their output is meaningless", flush=True)
     else:
         from weights import load, put_in
 

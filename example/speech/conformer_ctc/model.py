@@ -16,7 +16,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Size:
-    """What a Conformer is made of.
+    """Sizes of a Conformer.
 
     Attributes:
         width: values per step. layers, heads: of attention. kernel: steps that a layer's convolution sees.
@@ -115,7 +115,7 @@ class Attention(nn.Module):
 
         Args:
             places: 2T - 1 x width, what distances T - 1 to 1 - T look like.
-            hidden: N x 1 x 1 x T, the steps that nobody may look at.
+            hidden: N x 1 x 1 x T, the masked steps.
         """
         query = self._split(self.linear_q(x))
         key, value = self._split(self.linear_k(x)).transpose(1, 2), self._split(self.linear_v(x)).transpose(1, 2)

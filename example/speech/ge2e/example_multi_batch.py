@@ -1,4 +1,4 @@
-"""Compare the recordings of a folder, each with each."""
+"""Compare all pairs of recordings of a folder."""
 
 import sys
 from pathlib import Path

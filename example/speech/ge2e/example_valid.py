@@ -1,4 +1,4 @@
-"""Evaluate the voice encoder: are pairs of recordings told apart by who speaks?"""
+"""Evaluate the voice encoder: verification of pairs of recordings."""
 
 import sys
 from pathlib import Path

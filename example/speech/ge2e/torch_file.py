@@ -110,7 +110,7 @@ class _Reader:
         elif name == "REDUCE":
             function, arguments = self._last(2)
             self.stack.append(_called(function, arguments))
-        elif name == "BUILD":  # the state of a dictionary: the versions of modules, which are no weights
+        elif name == "BUILD":  # the state of a dictionary: the versions of modules, which are not weights
             self.stack.pop()
         elif name in ("SETITEM", "SETITEMS"):
             pairs = self._last(2) if name == "SETITEM" else self._marked()

@@ -1,4 +1,4 @@
-"""The voices that are told apart where no others are given: recordings of telephone exchanges, fetched."""
+"""Voices of the default evaluation: recordings of telephone exchanges, fetched."""
 
 SOUNDS = "usr/share/asterisk/sounds"
 
@@ -10,6 +10,12 @@ VOICES = {
     "maxim": f"fetch:voices_ru/{SOUNDS}/ru_RU_f_IvrvoiceRU",
 }
 """By speaker: Allison Smith speaks English and Spanish."""
+
+PAIR = {
+    "first": f"{VOICES['allison__en']}/agent-alreadyon.wav",
+    "second": f"{VOICES['allison__es']}/agent-alreadyon.wav",
+}
+"""Two recordings of one speaker, in two languages."""
 
 DRAWN = {"shortest": 2.0, "leave_out": ["silence/*", "beep*", "*tone*"]}
 """Which recordings are drawn: long ones, and those that are speech."""

@@ -132,7 +132,9 @@ def _form(config: Mapping[str, Any], vocabulary: int, where: Path) -> Form:
         for name, (key, usual) in names.items():
             value, least = own.get(key, usual), 0 if name in ("shift", "decoder_shift", "left", "right") else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ModelError(f"{where}: {part} {key} {value!r} is no whole number of at least {least}; correct it")
+                raise ModelError(
+                    f"{where}: {part} {key} {value!r} must be a whole number of at least {least}; correct it"
+                )
             sizes[name] = value
     decoder, predictor = config["decoder_conf"], config["predictor_conf"]
     blocks = decoder.get("num_blocks", sizes["decoder_layers"])
@@ -150,7 +152,9 @@ def _form(config: Mapping[str, Any], vocabulary: int, where: Path) -> Form:
     form = Form(**sizes, blind_layers=blind, smooth=smooth, noise=noise, tail=tail, vocabulary=vocabulary)
     for heads in (form.heads, form.decoder_heads):
         if form.width % heads:
-            raise ModelError(f"{where}: output_size {form.width} is no multiple of {heads} attention_heads; correct it")
+            raise ModelError(
+                f"{where}: output_size {form.width} must be a multiple of {heads} attention_heads; correct it"
+            )
     if form.width == form.inputs:
         raise ModelError(f"{where}: output_size {form.width} is also the features' width, which is not supported")
     return form
@@ -187,7 +191,7 @@ def _tokens(folder: Path, config: Mapping[str, Any]) -> list[str]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({reason_of(error)}); get it again") from error
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
-        raise ModelError(f"{path} is no list of tokens; get it again")
+        raise ModelError(f"{path} must be a list of tokens; get it again")
     return found
 
 

@@ -96,7 +96,7 @@ class Memory(nn.Module):
         self.sides = (before, kernel - 1 - before)
 
     def remembered(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return N x T x width, 0 where there is no frame."""
+        """Return N x T x width, 0 for padding."""
         held = mask[:, :, None]
         x = x * held
         return (self.fsmn_block(functional.pad(x.transpose(1, 2), self.sides)).transpose(1, 2) + x) * held
@@ -206,7 +206,7 @@ class Encoder(nn.Module):
         self.register_buffer("places", positions(form.positions, form.inputs), persistent=False)
 
     def forward(self, features: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return N x T x width of N x T x inputs, 0 where there is no frame."""
+        """Map N x T x inputs to N x T x width, 0 for padding."""
         x = features * self.scale + self.places[: features.shape[1]]
         for layer in [*self.encoders0, *self.encoders]:
             x = layer(x, mask)

@@ -8,8 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.speech_recognition.task import SpeechRecognition
 
+LENGTHS = [306, 606, 1206]  # frames of 10 ms with a plan on the card; longer recordings are read in windows
+
 if __name__ == "__main__":
-    # the card has a plan for each of these lengths, in frames of 10 ms; a longer recording is read in windows
-    cli.single(
-        SpeechRecognition, ckpt="prompts_ctc_dyn.onnx", data_path="data/samples/vm-next.wav", lengths=[306, 606, 1206]
-    )
+    cli.single(SpeechRecognition, ckpt="prompts_ctc_dyn.onnx", data_path="data/samples/vm-next.wav", lengths=LENGTHS)

@@ -8,9 +8,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from utils.pipeline import cli
 from utils.tasks.speech_recognition.task import SpeechRecognition
 
-AUDIO = "fetch:voices_en/usr/share/asterisk/sounds/en_US_f_Allison"
+LENGTHS = [306, 606, 1206]  # frames of 10 ms with a plan on the card; longer recordings are read in windows
+DATA = {"manifest": "data/held_out.jsonl", "audio": "fetch:voices_en/usr/share/asterisk/sounds/en_US_f_Allison"}
 
 if __name__ == "__main__":
-    # the card has a plan for each of these lengths, in frames of 10 ms; a longer recording is read in windows
-    data = {"manifest": "data/held_out.jsonl", "audio": AUDIO}
-    cli.valid(SpeechRecognition, ckpt="prompts_ctc_dyn.onnx", data_path=data, batch_size=16, lengths=[306, 606, 1206])
+    cli.valid(SpeechRecognition, ckpt="prompts_ctc_dyn.onnx", data_path=DATA, batch_size=16, lengths=LENGTHS)

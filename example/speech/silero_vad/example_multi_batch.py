@@ -1,4 +1,4 @@
-"""Say where somebody speaks in each recording of a folder."""
+"""Detect speech in each recording of a folder."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Say where somebody speaks in one recording."""
+"""Detect speech in one recording."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evaluate Silero VAD on recorded phrases in noise: frame AUC, F1 and how much faster than the sound it is."""
+"""Evaluate Silero VAD on recorded phrases in noise: frame AUC, F1 and real-time factor."""
 
 import sys
 from pathlib import Path

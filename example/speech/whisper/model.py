@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return an object of a JSON file.
 
     Raises:
-        ModelError: it cannot be read, or is no object.
+        ModelError: It cannot be read, or is not an object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -110,12 +110,12 @@ def read_form(path: Path) -> Form:
     for name, key in _KEYS.items():
         value = found.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelError(f"{path}: {key} {value!r} is no whole number of at least 1; correct the file")
+            raise ModelError(f"{path}: {key} {value!r} must be a whole number of at least 1; correct the file")
         sizes[name] = value
     form = Form(**sizes)
     for heads in (form.heads, form.decoder_heads):
         if form.width % heads:
-            raise ModelError(f"{path}: d_model {form.width} is no multiple of {heads} heads; correct the file")
+            raise ModelError(f"{path}: d_model {form.width} must be a multiple of {heads} heads; correct the file")
     return form
 
 

@@ -57,7 +57,7 @@ def notes_of(folder: Path, form: Form) -> dict[str, Any]:
 
 
 def _named(path: Path) -> dict[str, int]:
-    """Return the added tokens of a ``tokenizer.json`` by name; nothing where there is no such file."""
+    """Return the added tokens of a ``tokenizer.json`` by name; empty if the file is missing."""
     if not path.is_file():
         return {}
     added = read_json(path).get("added_tokens", [])

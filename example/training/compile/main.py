@@ -38,7 +38,7 @@ WARM = 3
 """Warm steps that are measured."""
 
 SIZES = {"resnet50": (33, 1024), "bert-large": (1, 512)}
-"""Smallest and largest size. A smaller picture leaves a batch norm one number of each channel, on which none trains."""
+"""Smallest and largest size. A smaller image leaves a batch norm one number of each channel, on which none trains."""
 
 ALIKE = 0.01
 """Largest distance of a saved engine's outputs from the step's; on more threads they are added up in another order."""
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
     add("--model", default="resnet50", choices=MODELS, help="default: resnet50")
     add("--seed", type=int, default=0, help="of weights and inputs (default: 0)")
     add("--layers", type=int, default=24, help="of bert-large (default: 24)")
-    add("--size", type=int, default=0, help="side of resnet50's picture, or bert-large's tokens (default: 224, 128)")
+    add("--size", type=int, default=0, help="side of resnet50's image, or bert-large's tokens (default: 224, 128)")
     add("--out", type=Path, default=HERE / "artefacts", metavar="DIR", help="folder of the files (default: artefacts)")
     add("--reopen", action="store_true", help="only open what lies in --out, and compare it again")
     args = parser.parse_args()

@@ -26,11 +26,11 @@ def compiled() -> Path:
     """Return the compiled file: of this source and this torch, made now where it was not made before.
 
     Raises:
-        ConfigError: there is no compiler, it refuses the source, or there is no place for the file.
+        ConfigError: The compiler or the cache folder is missing, or the source does not compile.
     """
     folder = cache_folder("custom_op")
     if folder is None:
-        raise ConfigError("there is no cache folder for the compiled operator; set TECO_CACHE_DIR to one")
+        raise ConfigError("a cache folder for the compiled operator is missing; set TECO_CACHE_DIR")
     told = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
     file = folder / f"gate_{hashlib.sha256(told).hexdigest()[:16]}.so"
     if file.is_file():
@@ -41,7 +41,7 @@ def compiled() -> Path:
     try:
         done = subprocess.run([*command, "-lc10", "-ltorch_cpu"], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no compiler {command[0]}; install g++, or name another with CXX") from error
+        raise ConfigError(f"compiler {command[0]} not found; install g++, or set CXX") from error
     if done.returncode != 0:
         wrong = next((line for line in done.stderr.splitlines() if "error" in line), f"exit code {done.returncode}")
         raise ConfigError(f"{SOURCE.name} does not compile: {wrong}")

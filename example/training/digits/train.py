@@ -61,7 +61,7 @@ def device_of(name: str) -> torch.device:
         if name.split(":")[0] == "sdaa":
             import torch_sdaa  # noqa: F401 -- makes sdaa a device
         return torch.empty(0, device=name).device
-    except ImportError as error:  # there is no compiler, for example: the line says what to do
+    except ImportError as error:  # such as a missing compiler
         raise ConfigError(str(error)) from error
     except (RuntimeError, AssertionError) as error:  # the latter: no CUDA in this torch
         raise ConfigError(f"--device {name}: {str(error).splitlines()[0]}; use cpu, sdaa or sdaa:1") from error
@@ -70,7 +70,7 @@ def device_of(name: str) -> torch.device:
 def write(what: dict[str, Any], path: Path) -> None:
     """Save a dictionary, whole or not at all: the checkpoint before it is there until this one is."""
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:  # given a path, torch would write the file's name into the file
+    with partial.open("wb") as file:  # with a path, torch would store the file name in the file
         torch.save(what, file)
     partial.replace(path)
 
@@ -119,7 +119,7 @@ class Training:
 
     @torch.no_grad()
     def accuracy(self) -> float:
-        """Return the share of the held-out pictures that are read right."""
+        """Return the share of the held-out images that are read right."""
         x, y = self.held_out
         return (self.model.eval()(x).argmax(1) == y).float().mean().item()
 
@@ -205,7 +205,7 @@ def train(training: Training, epochs: int, out: Path, losses: TextIO | None) -> 
 
 
 def main() -> int:
-    """Train, and print the accuracy on the held-out pictures."""
+    """Train, and print the accuracy on the held-out images."""
     args = arguments()
     device = device_of(args.device)
     check_folder("--out", args.out)

@@ -1,6 +1,6 @@
-"""Write a small folder of pictures in ImageNet's shape: train/DIGIT/*.png and val/DIGIT/*.png.
+"""Write a small folder of images in ImageNet's shape: train/DIGIT/*.png and val/DIGIT/*.png.
 
-The pictures are scikit-learn's handwritten digits, split as those of example/classification/digits. A picture's file
+The images are scikit-learn's handwritten digits, split as those of example/classification/digits. A picture's file
 name is its index in the data set.
 """
 
@@ -24,14 +24,14 @@ from make_data import digits, split  # of the zoo's folder, which is before this
 
 
 def main() -> int:
-    """Write the pictures below --out."""
+    """Write the images below --out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     parser.add_argument(
         "--out", type=Path, default=HERE / "data", metavar="DIR", help="default: data, beside this file"
     )
-    parser.add_argument("--train", type=int, default=1437, help="pictures to train on (default: all 1437)")
-    parser.add_argument("--val", type=int, default=360, help="pictures held out (default: all 360)")
+    parser.add_argument("--train", type=int, default=1437, help="images to train on (default: all 1437)")
+    parser.add_argument("--val", type=int, default=360, help="images held out (default: all 360)")
     args = parser.parse_args()
     pictures, labels = digits()
     sets = dict(zip(("train", "val"), split(labels), strict=True))
@@ -44,7 +44,7 @@ def main() -> int:
             folder = args.out / name / str(labels[index])
             folder.mkdir(parents=True, exist_ok=True)
             pictures[index].save(folder / f"{index:04d}.png", optimize=True)
-    print(f"{args.out}: {args.train} pictures to train on, {args.val} held out")
+    print(f"{args.out}: {args.train} images to train on, {args.val} held out")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The steps of the ShuffleNet tuning case: what each is told to gain before it runs, and what the launch log says.
+"""Steps of the ShuffleNet tuning case: predicted gains, and the launches in the log.
 
 All times are simulated. Nothing runs for the first column: a step of the training is traced without values, and its
 operators are priced.
@@ -81,7 +81,7 @@ def training(change: Change, batch: int, size: int) -> Callable[[], Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """A step of the case, told and observed: milliseconds for the first batch, and launches of a training step."""
+    """A step of the case, predicted and measured: milliseconds for the first batch, and launches of a training step."""
 
     change: Change
     told: float
@@ -104,7 +104,7 @@ def row(change: Change, batch: int, size: int, run: bool) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as text: times and launches, and what each step gains, told and observed."""
+    """Return the rows as text: times, launches and gains, predicted and measured."""
     lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'told ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
     for before, each in zip([rows[0], *rows], rows, strict=False):
         gain, line = before.told - each.told, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
@@ -119,15 +119,15 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Tell and observe the steps, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=8, help="pictures of the first steps (default 8)")
-    parser.add_argument("--size", type=int, default=64, help="height and width of a picture (default 64)")
+    parser.add_argument("--batch", type=int, default=8, help="images of the first steps (default 8)")
+    parser.add_argument("--size", type=int, default=64, help="height and width of an image (default 64)")
     parser.add_argument("--tell-only", action="store_true", help="run nothing: any batch in seconds")
     parser.add_argument("--json", type=Path, help="file for the figures")
     args = parser.parse_args()
     if args.batch < 1 or args.size < 32:
         parser.error(f"--batch {args.batch} must be at least 1, --size {args.size} at least 32")
     rows = [row(change, args.batch, args.size, not args.tell_only) for change in CHANGES]
-    print(f"simulated time of a training step, for {args.batch} pictures of {args.size} x {args.size}")
+    print(f"simulated time of a training step, for {args.batch} images of {args.size} x {args.size}")
     print(table(rows))
     if args.json:
         found = [{**vars(each), "change": vars(each.change)} for each in rows]

@@ -166,7 +166,7 @@ def test_weights_beyond_float16_make_no_numpy_warning(save_onnx: SaveOnnx) -> No
         (b"", "is empty (0 bytes); export it again"),
         (b"hello, this is a text file\n", "is not ONNX or is cut short"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "is not ONNX or is cut short"),
-        (b"\x08\x08", "holds no ONNX graph; export it again"),
+        (b"\x08\x08", "ONNX graph"),
     ],
 )
 def test_bad_files(target: str, content: bytes | None, text: str, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_external_data(target: str, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"big\.onnx"):
             open_engine(target, EngineSpec(ckpt=path))
     (tmp_path / "big.data").unlink()
-    with pytest.raises(ModelError, match=r"weights 'w' lie in external file 'big\.data', which is not beside it"):
+    with pytest.raises(ModelError, match=r"'big\.data' of weights 'w'"):
         open_engine(target, EngineSpec(ckpt=path))
 
 

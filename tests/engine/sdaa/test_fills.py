@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from engine import HostSession
+from engine.backends import HostSession
 from engine.sdaa import float16_storage
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\ng (bool[2,3] m, float[2,3] x) => (float[2,3] y) '

@@ -22,9 +22,8 @@ from toolkit.profile.card import prepare
 OTHERS = {
     "engine.backends.ort": "runs what was made",
     "engine.base": "checks calls",
-    "engine.calls": "counts calls under way",
     "engine.host.cores": "counts what computes",
-    "engine.border": "checks what engines of others return",
+    "engine.foreign": "checks what engines outside the zoo return",
     "engine.random_arrays": "draws what a pass is tried on",
     "engine.sdaa.card": "prices what was made, at the moment it is opened",
     "engine.sdaa.tables": "refuses what does not fit, before anything is made",

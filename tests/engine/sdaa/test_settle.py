@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from text_models import WORDS, encoder
 
-from engine import HostSession
+from engine.backends import HostSession
 from engine.onnx import bind_shapes, infer_shapes
 from engine.passes import PassOptions
 from engine.sdaa.cost import shard_work

@@ -1,4 +1,4 @@
-"""The metric of recommendations: scikit-learn's nDCG, the hit rate, and what is popular beside it."""
+"""Metrics of recommendations: scikit-learn's nDCG, the hit rate, and the popular items as baseline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _made(users: int, items: int) -> tuple[list[Recommended], list[dict[str, int
 
 
 @pytest.mark.slow
-def test_it_is_scikit_learns_ndcg_with_the_popular_items_beside() -> None:
+def test_ndcg_equals_scikit_learn_also_for_the_baseline() -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     predictions, targets, scores, right = _made(40, 50)
     metric = Recommendations("ndcg", 10)
@@ -42,7 +42,7 @@ def test_it_is_scikit_learns_ndcg_with_the_popular_items_beside() -> None:
     assert "ndcg10" not in told
 
 
-def test_recall_of_one_right_item_is_the_hit_rate() -> None:
+def test_recall_of_one_relevant_item_is_the_hit_rate() -> None:
     predictions, _, scores, _ = _made(30, 20)
     targets = [{"i4": 1}] * 30
     metric = Recommendations("recall", 5)
@@ -52,7 +52,7 @@ def test_recall_of_one_right_item_is_the_hit_rate() -> None:
     assert metric.secondary()["popular_recall5"] == 1.0
 
 
-def test_another_process_makes_it_again(tmp_path: object) -> None:
+def test_definition_as_json(tmp_path: object) -> None:
     predictions, targets, _, _ = _made(12, 20)
     whole, first = Recommendations("mrr", 3), Recommendations("mrr", 3)
     records = whole.update(predictions, targets)

@@ -20,7 +20,7 @@ from utils.pipeline.flags.options import Options, limits, options as parse
 from utils.pipeline.report.console import finish, tell_engines
 from utils.pipeline.report.report import Report
 from utils.pipeline.run.loops import Answer
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.pipeline.session import open_engines
 from utils.tasks.base import Artifact, str2bool
 from utils.tasks.classification.task import CLASSIFICATION, Classification

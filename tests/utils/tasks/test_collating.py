@@ -127,16 +127,16 @@ def test_an_input_without_a_batch_axis_must_be_the_same() -> None:
         collate(parts, model(SHARED))
     one = Prepared([[np.array([1, 2], np.float32)]])
     assert collate([one], model(SHARED))[0].tolist() == [1, 2]
-    with pytest.raises(DataError, match="2 samples cannot share a call"):
+    with pytest.raises(DataError, match="2 samples"):
         collate([one, one], model(SHARED))
 
 
 def test_wrong_counts_and_ranks() -> None:
     with pytest.raises(InputError, match="nothing to collate"):
         collate([], model(IDS))
-    with pytest.raises(InputError, match="prepare gives 1 arrays, the model takes 2: ids, mask"):
+    with pytest.raises(InputError, match="model takes 2: ids, mask"):
         collate([Prepared([rows(1)])], model(IDS, MASK))
-    with pytest.raises(InputError, match=r"sample 1 of shape \(1, 1\)"):
+    with pytest.raises(InputError, match=r"shape \(1, 1\)"):
         collate([Prepared([[np.ones(1), np.ones((1, 1))]])], model(IDS))
     with pytest.raises(InputError, match="an empty list"):
         collate([Prepared([[]])], model(IDS))

@@ -15,11 +15,11 @@ from utils.tasks.node_classification.task import NodeClassification
 
 def test_a_fanout_without_sampling() -> None:
     assert fanout_of(SCATTER, 2, options(NodeClassification, given=frozenset())) == ()
-    with pytest.raises(ConfigError, match=r"--fanout is for sampled neighbours; say --neighbours sampled"):
+    with pytest.raises(ConfigError, match=r"--fanout .*--neighbours sampled"):
         fanout_of(SCATTER, 2, options(NodeClassification, given=frozenset({"fanout"})))
 
 
 def test_a_property_of_an_npz() -> None:
     task = bound(GraphPrediction, None, property=["SOL"], given=frozenset({"property"}))
-    with pytest.raises(ConfigError, match=r"set\.npz: an \.npz file holds its targets itself; leave out --property"):
+    with pytest.raises(ConfigError, match=r"set\.npz: .*leave out --property"):
         task.load({"data": Path("set.npz")})

@@ -132,23 +132,23 @@ def test_a_batch_is_split_and_its_texts_are_not(tmp_path: Path) -> None:
 def test_queries(tmp_path: Path) -> None:
     made, (path, *_) = detector("owlvit", "random"), pictures(tmp_path)
     model = described(made)
-    with pytest.raises(ConfigError, match='nothing to look for; say it with --queries "a cat'):
+    with pytest.raises(ConfigError, match='--queries "a cat'):
         bound(OpenVocabulary, model).prepare([path])
-    with pytest.raises(ConfigError, match=r"has 22 tokens, m\.onnx takes 16"):
+    with pytest.raises(ConfigError, match=r"22 tokens, m\.onnx takes 16"):
         bound(OpenVocabulary, model, queries=["cat " * 20]).prepare([path])
     with pytest.raises(ConfigError, match="text 1 is empty"):
         bound(OpenVocabulary, model, queries=["cat", " "]).prepare([path])
     planned = replace(model, dims={"queries": (1, 2)})
     assert bound(OpenVocabulary, planned, queries=["cat", "cup"]).prepare([path]).arrays[1].shape == (2, 16)
-    with pytest.raises(ConfigError, match="3 queries, and it takes 2 at most; give fewer, or --dim queries=3"):
+    with pytest.raises(ConfigError, match=r"3 queries, .*--dim queries=3"):
         bound(OpenVocabulary, planned, queries=QUERIES).prepare([path])
     bare = replace(model, metadata={key: text for key, text in model.metadata.items() if key != "tokenizer"})
-    with pytest.raises(ModelError, match="stores no tokenizer; export it with --tokenizer"):
+    with pytest.raises(ModelError, match="export it with --tokenizer"):
         bound(OpenVocabulary, bare, queries=QUERIES).prepare([path])
     broken = replace(model, metadata={**model.metadata, "tokenizer": "{}"})
     with pytest.raises(ModelError, match="its tokenizer cannot be read"):
         bound(OpenVocabulary, broken, queries=QUERIES).prepare([path])
-    with pytest.raises(ConfigError, match="where the class"):
+    with pytest.raises(ConfigError, match=r"--template .*\{\}"):
         bound(OpenVocabulary, None, template="a photo").check()
 
 

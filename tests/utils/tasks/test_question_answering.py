@@ -127,7 +127,7 @@ def test_the_longest_answer_is_a_setting(ckpt: Path) -> None:
 
 def test_a_long_question_gets_windows_that_overlap_less_and_one_that_leaves_no_room_is_named(ckpt: Path) -> None:
     assert answered(ckpt, Question("where " * 15, LONG))[0].text == "red Cat"
-    with pytest.raises(DataError, match=r"leaves .* of 24 for the other one"):
+    with pytest.raises(DataError, match=r"of 24 "):
         answered(ckpt, Question("where " * 30, LONG))
 
 
@@ -173,7 +173,7 @@ def test_questions_on_the_command_line(ckpt: Path) -> None:
         found = task_of(ckpt, "single", *flags).inline_samples()
         assert found is not None
         assert found.batch([0]).samples == [Question("where ?", "A dog.")]
-    with pytest.raises(ConfigError, match="--text has a question and no text"):
+    with pytest.raises(ConfigError, match=r"--text .*--pair"):
         task_of(ckpt, "single", "--text", "where ?").inline_samples()
 
 
@@ -208,5 +208,5 @@ def test_a_model_without_the_head_is_named(ckpt: Path, tmp_path: Path) -> None:
     model = onnx.load(ckpt)
     del model.graph.output[0], model.graph.node[0]
     onnx.save(model, tmp_path / "one.onnx")
-    with pytest.raises(ModelError, match="question answering reads start and end logits"):
+    with pytest.raises(ModelError, match="start and end logits"):
         answered(tmp_path / "one.onnx", Question("where ?", "A dog."))

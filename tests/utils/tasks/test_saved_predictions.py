@@ -140,13 +140,13 @@ def test_without_ids_pictures_are_known_by_their_names(pictures: Path) -> None:
 
 def test_where_answers_cannot_be_saved(tmp_path: Path) -> None:
     model, words = written(SEGMENTATION, tmp_path), ["--save_predictions", str(tmp_path / "masks")]
-    with pytest.raises(ConfigError, match="leave out --resume, mpirun and --launcher ray"):
+    with pytest.raises(ConfigError, match=r"--resume, .*--launcher ray"):
         run(SEGMENTATION, model, model / "data", tmp_path / "r.json", *words, "--resume", str(tmp_path / "j"))
-    with pytest.raises(ConfigError, match="gone does not exist; create it first"):
+    with pytest.raises(ConfigError, match="gone does not exist"):
         run(
             SEGMENTATION, model, model / "data", tmp_path / "r.json", "--save_predictions", str(tmp_path / "gone" / "x")
         )
-    with pytest.raises(ConfigError, match="is no folder; name one"):
+    with pytest.raises(ConfigError, match=r"--save_predictions .*folder"):
         run(
             SEGMENTATION,
             model,

@@ -102,11 +102,11 @@ def test_flags_go_before_what_is_stored(tmp_path: Path) -> None:
 def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     graph = word_vectors(tmp_path / "g.onnx", pooled=True)
     text = ("--text", "a man", "rain")
-    with pytest.raises(InputError, match="pooled in its graph; leave it out"):
+    with pytest.raises(InputError, match=r"--pooling .*leave it out"):
         _run("single", tmp_path, graph, *text, "--pooling", "cls")
     with pytest.raises(ConfigError, match="--compare dot with --normalize false"):
         _run("single", tmp_path, graph, *text, "--compare", "cosine", "--normalize", "false")
-    with pytest.raises(ConfigError, match="three at most"):
+    with pytest.raises(ConfigError, match=r"--columns a b c d"):
         _run("single", tmp_path, graph, "--columns", "a", "b", "c", "d")
     with pytest.raises(ModelError, match="pooling 'max' must be one of mean, cls, last"):
         _run("single", tmp_path, word_vectors(tmp_path / "w.onnx", pooling="max"), *text)

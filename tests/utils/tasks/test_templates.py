@@ -105,7 +105,8 @@ def test_what_is_rendered_keeps_the_style(task: str, root: Path, tmp_path: Path)
         )
         assert linted.returncode == 0, linted.stdout
     for script in folder.glob("example_*.py"):
-        assert len(script.read_text().splitlines()) <= 22
+        lines = [line for line in script.read_text().splitlines() if line.strip()]
+        assert len(lines) <= 11  # one more than outside contrib/: two lines set the path
         ast.parse(script.read_text())
     assert "constructed, not trained" in (folder / "README.md").read_text(encoding="utf-8")
     assert "constructed, not trained" in (folder / "model.py").read_text(encoding="utf-8")

@@ -59,7 +59,7 @@ def test_the_static_file_takes_truncated_texts(tiny: Path) -> None:
         _, scores = evaluated(
             TextClassification, engine, model, data, options(TextClassification, batch_size=1, max_length=16)
         )
-        with pytest.raises(DataError, match="where the model is fixed to 16; truncate"):
+        with pytest.raises(DataError, match=r"fixed to 16"):
             evaluated(
                 TextClassification,
                 engine,
@@ -87,11 +87,11 @@ def test_inputs_go_by_name() -> None:
 
 
 def test_models_it_cannot_feed() -> None:
-    with pytest.raises(ModelError, match="neither a tokenizer nor a vocabulary is stored"):
+    with pytest.raises(ModelError, match=r"tokenizer .*vocabulary.*--tokenizer"):
         bound(TextClassification, replace(MODEL, metadata={})).prepare(["x"])
     with pytest.raises(ModelError, match="has no token <unk>"):
         bound(TextClassification, replace(MODEL, metadata={"vocabulary": '["a"]'})).prepare(["x"])
-    with pytest.raises(ModelError, match="its inputs are input_ids, pixels; texts are one input of numbers"):
+    with pytest.raises(ModelError, match="inputs are input_ids, pixels"):
         bound(TextClassification, replace(MODEL, inputs=(IDS, replace(IDS, name="pixels")))).prepare(["x"])
 
 
@@ -103,7 +103,7 @@ def test_decode_is_a_softmax() -> None:
     np.testing.assert_allclose(task.decode([logits.astype(np.float16)], None), found, atol=1e-3)
     assert np.isnan(task.decode(np.array([[np.inf, 0]], np.float32), None)).any()
     for bad in (np.zeros((2, 3, 4), np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 1), np.float32)):
-        with pytest.raises(InputError, match="takes N x C floating-point logits of two"):
+        with pytest.raises(InputError, match="N x C floating-point"):
             task.decode(bad, None)
 
 
@@ -118,7 +118,7 @@ def test_answers() -> None:
     ]
     assert both.save is None
     assert bound(TextClassification, replace(MODEL, metadata={})).show("x", scores).text == "1  0.93"
-    with pytest.raises(ModelError, match="stores 2 labels and gives scores of 3 classes"):
+    with pytest.raises(ModelError, match=r"2 labels .*3 classes"):
         bound(TextClassification, MODEL).show("x", np.ones(3))
 
 

@@ -48,7 +48,7 @@ def report(found: Judged, title: str, facts: dict[str, str]) -> ToolReport:
     data |= {"first_bad": _named(found.first_bad), "first_off": _named(found.first_off)}
     data |= {name: [_place(call) for call in getattr(found.matched, name)] for name in ("only_a", "only_b")}
     return ToolReport(
-        "teco compare-train", title, lead(found), COLUMNS, rows, bad, facts, found.notes, [_chart(found)], data
+        "teco train compare", title, lead(found), COLUMNS, rows, bad, facts, found.notes, [_chart(found)], data
     )
 
 

@@ -15,8 +15,8 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from engine import DataError
+from model_config.judge.bound import Z_DECIDES, Z, t_factor, whole_samples
 from model_config.judge.gate import verdict_of
-from model_config.judge.intervals import Z_DECIDES, Z, t_factor, whole_samples
 from model_config.results import Verdict
 from toolkit.training.gate.runs import Run
 

@@ -13,7 +13,7 @@ from toolkit.training.profile.bottlenecks import Bottleneck
 from toolkit.training.profile.comparison import Change, Comparison
 from toolkit.training.profile.record import Profile, total
 
-COMMAND = "teco profile-train"
+COMMAND = "teco train profile"
 
 _COLUMNS = (
     Column("op", "operator"),

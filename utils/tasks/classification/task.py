@@ -1,10 +1,10 @@
-"""Task ``classification``: an image in, classes out; top-k accuracy."""
+"""Image classification; the metric is top-k accuracy."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,52 +16,47 @@ from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.outputs import refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
+from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.modes import DECODES
-from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.legacy import LegacyTask
+from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.shapes import TEMPLATE
 
 LISTED = 5
-"""Classes that a folder's summary lists."""
+"""Number of classes in the summary of a folder."""
 
 
 class Classification(ImageTask):
-    """An image in, classes out: a model of one input, and one output of N x C scores or N labels."""
+    """Models with one input, and one output of N x C scores or N labels."""
 
     name = "classification"
     domain = "classification"
     template = TEMPLATE
     channels = None
-    data_help = "picture, folder, label file (val.txt) or .npz"
+    data_help = "image, folder, label file (val.txt) or .npz"
     flags = (
         Flag("--input_size", "height (and width) of the input in pixels", [224], int, nargs="+"),
         Flag("--topk", "answers per sample; the metric is top-k accuracy", 1, int),
         Flag("--skip_postprocess", "use the raw outputs", False, str2bool, nargs="?"),
         KIND_FLAG,
-        Flag(
-            "--decode",
-            "exact, or a faster way that changes pixels a little",
-            "exact",
-            choices=DECODES,
-            scripts=("valid",),
-            exact="exact",
-        ),
-    )
+        Flag("--decode", "exact, or a faster mode that changes pixels slightly", "exact", choices=DECODES,
+             scripts=("valid",), exact="exact"),
+    )  # fmt: skip
     advice: ClassVar[Mapping[str, str]] = {
-        "disk": "keep the pictures on a faster disk, or in memory",
+        "disk": "keep the images on a faster disk, or in memory",
         "decode": "--decode reduced, or more cores",
         "preprocess": "--decode fused, or more cores",
     }
 
     def check(self) -> None:
-        """Refuse sizes and counts that cannot be."""
-        if self.options.topk < 1:
-            raise ConfigError(f"--topk {self.options.topk} must be at least 1")
+        """Check ``--topk`` and ``--input_size``."""
+        at_least(self.options, topk=1)
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
@@ -72,27 +67,37 @@ class Classification(ImageTask):
 
     def prepare(self, samples: Sequence[Any], *, out: Array | None = None) -> Prepared:
         """Decode, resize, crop and normalise as the export stored it; one array as the model takes it."""
+        return Prepared([self._images(samples, out=out)])
+
+    def bind(self, model: Model) -> Any:
+        """Take the opened model, whose input decides how images are prepared."""
+        vars(self).pop("_images", None)
+        return super().bind(model)
+
+    @cached_property
+    def _images(self) -> Callable[..., Array]:
+        """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
         how = model.stored.picture.scaled((self.sides[0], self.sides[-1]))
         form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
-            return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=decode)])
+            return ImagePreprocessor(model.dtype, **how, decode=decode)
         how |= form.scale(how["mean"], how["std"], model.ckpt)
-        return Prepared([form.given(preprocess(form.opened(samples), "float32", **how, decode=decode))])
+        return partial(form.convert, ImagePreprocessor("float32", **how, decode=decode))
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
-        """Return probabilities, N x C, for the metric; for people one list of answers per sample.
+        """Return probabilities, N x C, in ``valid``; in other scripts a list of answers per sample.
 
-        Of logits the softmax is taken; what is a probability already, or a label, stays (:mod:`utils.outputs`).
+        Logits go through a softmax; probabilities and labels stay (:mod:`utils.outputs`).
 
         Raises:
-            ConfigError: the metric would be 1 whatever the scores, as ``--topk`` takes all classes; or the model gives
-                labels, and ``--topk`` asks for more.
+            ConfigError: ``--topk`` is the number of classes, so that the metric is always 1, or the model outputs
+                labels and ``--topk`` is above 1.
         """
         model, opt = self.model, self.options
         if opt.script == "valid" and opt.skip_postprocess:
             found = np.asarray(outputs)
-            if found.ndim == 2:  # anything else the metric refuses
+            if found.ndim == 2:  # the metric raises for other shapes
                 refuse_trivial(opt.topk, found.shape[1], model.ckpt)
             return found
         rows = class_rows(only_output(outputs), model, opt)
@@ -105,7 +110,7 @@ class Classification(ImageTask):
         return scores(rows.values) if rows.are_logits else rows.values.astype(np.float32)
 
     def metric(self, dataset: Dataset) -> TopK:
-        """Return top-k accuracy; class folders are matched by name where their order need not be the model's."""
+        """Return top-k accuracy; class folders are matched with the model's labels by name."""
         found, stored = TopK(self.options.topk), self.model.stored
         names = dataset.notes.get("classes")
         if names is not None:
@@ -113,13 +118,13 @@ class Classification(ImageTask):
         return found
 
     def diagnostics(self) -> Diagnostics:
-        """Return what looks for labels that are off by one."""
+        """Return the check for labels that are off by one."""
         from utils.tasks.classification.diagnostics import ShiftedClasses
 
         return ShiftedClasses()
 
     def show(self, sample: Any, prediction: Any) -> Rendering:
-        """Return labels and scores, and the image with them in a band below it."""
+        """Return labels and scores; saving draws them in a band below the image."""
         lines = [
             answer["label"] if answer["score"] is None else f"{answer['label']}  {answer['score']:.3f}"
             for answer in prediction
@@ -128,7 +133,7 @@ class Classification(ImageTask):
         return Rendering("  ".join(lines), prediction, save)
 
     def summary(self, predictions: Sequence[Any]) -> str:
-        """Return how often each class came first, the most frequent ones."""
+        """Return how often each class came first."""
         found = Counter(answers[0]["label"] for answers in predictions).most_common()
         listed = ", ".join(f"{label} x {count}" for label, count in found[:LISTED])
         return listed + (f", and {len(found) - LISTED} more classes" if len(found) > LISTED else "")
@@ -140,5 +145,4 @@ def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
     return save_drawn(sample, lines, folder)
 
 
-CLASSIFICATION = LegacyTask.view(Classification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+CLASSIFICATION = LegacyTask.view(Classification)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""From texts to vectors by one model: how its outputs become one vector per text, and in which calls."""
+"""Text embeddings by one model: pooling of its outputs to one vector per text, and batching of its calls."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from utils.tasks.common.text_input import fed, longest
 from utils.tasks.model import Model
 
 NOTE = "embedding"
-"""Key of what an export may store, a JSON object: ``pooling``, ``normalize``, ``compare`` and the prefixes."""
+"""Metadata key, optional: a JSON object with ``pooling``, ``normalize``, ``compare`` and the prefixes."""
 
 MEAN, CLS, LAST = POOLINGS = ("mean", "cls", "last")
-"""Of a model that gives a vector per token: the mean of those that are no padding, the first one, or the last one."""
+"""Pooling of a vector per token: the mean over all tokens except padding, the first token, or the last token."""
 
 COSINE, DOT = COMPARES = ("cosine", "dot")
-"""``cosine``: of the angle. ``dot``: the inner product."""
+"""``cosine``: cosine of the angle. ``dot``: inner product."""
 
 PREFIXES = ("prefix", "query_prefix", "passage_prefix")
-"""What is put before a sentence, a query, and a passage."""
+"""Text put before a sentence, a query, and a passage."""
 
 BGE_QUERY = "Represent this sentence for searching relevant passages: "
-"""What the English bge models want before a query."""
+"""Query prefix of the English bge models."""
 
 ENOUGH = 4096
-"""Texts that are numbered at a time, of a corpus."""
+"""Number of texts of a corpus that are tokenized at a time."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """How vectors are made and compared: what a flag says, else what the export stored, else the usual.
+    """Settings of vectors and their comparison: the flag's, else the stored one, else the default.
 
     Attributes:
-        pooling: one of :data:`POOLINGS`. normalize: whether vectors are brought to length 1. compare: of
-            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put in front.
+        pooling: one of :data:`POOLINGS`. normalize: whether vectors are scaled to length 1. compare: one of
+            :data:`COMPARES`. prefix, query_prefix, passage_prefix: text put before the input.
     """
 
     pooling: str = MEAN
@@ -57,11 +57,7 @@ class Notes:
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read them.
-
-        Raises:
-            ModelError: what is stored is none of that.
-        """
+        """Read the settings. Raises ModelError if a stored value is invalid."""
         stored = model.stored.json(NOTE, {})
         if not isinstance(stored, dict):
             raise _wrong(model, f"{stored!r} is not a JSON object")
@@ -86,12 +82,12 @@ def _wrong(model: Model, what: str) -> ModelError:
 
 
 def in_use(key: str, name: str, model: Model, options: Options) -> Any:
-    """Return a note's value as flags and export say it; ``name``: of the model where a task has several."""
+    """Return the value of a setting; ``name``: the model, if the task has several."""
     return getattr(Notes.of(model.named.get(name, model), options), key)
 
 
 def embedding_settings(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> tuple[ExportSetting, ...]:
-    """Return what training decided of an embedding, for ``teco fix``; ``prefixes``: values to try by their flags."""
+    """Return the export settings of an embedding for ``teco fix``; ``prefixes``: values to try by flag."""
     of_all: dict[str, tuple[Any, ...]] = {"pooling": POOLINGS, "normalize": (True, False), "compare": COMPARES}
     return tuple(
         ExportSetting(f"--{key}", values, "prepare", partial(in_use, key, name))
@@ -102,15 +98,15 @@ def embedding_settings(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> tu
 def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options, notes: Notes) -> Array:
     """Return one vector per row, N x D float32.
 
-    The output is the one called ``sentence_embedding``, ``embeddings`` or ``output``, or the first; where ``--pooling``
-    is given, the first one with a vector per token.
+    Reads the output called ``sentence_embedding``, ``embeddings``, ``embedding`` or ``output``, else the first; with
+    ``--pooling`` the first output with a vector per token.
 
     Args:
-        outputs: of a call. lengths: tokens of each row, without padding, which is at the end.
+        outputs: of a call. lengths: tokens of each row, without the padding at the end.
         model, options, notes: of the model.
 
     Raises:
-        ModelError: no output is N x D or N x T x D. InputError: ``--pooling``, and there is no vector per token.
+        ModelError: The output is not N x D or N x T x D. InputError: ``--pooling`` without a vector per token.
     """
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     names = [spec.name for spec in model.outputs]
@@ -119,9 +115,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
     if getattr(options, "pooling", None) is not None:
         per_token = [place for place, array in enumerate(arrays) if array.ndim == 3]
         if not per_token:
-            raise InputError(
-                f"--pooling {options.pooling}: {model.ckpt} gives a vector per text, pooled in its graph; leave it out"
-            )
+            raise InputError(f"--pooling {options.pooling}: {model.ckpt} outputs one vector per text; leave it out")
         place = per_token[0]
     place = place if place < len(arrays) else 0
     found, form = arrays[place], model.form(None, place)
@@ -129,7 +123,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
         refuse_labels(form, model.ckpt, "an embedding is needed", "")
     if found.ndim not in (2, 3) or len(found) != len(lengths) or found.dtype.kind != "f":
         raise ModelError(
-            f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} texts; an embedding is "
+            f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} texts; expected "
             "N x D or N x T x D floats"
         )
     found = found.astype(np.float32)
@@ -139,7 +133,7 @@ def vectors(outputs: Any, lengths: Sequence[int], model: Model, options: Options
 
 
 def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
-    """Return N x D of vectors per token, N x T x D, of which row i has ``lengths[i]`` at its beginning."""
+    """Return N x D pooled vectors of N x T x D token vectors, of which the first ``lengths[i]`` of row i count."""
     counts = np.asarray(lengths)
     if way == CLS:
         return np.ascontiguousarray(states[:, 0])
@@ -152,7 +146,7 @@ def pooled(states: Array, lengths: Sequence[int], way: str) -> Array:
 
 
 def scaled(rows: Array) -> Array:
-    """Return vectors of length 1; one of length 0 has no direction, and is NaN."""
+    """Return vectors scaled to length 1; a vector of length 0 becomes NaN."""
     with np.errstate(invalid="ignore", divide="ignore"):
         length = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
         found: Array = (rows / length).astype(np.float32)
@@ -160,11 +154,10 @@ def scaled(rows: Array) -> Array:
 
 
 class Rows(ABC):
-    """Runs a model over tokens, a planned length at a time; what it makes of outputs is a subclass's.
+    """Batched calls of a text model; a subclass reads the outputs.
 
-    Every call has the same number of rows, the last ones repeated where there are fewer, and holds texts of one planned
-    length only. So what comes of a text does not hang on the texts beside it: not in another order, another process or
-    a resumed run.
+    Every call has the same number of rows (the last row is repeated) and texts of one planned length. So the result of
+    a text does not depend on the other texts, their order, the process, or whether the run was resumed.
 
     Args:
         engine: of the model. options: the flags.
@@ -181,14 +174,14 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, outputs: Any, lengths: Sequence[int]) -> Array:
-        """Return a row for each text of a call, of its outputs and how many tokens each text has."""
+        """Return a row for each text of a call; ``lengths``: tokens of each text."""
 
     def encode(self, texts: Sequence[Given]) -> list[Encoded]:
-        """Return the tokens of texts, cut to what the model takes."""
+        """Return the tokens of texts, truncated to the model's length."""
         return self.tokens.encode(texts, self.longest)
 
-    def of(self, encoded: Sequence[Encoded], told: str | None = None) -> Array:
-        """Return a row for each text; ``told``: what a bar on a terminal calls them (``None``: no bar)."""
+    def of(self, encoded: Sequence[Encoded], title: str | None = None) -> Array:
+        """Return a row for each text; ``title``: of the progress bar (``None``: without a bar)."""
         if not encoded:
             return np.empty((0, 0), np.float32)
         groups: dict[int, list[int]] = {}
@@ -196,25 +189,25 @@ class Rows(ABC):
             groups.setdefault(planned(len(one.ids), self._lengths), []).append(place)
         step = self._count
         parts = [places[start : start + step] for places in groups.values() for start in range(0, len(places), step)]
-        found: list[Array] = list(self._each(partial(self._called, encoded), parts, told))
+        found: list[Array] = list(self._each(partial(self._called, encoded), parts, title))
         rows = np.empty((len(encoded), *found[0].shape[1:]), found[0].dtype)
         for places, part in zip(parts, found, strict=True):
             rows[places] = part
         return rows
 
     def _each(
-        self, call: Callable[[list[int]], Array], parts: Sequence[list[int]], told: str | None
+        self, call: Callable[[list[int]], Array], parts: Sequence[list[int]], title: str | None
     ) -> Iterable[Array]:
-        """Return what comes of each call; as many at a time as the engine computes side by side, for a corpus."""
-        if told is None:
+        """Return the results of all calls; calls of a corpus run in parallel on the engine's streams."""
+        if title is None:
             return map(call, parts)
         streams = getattr(self.engine, "streams", 1)
         if streams < 2 or len(parts) < 2:
-            return map(call, progress(parts, "call", told))
+            return map(call, progress(parts, "call", title))
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(streams, thread_name_prefix="corpus") as pool:
-            return list(progress(pool.map(call, parts), "call", told, len(parts)))
+            return list(progress(pool.map(call, parts), "call", title, len(parts)))
 
     def _called(self, encoded: Sequence[Encoded], part: list[int]) -> Array:
         texts = [encoded[place] for place in part]
@@ -224,7 +217,7 @@ class Rows(ABC):
 
 
 class Embedder(Rows):
-    """Makes vectors of texts, N x D float32."""
+    """Embedding of texts, N x D float32."""
 
     def __init__(self, engine: Any, options: Options) -> None:
         super().__init__(engine, options)
@@ -236,17 +229,13 @@ class Embedder(Rows):
 
 
 def check_embedding(options: Options) -> None:
-    """Refuse what cannot be.
-
-    Raises:
-        ConfigError: names the flag.
-    """
+    """Raise ConfigError if ``--compare cosine`` is combined with ``--normalize false``."""
     if options.compare == COSINE and options.normalize is False:
-        raise ConfigError("--compare cosine takes vectors of length 1; use --compare dot with --normalize false")
+        raise ConfigError("--compare cosine needs vectors of length 1; use --compare dot with --normalize false")
 
 
 EMBEDDING_FLAGS = (
     Flag("--pooling", "of a model with a vector per token (default: as stored, or mean)", None, choices=POOLINGS),
-    Flag("--normalize", "bring vectors to length 1 (default: as stored, or true)", None, str2bool, nargs="?"),
+    Flag("--normalize", "scale vectors to length 1 (default: as stored, or true)", None, str2bool, nargs="?"),
     Flag("--compare", "how vectors are compared (default: as stored, or cosine)", None, choices=COMPARES),
 )

@@ -1,4 +1,4 @@
-"""Calls of one size: what a model says of a row does not hang on how many rows come with it."""
+"""Calls of a fixed number of rows, so that the result of a row does not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from engine import Array
 
 
 def outputs_of(engine: Any, rows: Array, step: int) -> list[Array]:
-    """Return a model's outputs for some rows, in calls of ``step`` rows; the last one is filled with its last row.
+    """Return each output of a model for all rows, in calls of ``step`` rows; the last call repeats its last row.
 
     Args:
         engine: of a model with one input. rows: N x ..., N at least 1. step: at least 1.
-
-    Returns:
-        Each output for all rows.
     """
     parts = []
     for start in range(0, len(rows), step):

@@ -1,12 +1,12 @@
-"""Decoding token by token, for any decoder: caches of planned sizes with a mask, and the loop that feeds them.
+"""Autoregressive decoding: key/value caches of planned sizes with a mask, and the generation loop.
 
-A card computes in fixed shapes, so a cache does not grow with each token. It has the size of a plan, a mask says which
-of its slots are filled, and where it is full its content moves into one of the next size. Tokens are fed in chunks of
-planned sizes as well: a prompt in some, every further token in one of 1. Samples of a batch may have any lengths: each
-fills its own slots from the first on, and what pads a chunk is neither kept nor seen.
+A card computes in fixed shapes, so a cache does not grow with each token. It has a planned size, a mask marks the
+filled slots, and a full cache is copied into one of the next size. Tokens are fed in chunks of planned sizes as well: a
+prompt in some chunks, every further token in a chunk of 1. Samples of a batch may have any lengths: each fills its own
+slots from the first on, and the padding of a chunk is masked and not stored.
 
-:func:`generate` knows no model: it takes a ``step``. :class:`Decoder` makes one of an engine, and finds its inputs by
-their names; what else the model takes, such as the states of an encoder, is handed in as constants.
+:func:`generate` is independent of the model: it takes a ``step``. :class:`Decoder` is a step of an engine; it finds its
+inputs by name. Further inputs, such as the states of an encoder, are passed as constants.
 """
 
 from __future__ import annotations
@@ -24,39 +24,35 @@ from utils.tasks.common.outputs import as_logarithms
 from utils.tasks.model import Model
 
 FIRST, NEXT = "first token", "next tokens"
-"""Stages in a timeline: until a batch has its first tokens, and each further step; samples are the tokens."""
+"""Stages in a timeline: the step that outputs the first tokens, and each further step; samples are tokens."""
 
 SLOTS, CHUNKS = (64, 128, 256, 512, 1024), (1, 16, 64)
-"""Planned sizes of a cache and of what is fed at once, where nothing else is said."""
+"""Default planned sizes of a cache, and of the tokens fed in one call."""
 
 
 class Plans(NamedTuple):
-    """Planned sizes, rising: ``slots`` of a cache, ``chunks`` of tokens that are fed at once."""
+    """Planned sizes, rising: ``slots`` of a cache, ``chunks`` of tokens per call."""
 
     slots: tuple[int, ...] = SLOTS
     chunks: tuple[int, ...] = CHUNKS
 
     def room(self, tokens: int) -> int:
-        """Return the smallest cache that holds so many tokens.
-
-        Raises:
-            DataError: none does.
-        """
+        """Return the smallest cache size that holds ``tokens``. Raises DataError if the largest is too small."""
         place = bisect_left(self.slots, tokens)
         if place == len(self.slots):
             raise DataError(
-                f"{tokens} tokens do not fit into the largest planned cache, {self.slots[-1]} slots; use a shorter "
-                "text, or plan a larger cache with --lengths"
+                f"{tokens} tokens exceed the largest planned cache, {self.slots[-1]} slots; use a shorter text, or "
+                "plan a larger cache with --lengths"
             )
         return self.slots[place]
 
     def chunk(self, tokens: int) -> int:
-        """Return the smallest chunk that holds so many tokens, or the largest there is."""
+        """Return the smallest chunk that holds ``tokens``, or else the largest chunk."""
         return self.chunks[min(bisect_left(self.chunks, tokens), len(self.chunks) - 1)]
 
 
 class Slot(NamedTuple):
-    """Where a cache is in a model: input and output by their places, and the axes of samples and slots."""
+    """Position of a cache in a model: indices of input and output, and the axes of samples and slots."""
 
     input: int
     output: int
@@ -69,8 +65,8 @@ class Cache:
 
     Attributes:
         arrays: one per cache of the model, as its inputs take them.
-        lengths: int64, N: how many slots each sample has filled, which are the first ones.
-        constants: further inputs by name, with the samples first: an encoder's states.
+        lengths: N int64, number of filled slots of each sample, which are the first ones.
+        constants: further inputs by name, such as an encoder's states; samples along axis 0.
     """
 
     def __init__(self, arrays: list[Array], lengths: Array, forms: Sequence[Slot], constants: Mapping[str, Array]):
@@ -78,16 +74,16 @@ class Cache:
 
     @property
     def slots(self) -> int:
-        """How many slots each sample has; 0 of a decoder without caches."""
+        """Number of slots per sample; 0 for a decoder without caches."""
         return self.arrays[0].shape[self._forms[0].axis] if self.arrays else 0
 
     def mask(self, dtype: Any) -> Array:
-        """Return N x slots: 1 where a slot is filled, else 0."""
+        """Return the mask, N x slots: 1 for filled slots, else 0."""
         filled: Array = (np.arange(self.slots) < self.lengths[:, None]).astype(dtype)
         return filled
 
     def resize(self, slots: int) -> None:
-        """Move everything into arrays of so many slots, at least as many as there are."""
+        """Copy the content into arrays with more slots."""
         for i, (array, form) in enumerate(zip(self.arrays, self._forms, strict=True)):
             shape = list(array.shape)
             shape[form.axis] = slots
@@ -95,7 +91,7 @@ class Cache:
             _by_slot(self.arrays[i], form)[:, : array.shape[form.axis]] = _by_slot(array, form)
 
     def write(self, new: Sequence[Array], counts: Array) -> None:
-        """Fill the next ``counts`` slots of each sample with the first of the new keys and values."""
+        """Write the first ``counts`` new keys and values of each sample into its next slots."""
         rows = np.repeat(np.arange(len(counts)), counts)
         taken = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         places = self.lengths[rows] + taken
@@ -104,7 +100,7 @@ class Cache:
         self.lengths = self.lengths + counts
 
     def keep(self, places: Sequence[int]) -> None:
-        """Go on with some of the samples, in this order."""
+        """Keep only the samples at these places, in this order."""
         chosen = np.asarray(places, np.intp)
         self.arrays = [np.take(a, chosen, axis=f.batch) for a, f in zip(self.arrays, self._forms, strict=True)]
         self.constants = {name: value[chosen] for name, value in self.constants.items()}
@@ -120,9 +116,9 @@ def _by_slot(array: Array, form: Slot) -> Array:
 
 
 class Fed(NamedTuple):
-    """What a chunk gave: logits of N samples x T tokens x V, and of which tokens: ``first`` <= place < ``end``.
+    """Logits of a chunk, N samples x T tokens x V, of the tokens ``first`` <= place < ``end`` of each sample.
 
-    Tokens are counted from the first one that the call was given; of a sample that is through both are equal.
+    Places are counted from the first token of the call; for a finished sample ``first`` equals ``end``.
     """
 
     logits: Array
@@ -133,18 +129,18 @@ class Fed(NamedTuple):
 class Decoder:
     """An engine as a step of :func:`generate`.
 
-    Inputs are known by their names: tokens (``ids`` or ``tokens`` in it), their places (``position``), the mask
-    (``mask``; N x P of slots only, or N x (P + T) of the new tokens too), how many slots are filled (``length``), and
-    caches (``past``). Outputs: the logits (``logits``, or the first), and a cache for each, in the same order: the new
-    keys and values alone, or behind the old ones. Of probabilities the logarithms stand for the logits.
+    Inputs are matched by name: token ids (``ids`` or ``token``), positions (``position``), the mask (``mask``; N x P of
+    slots only, or N x (P + T) with the new tokens), the number of filled slots (``length``), and caches (``past``).
+    Outputs: the logits (``logits``, or the first output), and one per cache in the same order: the new keys and values
+    alone, or appended to the old ones. Logarithms of probabilities are used as logits.
 
     Args:
-        call: the engine, or what stands for it. model: says its tensors.
-        plans: sizes where the model's own dimensions are open.
-        constants: further inputs by name, with the samples first.
+        call: the engine, or another callable. model: its tensors.
+        plans: sizes of the model's open dimensions.
+        constants: further inputs by name; samples along axis 0.
 
     Raises:
-        ModelError: an input is none of these, or there is not one output for each cache.
+        ModelError: An input is unknown, or the number of cache outputs is wrong.
     """
 
     def __init__(
@@ -162,20 +158,20 @@ class Decoder:
         behind = [i for i in range(len(model.outputs)) if i != self._logits]
         if not 0 < len(caches) <= len(behind) or "ids" not in self.kinds:
             raise ModelError(
-                f"{model.ckpt}: it has {len(caches)} caches and {len(behind)} outputs beside the logits; its inputs "
-                f"are {_some([spec.name for spec in model.inputs])}; a decoder takes token ids and caches, and gives "
-                "back each cache; export it with a key/value cache (docs/nlp.md)"
+                f"{model.ckpt}: has {len(caches)} cache inputs and {len(behind)} outputs besides the logits; inputs: "
+                f"{_some([spec.name for spec in model.inputs])}; expected token ids, caches, and an output per "
+                "cache; export it with a key/value cache (docs/nlp.md)"
             )
         if not {"position", "length"} & set(self.kinds):
             raise ModelError(
-                f"{model.ckpt}: it takes neither the places of tokens nor the length of the past, so the size of its "
-                "cache stands for the latter; export it with position_ids (docs/nlp.md)"
+                f"{model.ckpt}: has neither an input of positions nor of the length of the past, so it would take the "
+                "size of the cache for that length; export it with position_ids (docs/nlp.md)"
             )
         self.forms = [_form(i, o, model) for i, o in zip(caches, behind, strict=False)]
         self.plans = self._planned(plans)
 
     def _planned(self, plans: Plans) -> Plans:
-        """Return the sizes that the model has, where it is fixed or has plans, else those asked for."""
+        """Return the model's fixed or planned sizes, else the requested ones."""
         ids = self._model.inputs[self.kinds.index("ids")]
         chunks = _sizes(ids, 1 - (ids.batch_axis or 0), self._model, plans.chunks)
         slots = plans.slots
@@ -184,7 +180,7 @@ class Decoder:
         return Plans(slots, chunks)
 
     def empty(self, samples: int) -> Cache:
-        """Return the cache of so many samples before any token."""
+        """Return an empty cache for a number of samples."""
         arrays = []
         for form in self.forms:
             spec = self._model.inputs[form.input]
@@ -194,13 +190,13 @@ class Decoder:
         return Cache(arrays, np.zeros(samples, np.int64), self.forms, self._constants)
 
     def __call__(self, ids: Sequence[Array], cache: Cache | None) -> tuple[Array, Cache]:
-        """Feed some tokens of each sample and return the logits behind the last of each, N x V float32, and the cache.
+        """Feed tokens of each sample; return the logits after the last token of each, N x V float32, and the cache.
 
         Args:
-            ids: one int64 array per sample, at least one token each. cache: ``None`` begins a text.
+            ids: one int64 array per sample, at least one token each. cache: ``None`` for the start of a text.
 
         Raises:
-            DataError: the tokens fit into no planned cache.
+            DataError: The tokens exceed the largest planned cache.
         """
         cache = self.empty(len(ids)) if cache is None else cache
         last: Array | None = None
@@ -211,11 +207,11 @@ class Decoder:
                 if first < end:
                     last[row] = fed.logits[row, end - first - 1]
         if last is None:
-            raise DataError("there is no token to begin with; give at least one")
+            raise DataError("the prompt is empty; give at least one token")
         return last, cache
 
     def chunks(self, ids: Sequence[Array], cache: Cache) -> Iterator[Fed]:
-        """Feed some tokens of each sample, a chunk at a time, and yield the logits of each; the cache fills up."""
+        """Feed tokens of each sample chunk by chunk, and yield the logits of each chunk; the cache is updated."""
         counts = np.array([len(one) for one in ids], np.int64)
         done = np.zeros_like(counts)
         while (done < counts).any():
@@ -238,7 +234,7 @@ class Decoder:
         logits: Array = outputs[self._logits]
         if logits.ndim != 3:
             raise ModelError(
-                f"{self._model.ckpt}: its logits have shape {list(logits.shape)}; a decoder gives N x T x vocabulary"
+                f"{self._model.ckpt}: its logits have shape {list(logits.shape)}; expected N x T x vocabulary"
             )
         logits = as_logarithms(logits, self._form, self._model)
         size = tokens.shape[1]
@@ -254,7 +250,7 @@ class Decoder:
             return cache.constants[spec.name].astype(spec.dtype, copy=False)
         if kind == "ids":
             return tokens.astype(spec.dtype, copy=False)
-        if kind == "position":  # what pads stands where the last token does, as a place beyond the model is none
+        if kind == "position":  # padding repeats the last token's position, to stay within the model's positions
             ahead = np.minimum(np.arange(tokens.shape[1]), np.maximum(counts - 1, 0)[:, None])
             places: Array = (cache.lengths[:, None] + ahead).astype(spec.dtype)
             return places
@@ -267,7 +263,7 @@ class Decoder:
         return np.concatenate([filled, new], axis=1)
 
     def _is_of_slots(self, mask: TensorSpec) -> bool:
-        """Say whether a mask is of the slots alone: as long as the caches, by its symbol."""
+        """Return whether the symbol of the mask's length is that of the caches' slots."""
         first = self.forms[0]
         symbols = self._model.inputs[first.input].symbols
         return bool(symbols and mask.symbols) and mask.symbols[-1] == symbols[first.axis]
@@ -277,7 +273,7 @@ _NAMES = (("past", "past"), ("mask", "mask"), ("position", "position"), ("length
 
 
 def _kind(spec: TensorSpec, constants: Mapping[str, Array], model: Model) -> str:
-    """Return what an input takes, by its name."""
+    """Return the kind of an input by its name."""
     name = spec.name.lower()
     if spec.name in constants:
         return "constant"
@@ -287,8 +283,7 @@ def _kind(spec: TensorSpec, constants: Mapping[str, Array], model: Model) -> str
     found = next((kind for word, kind in _NAMES if word in name), "ids" if "token" in name else "")
     if not found:
         raise ModelError(
-            f"{model.ckpt}: nothing is known to feed its input {spec.name!r}; a decoder takes ids, positions, a mask, "
-            "the length of the past and the past itself, each by such a name"
+            f"{model.ckpt}: unknown input {spec.name!r}; expected names with ids, position, mask, length or past"
         )
     return found
 
@@ -298,7 +293,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _form(place: int, output: int, model: Model) -> Slot:
-    """Return where the slots of a cache are: the only axis that is open, or the last but one."""
+    """Return the position of a cache; its slots are the only open axis, or else the second to last axis."""
     spec = model.inputs[place]
     batch = spec.batch_axis or 0
     free = [axis for axis, size in enumerate(spec.shape) if size is None and axis != batch]
@@ -311,7 +306,7 @@ def _sizes(spec: TensorSpec, axis: int, model: Model, asked: tuple[int, ...]) ->
 
 
 def _newest(array: Array, form: Slot, count: int) -> Array:
-    """Return the last slots of what a model gave back: those of the new tokens."""
+    """Return the last ``count`` slots of a cache output: those of the new tokens."""
     size = array.shape[form.axis]
     if size == count:
         return array
@@ -322,29 +317,29 @@ def _newest(array: Array, form: Slot, count: int) -> Array:
 
 
 class Rows(Protocol):
-    """What a step keeps between calls; :class:`Cache` is one."""
+    """State of a step between calls, such as :class:`Cache`."""
 
     def keep(self, places: Sequence[int]) -> None:
-        """Go on with some of the samples, in this order."""
+        """Keep only the samples at these places, in this order."""
 
 
 Step: TypeAlias = Callable[[Sequence[Array], Any], "tuple[Array, Any]"]
-"""``(ids, cache) -> (logits, cache)``: the next tokens of each sample (int64 arrays, at least one token), and what the
-step before gave back (``None`` at first); the logits behind the last token of each, N x V, and a cache that can
-:meth:`Rows.keep` some samples only."""
+"""``(ids, cache) -> (logits, cache)``: takes the next tokens of each sample (int64 arrays, at least one token) and the
+previous cache (``None`` at first); returns the logits after the last token of each, N x V, and a cache with
+:meth:`Rows.keep`."""
 
 Choose: TypeAlias = Callable[[Array, Sequence[int], Sequence[Sequence[int]]], Array]
-"""``(logits, places, texts) -> tokens``: N x V float32; for each row the place of its prompt among the prompts, and its
-tokens so far, prompt included; N int64 back. :mod:`utils.postprocess.text.sampling` has some."""
+"""``(logits, places, texts) -> tokens``: takes N x V float32 logits, and for each row the place of its prompt and its
+tokens so far, prompt included; returns N int64. See :mod:`utils.postprocess.text.sampling`."""
 
 
 class Limits(NamedTuple):
-    """When a text is over.
+    """Stopping conditions.
 
     Attributes:
-        tokens: most new tokens, of all prompts or one number for each.
-        stop: tokens that end a text; they are not part of the answer.
-        ended: whether new tokens end a text, such as by a string in them; these are part of the answer.
+        tokens: maximum number of new tokens, for all prompts or per prompt.
+        stop: tokens that end a text, and are not part of it.
+        ended: predicate on the new tokens that ends a text, such as a stop string; the tokens are part of the text.
     """
 
     tokens: int | Sequence[int]
@@ -354,14 +349,13 @@ class Limits(NamedTuple):
 
 @dataclass
 class Continuation:
-    """What follows a prompt.
+    """Generated continuation of a prompt.
 
     Attributes:
-        ids: the new tokens, without one that stops.
-        score: sum of the natural logarithms of the probabilities that the model gave them, and the one that stops; NaN
-            where its logits were NaN, and nothing was chosen.
-        counted: how many tokens that is of.
-        why: it ended: ``stop`` (a token), ``ended`` (a string), ``limit``, or ``nan``.
+        ids: the new tokens, without the stop token.
+        score: sum of the natural logarithms of their probabilities, stop token included; NaN if the logits are NaN.
+        counted: number of tokens in the sum.
+        why: reason of the end: ``stop`` (a token), ``ended`` (a string), ``limit``, or ``nan``.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -373,14 +367,11 @@ class Continuation:
 def generate(
     step: Step, prompts: Sequence[Array], limits: Limits, choose: Choose, timeline: Timeline | None = None
 ) -> list[Continuation]:
-    """Continue a batch of prompts of any lengths, token by token; those that are over are no longer fed.
+    """Continue a batch of prompts of any lengths token by token; return one continuation per prompt.
 
     Args:
-        step: feeds tokens. prompts: int64, at least one token each. limits: when a text is over.
-        choose: the next tokens. timeline: gets a span of :data:`FIRST` and one of :data:`NEXT` per further step.
-
-    Returns:
-        One per prompt, in order.
+        step: feeds tokens. prompts: int64, at least one token each. limits: stopping conditions.
+        choose: chooses the next tokens. timeline: gets a span :data:`FIRST`, and :data:`NEXT` per further step.
     """
     made = [Continuation() for _ in prompts]
     texts = [list(map(int, prompt)) for prompt in prompts]
@@ -411,7 +402,7 @@ def _taken(
     choose: Choose,
     most: Sequence[int],
 ) -> list[int]:
-    """Choose a token for each row, note it, and return the rows whose texts go on."""
+    """Choose and append a token for each row; return the rows of unfinished texts."""
     logits = np.asarray(logits, np.float32)
     broken = np.isnan(logits).any(axis=1)
     rows = [row for row in range(len(places)) if not broken[row]]
@@ -439,9 +430,9 @@ def _taken(
 
 
 def log_probabilities(logits: Array, tokens: Array) -> Array:
-    """Return the natural logarithms of the probabilities of some tokens, N float64, of N x V logits."""
+    """Return the natural logarithms of the probabilities of tokens, N float64, from N x V logits."""
     top = logits.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # an infinite logit makes NaN, which is told as such
+    with np.errstate(invalid="ignore"):  # an infinite logit becomes NaN, which is reported
         rest = np.log(np.exp(logits - top).sum(axis=1, dtype=np.float64))
         chosen = np.take_along_axis(logits, tokens[:, None], axis=1)[:, 0].astype(np.float64)
         found: Array = chosen - top[:, 0] - rest

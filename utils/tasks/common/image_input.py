@@ -1,4 +1,4 @@
-"""What tasks of images have in common: the size of the model's input, and a warning where images go in unusually."""
+"""Base class of image tasks: size of the model's input, and a warning about unusual input formats."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SIZE_FLAG = Flag(
 
 
 class ImageTask(Task):
-    """A task whose model takes images as its first input, with the flag ``--input_size``.
+    """Task whose model takes images as its first input, with the flag ``--input_size``.
 
     Attributes:
-        channels: of the input; ``None``: the model's.
+        channels: number of channels of the input; ``None``: the model's.
     """
 
     image_inputs = True
@@ -29,18 +29,18 @@ class ImageTask(Task):
 
     @property
     def sides(self) -> list[int]:
-        """What ``--input_size``, or a script, gives, in pixels; empty where it does not."""
+        """Value of ``--input_size`` in pixels, by flag or script; empty if not given."""
         given = self.options.input_size
         return [] if given is None else [given] if isinstance(given, int) else list(given)
 
     @property
     def given_size(self) -> tuple[int, int] | None:
-        """Height and width of the input in pixels, where they are given."""
+        """Height and width of the input in pixels, if given."""
         given = self.sides
         return (given[0], given[-1]) if given else None
 
     def check(self) -> None:
-        """Refuse a size of more than two numbers, or of one below 1."""
+        """Check that ``--input_size`` has at most two numbers, each at least 1."""
         given = self.sides
         if self.given_size is not None and (len(given) > 2 or min(given) < 1):
             raise ConfigError(
@@ -48,15 +48,14 @@ class ImageTask(Task):
             )
 
     def input_size(self) -> tuple[tuple[int | None, ...], ...] | None:
-        """Return the shape of the first input, where its size is given."""
+        """Return the shape of the first input, if its size is given."""
         given = self.given_size
         return None if given is None else ((None, self.channels, *given),)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
-        """Warn of how images are brought into each model's first input, where that is not the usual way.
+        """Warn if a model's first input takes images in an unusual format.
 
-        An input that cannot take images is refused where they are prepared: a task with a ``prepare`` of its own may
-        feed it something else.
+        An input that cannot take images is an error in ``prepare`` only: a task that overrides it may feed other data.
         """
         for engine in engines.values():
             try:

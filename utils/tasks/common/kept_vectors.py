@@ -1,4 +1,4 @@
-"""Vectors of a corpus in a folder, so that a run that goes on does not make them again."""
+"""Cache of a corpus' vectors in a folder, so that a resumed run does not compute them again."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ from utils.identity import Inputs, computed_by, inputs_of
 from utils.tasks.base import Options
 
 Making: TypeAlias = Callable[[int, int], tuple[Array, dict[str, int]]]
-"""From the first and one behind the last text to their vectors, N x D, and what was counted of them."""
+"""``(start, stop) -> (vectors, counts)``: computes the vectors of texts ``start`` to ``stop - 1``, N x D, with
+counts."""
 
 
 def kept_vectors(
     folder: Path | None, engine: Engine, what: Sequence[Any], count: int, step: int, make: Making, options: Options
 ) -> tuple[Array, dict[str, int]]:
-    """Return the vectors of ``count`` texts, N x D float32, and what was counted while they were made.
-
-    They are made ``step`` at a time; those that are kept are read, and so are their counts.
+    """Return the vectors of ``count`` texts, N x D float32, and their counts; parts in the cache are read.
 
     Args:
-        folder: where parts are kept, a file for each; ``None``: nowhere. engine: of the model; what is in its files,
-            and its target and dtype, are part of what decides whether a part is the same. what: the rest of that.
-        count: texts. step: of a part. make: from the first and one behind the last text to a part and its counts.
-        options: whose flags may name files, a tokenizer for one; these count by what is in them.
+        folder: of the cache, one file per part; ``None``: without a cache. engine: its files, target and dtype are part
+            of the cache key. what: further parts of the key. count: number of texts. step: texts per part.
+        make: computes a part. options: the content of files that flags name, such as a tokenizer, is part of the key.
 
     Raises:
-        ConfigError: a part cannot be written. DataError: a file changed while a part was made of it.
+        ConfigError: A part cannot be written. DataError: A file changed while a part was computed.
     """
     inputs = None if folder is None else _inputs(engine, make, options)
     key = "" if inputs is None else _key(engine, inputs, what)
@@ -62,13 +60,13 @@ def _inputs(engine: Engine, make: Making, options: Options) -> Inputs:
 
 
 def _key(engine: Engine, inputs: Inputs, what: Sequence[Any]) -> str:
-    """Return 24 hex digits that change with whatever the vectors hang on."""
+    """Return the cache key: 24 hex digits of a hash of everything that the vectors depend on."""
     facts = (computed_by(engine), sorted(engine.spec.dims.items()), inputs.digest, *what)
     return sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
-    """Return a part and its counts; ``None`` where none is kept, or what is there is damaged."""
+    """Return a part and its counts; ``None`` if it is missing or damaged."""
     if file is None or not file.is_file():
         return None
     try:
@@ -82,7 +80,7 @@ def _read(file: Path | None, rows: int) -> tuple[Array, dict[str, int]] | None:
 
 
 def _write(file: Path, part: Array, counts: dict[str, int]) -> None:
-    """Write a part, and before it its counts; another process sees each whole or not at all."""
+    """Write the counts, then the part; both atomically, for readers in other processes."""
     beside = file.with_suffix(".json")
     own = [one.with_name(f".{one.name}.{os.getpid()}") for one in (beside, file)]
     try:

@@ -63,10 +63,13 @@ def class_rows(outputs: Any, model: Model, options: Options) -> Rows:
         InputError: the output has another shape, or is no probability where it should be one.
         ModelError: as many labels are stored as there are no classes, or it cannot be known what the output is.
     """
-    found, form = _array(outputs), model.form(options, 0)
+    found, flags = _array(outputs), (getattr(options, "output_kind", None), getattr(options, "output_layout", None))
+    form = model.class_forms.get(flags)
+    if form is None:
+        form = model.class_forms[flags] = model.form(options, 0)
     if form.kind == LABELS and not (form.source == DTYPE and found.ndim > 1 and found.size > len(found)):
         return Rows(_one_hot(labels_of(found, form, model), form, model), False, True)
-    if form.kind != LABELS:
+    if form.sorted and form.kind != LABELS:
         refuse_labels(form, model.ckpt, "scores of classes are needed")
     if found.ndim == 1 and not _says_two(form, model):
         found = found[None]  # a vector is the scores of one sample

@@ -1,4 +1,4 @@
-"""What retrieval and reranking share: queries in, passages of a corpus out, in the order of a model's scores."""
+"""Base classes of retrieval and reranking: passages of a corpus ranked for each query."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from utils.datasets.text.retrieval import UNJUDGED, Query, files_of, load_retrie
 from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.tasks.base import Flag, Rendering
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.embedding import Rows
 from utils.tasks.common.ranked import Found, RankingTask, shown
 from utils.tasks.common.text_input import LENGTH_FLAGS, TextTask
-from utils.tasks.prepared import Prepared
 
 
 class Answers(list[tuple[float, Found]]):
-    """For each query its best score, NaN where it is lost, and what was found.
+    """Best score (or NaN) and ranking of each query.
 
     Attributes:
-        said: about the whole run. raw: what the model gave, a row for each query.
+        said: lines about the run. raw: model outputs, a row for each query.
     """
 
     said: Sequence[str] = ()
@@ -34,17 +34,14 @@ class Answers(list[tuple[float, Found]]):
 
 
 class Judge(Rows):
-    """Scores pairs of query and passage by a model that reads both together.
-
-    The model gives one logit, or two of which the second is ``relevant``.
-    """
+    """Scoring of pairs of query and passage by a cross-encoder with one logit, or two: irrelevant and relevant."""
 
     def scores(self, query: str, texts: Sequence[str]) -> Array:
         """Return the score of each passage, float32."""
         return self.of(self.encode([(query, text) for text in texts]))
 
     def again(self, query: str, places: Sequence[int], texts: Sequence[str]) -> tuple[list[int], Array]:
-        """Order the first passages anew; the others stay behind them in their order, each with 1 less than the last.
+        """Rerank the first passages; the others follow in their order, each with a score 1 lower than the previous one.
 
         Returns:
             Places in the corpus and their scores, the best first.
@@ -63,25 +60,25 @@ class Judge(Rows):
         refuse_labels(self.model.form(None), self.model.ckpt, "a ranking needs a score for each pair", "")
         if found.dtype.kind != "f" or found.ndim > 2 or len(found) != len(lengths) or found.size > 2 * len(lengths):
             raise ModelError(
-                f"{self.model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} pairs; a "
-                "reranker gives a logit for each, or two"
+                f"{self.model.ckpt}: its output is {list(found.shape)} {found.dtype} for {len(lengths)} pairs; "
+                "expected one or two logits per pair"
             )
         found = found.astype(np.float32).reshape(len(lengths), -1)
         logits: Array = found[:, 0] if found.shape[1] == 1 else found[:, 1] - found[:, 0]
         return logits
 
 
-class PassageRanking(RankingTask, TextTask):
-    """A task that ranks passages; :attr:`infer` returns :class:`Answers`."""
+class PassageRanking(JoinedRows, RankingTask, TextTask):
+    """Task that ranks passages; :attr:`infer` returns :class:`Answers`."""
 
     flags: ClassVar[tuple[Flag, ...]] = (
         *LENGTH_FLAGS,
         Flag("--text", "queries, instead of a file's", None, nargs="+", metavar="TEXT", scripts=("single", "multi")),
         Flag("--split", "part of the data set: the name of its file with judgments", "test"),
-        Flag("--topk", "passages that are shown", 3, int, scripts=("single", "multi")),
-        Flag("--depth", "passages that are ranked for a query", 100, int),
-        Flag("--cut", "rank that nDCG, recall and the reciprocal rank look at", 10, int, scripts=("valid",)),
-        Flag("--metric", "the metric of record; the others are shown beside it", "ndcg",
+        Flag("--topk", "number of passages shown", 3, int, scripts=("single", "multi")),
+        Flag("--depth", "number of passages ranked per query", 100, int),
+        Flag("--cut", "last rank of nDCG, recall and reciprocal rank", 10, int, scripts=("valid",)),
+        Flag("--metric", "the metric of record; the others are reported too", "ndcg",
              choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
     )  # fmt: skip
 
@@ -89,23 +86,19 @@ class PassageRanking(RankingTask, TextTask):
         """Check lengths and ranks."""
         super().check()
         options = self.options
-        for key in ("topk", "depth", "cut"):
-            if getattr(options, key) < 1:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
+        at_least(options, topk=1, depth=1, cut=1)
         if options.script == "valid" and options.depth < options.cut:
-            raise ConfigError(
-                f"--depth {options.depth} finds fewer passages than --cut {options.cut} looks at; raise it"
-            )
+            raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the queries; the corpus is a note of theirs (:func:`~utils.datasets.text.retrieval.load_retrieval`).
+        """Return the queries, with the corpus in their notes (:func:`~utils.datasets.text.retrieval.load_retrieval`).
 
-        ``--text`` takes the place of the file with queries.
+        ``--text`` replaces the file of queries.
         """
         options = self.options
         typed, judged = getattr(options, "text", None) or (), options.script == "valid"
         if any(not text.strip() for text in typed):
-            raise ConfigError("--text: an empty query asks nothing; write one, in quotes")
+            raise ConfigError("--text: a query is empty; write one, in quotes")
         found = load_retrieval(files_of(paths, options.split), judged=judged, typed=typed)
         if judged and found.targets is None:
             raise DataError(
@@ -113,16 +106,12 @@ class PassageRanking(RankingTask, TextTask):
             )
         return found if typed else self.selected(found)
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the counts of parts together; the texts travel as contexts."""
-        return joined(parts)
-
     def decode(self, outputs: Sequence[tuple[float, Found]], contexts: Any) -> list[Found]:
-        """Return what was found for each query, the best first."""
+        """Return the ranking of each query."""
         return [found for _, found in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of rankings."""
+        """Return the metric of record."""
         from utils.metrics.ranking import Ranking
 
         return Ranking(self.options.metric, self.options.cut)
@@ -133,6 +122,6 @@ class PassageRanking(RankingTask, TextTask):
 
 
 def unjudged(dataset: Dataset) -> list[str]:
-    """Return a line about the queries that have no judgment, where there are any."""
+    """Return a line about queries without a judgment, if there are any."""
     count = dataset.notes.get(UNJUDGED)
-    return [f"{count} queries have no judgment in this split and were not asked"] if count else []
+    return [f"{count} queries have no judgment in this split and were skipped"] if count else []

@@ -1,4 +1,4 @@
-"""How the answers of an evaluation become a file that other programs read: ``--save_predictions``."""
+"""Writers of prediction files for ``--save_predictions``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from utils.datasets.base import Batch
 
 
 class LineFile:
-    """A saver of one text file; a concrete one's ``see`` adds to ``rows``, which are written as they are.
-
-    Args:
-        path: the file.
-    """
+    """Writer of one text file; a subclass' ``see`` appends lines to ``rows``."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.rows = path, list[str]()
@@ -27,11 +23,11 @@ class LineFile:
 
 
 class RowsWriter(LineFile):
-    """A :class:`LineFile` of the rows that a function makes of each sample.
+    """A :class:`LineFile` whose rows a function returns for each sample.
 
     Args:
         path: the file.
-        rows_of: from a sample's name, its target (``None``: it has none) and its prediction to rows with line feeds.
+        rows_of: ``(name, target or None, prediction) -> rows``, each with its line feed.
     """
 
     def __init__(self, path: Path, rows_of: Callable[[str, Any, Any], Iterable[str]]) -> None:
@@ -39,18 +35,14 @@ class RowsWriter(LineFile):
         self._rows_of = rows_of
 
     def see(self, batch: Batch, predictions: Sequence[Any]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         targets = batch.targets if batch.targets is not None else [None] * len(predictions)
         for name, target, one in zip(batch.names, targets, predictions, strict=True):
             self.rows += self._rows_of(name, target, one)
 
 
 def write_predictions(path: Path, text: str) -> None:
-    """Write the file in UTF-8; what has no place there is written as an escape.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the file in UTF-8, lone surrogates as escapes. Raises ConfigError if the file cannot be written."""
     try:
         write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:

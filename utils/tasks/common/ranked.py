@@ -1,4 +1,4 @@
-"""Passages in the order of a model's scores: shown, compared, read and written as TREC's runs."""
+"""Rankings: rendering, comparison with a reference run, and TREC run files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from utils.tasks.base import Rendering, Task
 from utils.tasks.common.prediction_files import LineFile
 
 TOP = 10
-"""Passages that two answers are compared by."""
+"""Number of first passages in the comparison of two rankings."""
 
 
 class Found:
-    """What was found for a query; no tuple, as only the best score is looked through for NaN.
+    """Ranking of a query; not a tuple, so that only the best score is checked for NaN.
 
     Attributes:
-        ids: names of passages, the best first. scores: as many, float32, falling. texts: of the first ones.
+        ids: names of passages, the best first. scores: their scores, float32, falling. texts: of the first passages.
     """
 
     def __init__(self, ids: Sequence[str], scores: Array, texts: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class Found:
 
 
 def shown(query: str, found: Found, count: int) -> Rendering:
-    """Return the first ``count`` passages in words and as data."""
+    """Return the first ``count`` passages as text and as data."""
     best = [
         {"rank": rank, "id": name, "score": round(float(score), 6), "text": text}
         for rank, (name, score, text) in enumerate(zip(found.ids, found.scores, found.texts, strict=False), start=1)
@@ -43,23 +43,24 @@ def _short(text: str) -> str:
 
 
 class Run(LineFile):
-    """Writes what was found as a TREC run: ``query Q0 passage rank score name``."""
+    """Writer of a TREC run: ``query Q0 passage rank score name``."""
 
     def see(self, batch: Batch, predictions: Sequence[Found]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         for query, found in zip(batch.samples, predictions, strict=True):
             for rank, (name, score) in enumerate(zip(found.ids, found.scores, strict=True), start=1):
                 self.rows.append(f"{query.id} Q0 {name} {rank} {float(score):.8g} tecoinfer\n")
 
 
 class Said:
-    """Tells what is to be said of a run: of what is ranked, and of samples that were cut or left out."""
+    """Diagnostics with the lines that ``infer`` reports: about the corpus, and samples that were truncated or
+    skipped."""
 
     def __init__(self) -> None:
         self._said: Sequence[str] = ()
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
-        """Take in a batch; its outputs may have lines as ``said``."""
+        """Take the lines from the attribute ``said`` of a batch's outputs, if there is one."""
         self._said = getattr(outputs, "said", self._said)
 
     def hints(self) -> Sequence[str]:
@@ -68,15 +69,15 @@ class Said:
 
 
 class RankingTask(Task):
-    """What tasks share whose answers are rankings: how they are compared with the source's, told of and written."""
+    """Base class of tasks whose predictions are rankings."""
 
-    writes = "what was found as a TREC run"
+    writes = "the rankings as a TREC run"
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[list[str] | None]:
-        """Read the source's run: the names of the first :data:`TOP` of each query; ``None`` where it has none.
+        """Read the first :data:`TOP` names of each query from a TREC run; ``None`` for queries that it lacks.
 
         Raises:
-            DataError: a line is none of a TREC run.
+            DataError: A line is invalid.
         """
         found: dict[str, list[tuple[float, str]]] = {}
         for number, line in read_lines(file):
@@ -86,24 +87,25 @@ class RankingTask(Task):
             try:
                 found.setdefault(fields[0], []).append((-float(fields[4]), fields[2]))
             except (IndexError, ValueError) as error:
-                raise DataError(f"{file}:{number}: not: query Q0 passage rank score name; correct the line") from error
+                raise DataError(
+                    f"{file}:{number}: not a line of a TREC run (query Q0 passage rank score name); correct it"
+                ) from error
         queries = [query.id for query in dataset.batch(range(len(dataset))).samples]
         return [[name for _, name in sorted(found[query])[:TOP]] if query in found else None for query in queries]
 
     def agreement(self, prediction: Found, answer: Sequence[str]) -> float:
-        """Return how alike two rankings are by their first names: 1 for the same in one order, 0 for no common one.
+        """Return the average overlap of the first :data:`TOP` names, 0 to 1: the mean over depths of the common share.
 
-        The mean over depths of the share that the names down to there have in common (average overlap: Fagin, Kumar and
-        Sivakumar 2003, "Comparing top k lists").
+        Source: Fagin, Kumar and Sivakumar 2003, "Comparing top k lists".
         """
         depth = min(TOP, len(answer), len(prediction.ids))
         shares = [len({*prediction.ids[:k]} & {*answer[:k]}) / k for k in range(1, depth + 1)]
         return sum(shares) / depth if depth else 0.0
 
     def diagnostics(self) -> Said:
-        """Return what tells of what is ranked, and of samples that were left out."""
+        """Return the diagnostics that report the corpus and skipped samples."""
         return Said()
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> Run:
-        """Return what writes a TREC run."""
+        """Return a writer of a TREC run."""
         return Run(path)

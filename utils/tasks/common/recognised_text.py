@@ -1,4 +1,4 @@
-"""What tasks share that read a text off a line of an image, or off a recording: words, golden texts, diagnostics."""
+"""Shared by text and speech recognition: reference texts, diagnostics and lexicons."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from utils.postprocess.text.lexicon import Lexicon
 
 SHOWN = 8
-"""Characters that a hint names."""
+"""Number of characters in a hint."""
 
 MOST, FEW = 0.5, 20
-"""A blank holds most steps of a trained model; so many texts must have been seen before anything is said of it."""
+"""Share of steps above which a class looks like the blank, and number of texts needed for that hint."""
 
 
 class TextAnswers(Compare):
-    """Texts of a source framework, and how far a prediction agrees with one."""
+    """Reference answers of a task whose predictions have a ``text``."""
 
     def reference_answers(self, file: Path, dataset: Dataset) -> list[Text | None]:
-        """Read texts from rows ``path<tab>text``; samples go by their path, or by their name where that is enough.
+        """Read texts from rows ``path<tab>text``, matched by path, else by file name.
 
         Raises:
-            DataError: the file cannot be read, a row has no tab, or no row is of a sample of the data set.
+            DataError: The file cannot be read, a row has no tab, or no row matches a sample of the data set.
         """
         from utils.postprocess.text.ctc import Text
 
@@ -44,11 +44,13 @@ class TextAnswers(Compare):
         names = dataset.batch(range(len(dataset))).names
         found = [rows.get(name, rows.get(Path(name).name)) for name in names]
         if all(text is None for text in found):
-            raise DataError(f"{file}: none of its texts is of a sample of the data set, such as {Path(names[0]).name}")
+            raise DataError(
+                f"{file}: none of its texts matches a sample of the data set, such as {Path(names[0]).name}"
+            )
         return [None if text is None else Text(text, 1.0) for text in found]
 
     def agreement(self, prediction: Any, answer: Any) -> float:
-        """Return 1 where two texts are the same, 0 where they share nothing: 1 - edits over the longer one's length."""
+        """Return 1 - edit distance / length of the longer text."""
         from utils.metrics.text.edits import edit_distance
 
         longest = max(len(prediction.text), len(answer.text))
@@ -56,12 +58,12 @@ class TextAnswers(Compare):
 
 
 class TextDiagnostics:
-    """Looks for right texts that the model cannot write, and for a class that holds the blank's place.
+    """Diagnostics for target texts with unsupported characters, and for a wrong blank class.
 
     Args:
-        read: from outputs and contexts of a batch to how many steps each class is the likeliest of (int64, C), the
-            characters that the model can write, and the class of its blank, 0 or more.
-        written: how a right text is compared with those characters. advice: what to do about characters it lacks.
+        read: ``(outputs, contexts) -> (counts, characters, blank)`` of a batch: steps at which each class has the
+            highest score, C int64; characters of the model; class of its blank, 0 or more. written: converts a target
+            text for the comparison with the characters. advice: fix for missing characters.
     """
 
     def __init__(
@@ -76,10 +78,10 @@ class TextDiagnostics:
         self._steps: Array | None = None
 
     def see(self, outputs: Any, contexts: Sequence[Any], targets: Sequence[Any]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         try:
             counts, known, self._blank = self._read(outputs, contexts)
-        except (TecoInferError, LookupError):  # a model whose task decodes in another way
+        except (TecoInferError, LookupError):  # the task decodes another kind of output
             return
         for target in targets:
             missing = [one for one in self._written(str(target)) if one not in known]
@@ -89,43 +91,41 @@ class TextDiagnostics:
         self._steps = counts if self._steps is None else self._steps + counts
 
     def hints(self) -> list[str]:
-        """Return what looks wrong, one line each."""
+        """Return one line per problem."""
         found = []
         if self._unwritable:
             shown = " ".join(list(self._unknown)[:SHOWN])
             more = f" and {len(self._unknown) - SHOWN} more" if len(self._unknown) > SHOWN else ""
             found.append(
-                f"{self._unwritable} of {self._texts} texts hold characters that the model has not ({shown}{more}) and "
-                f"cannot be right; {self._advice}"
+                f"{self._unwritable} of {self._texts} texts have characters that the model lacks ({shown}{more}) and "
+                f"cannot be recognised; {self._advice}"
             )
         if self._steps is not None and self._texts >= FEW:
             often = int(self._steps.argmax())
             edge = {0: 0, len(self._steps) - 1: -1}.get(often)
             if edge is not None and often != self._blank and self._steps[often] > MOST * self._steps.sum():
-                found.append(
-                    f"most steps are of class {often}, and the blank is class {self._blank}; try --blank {edge}"
-                )
+                found.append(f"most steps have class {often}, and the blank is class {self._blank}; try --blank {edge}")
         return found
 
 
 def lines_of(file: Path, flag: str) -> list[str]:
-    """Return the lines of a UTF-8 file; only line feeds end one, other separators are characters.
+    """Return the lines of a UTF-8 file; only line feeds end a line, other separators are characters.
 
     Raises:
-        DataError: it cannot be read; the line names the flag.
+        DataError: The file cannot be read; ``flag`` is part of the message.
     """
     return utf8_text(file, flag).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 @lru_cache(maxsize=4)
 def lexicon_of(file: Path, names: tuple[str, ...]) -> Lexicon:
-    """Return the words of a file, one per line, as a tree over the classes; words that cannot be written warn once."""
+    """Return the words of a file, one per line, as a tree over the classes; warn about unsupported words."""
     from utils.postprocess.text.lexicon import Lexicon
 
     found = Lexicon([word.strip() for word in lines_of(file, "--lexicon")], names)
     if found.unwritable:
         warnings.warn(
-            f"--lexicon {file}: {len(found.unwritable)} of its words hold characters that the model has not, such as "
+            f"--lexicon {file}: {len(found.unwritable)} of its words have characters that the model lacks, such as "
             f"{found.unwritable[0]!r}; they are never recognised",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Figures of tasks that listen: how much faster than the sound they are, and how long a call takes."""
+"""Figures of audio tasks: real-time factors, and the time of a call."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from engine import Timeline
 from utils.tasks.base import Notes
 
 SOUND = "sound_seconds"
-"""What :func:`sound_amounts` counts."""
+"""Key of the seconds of audio (:func:`sound_amounts`)."""
 
 
 def sound_amounts(outputs: Any, contexts: Sequence[Any]) -> dict[str, float]:
-    """Return the seconds of sound in a batch: those of its contexts' ``seconds``."""
+    """Return the seconds of audio in a batch: the sum of the contexts' ``seconds``."""
     return {SOUND: float(sum(context.seconds for context in contexts))}
 
 
 def sound_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
-    """Return the seconds of sound, and how long they took.
+    """Return the seconds of audio and real-time factors.
 
-    ``real_time_factor`` is wall seconds per second of sound, everything included, and ``times_real_time`` its inverse;
-    ``model_real_time_factor`` counts the model alone.
+    ``real_time_factor`` is wall seconds per second of audio, ``times_real_time`` its inverse;
+    ``model_real_time_factor`` includes the model only.
     """
     sound = timeline.amount(SOUND)
     wall = sum(timeline.seconds(stage) for stage in ("wait", "wait_engine", "postprocess"))
@@ -38,10 +38,10 @@ def sound_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
 
 
 def stream_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
-    """Return :func:`sound_figures` and how long a chunk takes, for a model that is called once per chunk or window.
+    """Return :func:`sound_figures` and the time of a chunk, for a model that is called once per chunk or window.
 
-    ``chunk_ms_median`` and ``chunk_ms_p99`` are of the newest calls, each of one chunk of every recording of a batch,
-    or of as many windows as a batch has samples.
+    ``chunk_ms_median`` and ``chunk_ms_p99`` are of the newest calls, each with one chunk of every recording of a batch,
+    or with as many windows as a batch has samples.
     """
     calls = [span.end - span.start for span in list(timeline.spans) if span.stage.startswith("call ")]
     figures = dict(sound_figures(timeline, samples))
@@ -52,14 +52,14 @@ def stream_figures(timeline: Timeline, samples: int) -> Mapping[str, float]:
 
 
 class SoundNotes(Notes):
-    """Seconds of sound and :func:`sound_figures`, for a task whose contexts have ``seconds``."""
+    """Seconds of audio and :func:`sound_figures`, for a task whose contexts have ``seconds``."""
 
     def workload(self, outputs: Any, contexts: Any) -> Mapping[str, float]:
-        """Return the seconds of sound in a batch."""
+        """Return the seconds of audio in a batch."""
         return sound_amounts(outputs, contexts)
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
-        """Return the seconds of sound, and how long they took."""
+        """Return the seconds of audio and real-time factors."""
         return sound_figures(timeline, samples)
 
 
@@ -67,5 +67,5 @@ class StreamNotes(SoundNotes):
     """The same with :func:`stream_figures`."""
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
-        """Return the seconds of sound, how long they took, and how long a chunk takes."""
+        """Return the seconds of audio, real-time factors, and the time of a chunk."""
         return stream_figures(timeline, samples)

@@ -1,4 +1,4 @@
-"""What a source framework said of texts: the classes it gave them, read from a table or lines."""
+"""Reference classes of a source framework, read from a table or lines."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ from utils.metrics.class_names import hint
 
 
 class Said(NamedTuple):
-    """A class, and the score it got (NaN: not known)."""
+    """A class, and its score (NaN: unknown)."""
 
     place: int
     score: float
 
 
 def read_answers(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Said]:
-    """Read the class of each text, in the order of the data set.
+    """Read the class of each sample, in the order of the data set.
 
     Args:
-        file: a table with a column ``label`` and maybe one ``score`` (0 to 1), or lines with a class each. A class is
-            one of the labels, or its number.
-        dataset: says how many texts there are. labels: the model's.
+        file: a table with a column ``label`` and optionally ``score`` (0 to 1), or one class per line. A class is a
+            label or its number. dataset: the samples. labels: the model's.
 
     Raises:
-        DataError: the file cannot be read, has not a line per text, or names no class.
+        DataError: The file cannot be read, has another number of lines than samples, or an unknown class.
     """
     if file.suffix.lower() in ENDINGS:
         table = read_table(file)
         column = table.column(None, LABELS, "")
         if column is None:
-            raise DataError(f"{file}: the columns are {table.listed()}; call that of the classes 'label'")
+            raise DataError(f"{file}: has columns {table.listed()}; name the column of the classes 'label'")
         score = table.column(None, ("score",), "")
         rows = [(row.number, row.values.get(column), row.values.get(score or "")) for row in table.rows]
     else:
         rows = [(number, line.strip(), None) for number, line in read_lines(file) if line.strip()]
     if len(rows) != len(dataset):
-        raise DataError(f"{file}: {len(rows)} answers, and the data set has {len(dataset)} texts; give one per text")
+        raise DataError(f"{file}: has {len(rows)} answers for {len(dataset)} texts; write one per text")
     return [
         Said(_place(label, labels, f"{file}:{number}"), _score(score, f"{file}:{number}"))
         for number, label, score in rows
@@ -57,8 +56,8 @@ def _place(label: Any, labels: Sequence[str] | None, where: str) -> int:
         return list(labels).index(text)
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
-    known = hint(text, labels) if labels else " (the model stores no names)"
-    raise DataError(f"{where}: {text!r} is no class of the model{known}; correct it, or write class numbers")
+    known = hint(text, labels) if labels else " (the model has no stored labels)"
+    raise DataError(f"{where}: {text!r} is not a class of the model{known}; correct it, or write class numbers")
 
 
 def _score(text: Any, where: str) -> float:
@@ -68,12 +67,12 @@ def _score(text: Any, where: str) -> float:
         return float(text)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"{where}: score {shown_value(text)} is no number; leave it out, or write one from 0 to 1"
+            f"{where}: score {shown_value(text)} is not a number; leave it out, or write one from 0 to 1"
         ) from error
 
 
 def agreement_of(prediction: Array, answer: Said) -> float:
-    """Return 1 where scores and an answer say the same class, less what the scores differ by where known; else 0."""
+    """Return 1 less the difference of the scores (0 if unknown) if both have the same class, else 0."""
     best = int(np.argmax(prediction))
     if best != answer.place:
         return 0.0

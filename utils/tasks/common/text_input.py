@@ -1,4 +1,4 @@
-"""What all tasks on texts share: their flags, texts on the command line, and tokens as a model's inputs."""
+"""Shared by text tasks: flags, texts on the command line, and tokens as a model's inputs."""
 
 from __future__ import annotations
 
@@ -14,68 +14,49 @@ from utils.datasets.text.texts import Columns
 from utils.preprocess.text.lengths import MAX_LENGTH, USUAL_LENGTHS, shortest
 from utils.preprocess.text.tokens import IDS, MASK, TYPES, Encoded, Tokens, input_kind
 from utils.tasks.base import Flag, OpenSizes, Options, Task, str2bool
+from utils.tasks.common.checks import at_least
 from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 
 LENGTH_FLAGS = (
-    Flag(
-        "--max_length",
-        "tokens of a text at most; left out: what model and plans take; 0: cut nothing",
-        None,
-        int,
-    ),
+    Flag("--max_length", "maximum tokens of a text; left out: as model and plans allow; 0: no truncation", None, int),
     Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
     Flag("--lengths", "lengths to pad to: the card has a plan for each", list(USUAL_LENGTHS), int, nargs="+"),
 )
-"""How texts become tokens, for every task that reads them so."""
+"""Flags of tokenization."""
 
 TEXT_FLAGS = (
     Flag("--text", "texts to run instead of data", None, nargs="+", metavar="TEXT"),
-    Flag(
-        "--pair",
-        "the second text of each --text, where a model takes two; one goes with all",
-        None,
-        nargs="+",
-        metavar="TEXT",
-    ),
+    Flag("--pair", "second text of each --text, for models of pairs; one for all", None, nargs="+", metavar="TEXT"),
 )
-"""Samples that stand on the command line. ``valid`` has the flags to refuse them: else they would abbreviate others."""
+"""Samples on the command line. ``valid`` has the flags, to reject them: else argparse takes them as abbreviations."""
 
 
 COLUMN_FLAGS = (
-    Flag("--text_column", "column of the texts, where its name is not a usual one", None, metavar="NAME"),
+    Flag("--text_column", "column of the texts, if its name is not a usual one", None, metavar="NAME"),
     Flag("--pair_column", "column of the second texts", None, metavar="NAME"),
     Flag("--label_column", "column of the labels", None, metavar="NAME"),
-    Flag("--columns", "names of all columns, where the file's first line has none", [], nargs="+", metavar="NAME"),
+    Flag("--columns", "names of all columns, if the file has no header line", [], nargs="+", metavar="NAME"),
     Flag("--encoding", "of the files, such as latin-1", "utf-8"),
-    Flag("--quoted", "fields of a .tsv may stand in double quotes", False, str2bool, nargs="?"),
+    Flag("--quoted", "fields of a .tsv may be in double quotes", False, str2bool, nargs="?"),
 )
-"""How tables of texts are read."""
+"""Flags of tables of texts."""
 
 
 def columns_of(options: Options) -> Columns:
-    """Return how tables are read, from :data:`COLUMN_FLAGS`; a flag that the options lack has its default."""
-    said = {flag.key: getattr(options, flag.key, flag.default) for flag in COLUMN_FLAGS}
-    given = (said["text_column"], said["pair_column"], said["label_column"])
-    return Columns(*given, tuple(said["columns"]), said["encoding"], said["quoted"])
+    """Return the settings of tables by :data:`COLUMN_FLAGS`; a flag that the options lack has its default."""
+    values = {flag.key: getattr(options, flag.key, flag.default) for flag in COLUMN_FLAGS}
+    given = (values["text_column"], values["pair_column"], values["label_column"])
+    return Columns(*given, tuple(values["columns"]), values["encoding"], values["quoted"])
 
 
 class TextTask(Task):
-    """What tasks share whose texts become tokens by :data:`LENGTH_FLAGS`."""
+    """Base class of tasks with :data:`LENGTH_FLAGS`."""
 
     domain = "nlp"
 
-    def selected(self, found: Dataset) -> Dataset:
-        """Return the samples that the script runs: the one for one sample takes the first ones, a batch."""
-        if self.options.script != "single":
-            return found
-        return found.select(range(min(len(found), self.options.batch_size)))
-
     def open_sizes(self) -> Mapping[str, OpenSizes]:
-        """Return the planned lengths, for the second dimension of all inputs.
-
-        With ``--max_length`` the longest is that, and longer ones are left out.
-        """
+        """Return the planned lengths, for dimension 1 of all inputs; none is longer than ``--max_length``."""
         lengths, most = sorted(set(self.options.lengths or ())), self.options.max_length
         if lengths and most:
             most = min(most, lengths[-1])
@@ -83,23 +64,19 @@ class TextTask(Task):
         return {"model": {(-1, 1): tuple(lengths)}} if lengths else {}
 
     def check(self) -> None:
-        """Check the lengths."""
-        most, lengths = self.options.max_length, self.options.lengths or ()
-        if most is not None and most < 0:
-            raise ConfigError(f"--max_length {most} must be at least 0; 0 truncates nothing")
-        if any(length < 1 for length in lengths):
-            raise ConfigError(f"--lengths {' '.join(map(str, lengths))} must be at least 1 each")
+        """Check ``--max_length`` and ``--lengths``."""
+        at_least(self.options, max_length=0, lengths=1)
 
 
 def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int:
-    """Return how many tokens a text may have; 0: any number.
+    """Return the maximum number of tokens of a text; 0: unlimited.
 
-    ``--max_length 0`` says any number. Else it is the least of ``--max_length`` (left out: what the export stored under
-    ``max_length``, else the tokenizer's own), the fixed length of the model's input, and its longest plan.
+    ``--max_length 0`` means unlimited. Otherwise the minimum of ``--max_length`` (left out: the stored ``max_length``,
+    else the tokenizer's), the fixed length of the model's input, and its longest plan.
 
     Raises:
-        ModelError: what is stored is no length.
-        ConfigError: ``--lengths`` goes beyond what is stored.
+        ModelError: The stored length is invalid.
+        ConfigError: ``--lengths`` exceeds the stored length.
     """
     _refuse_beyond(stored_length(model), options)
     if options.max_length == 0:
@@ -116,36 +93,37 @@ def longest(model: Model, options: Options, tokens: Tokens | None = None) -> int
 
 
 def _refuse_beyond(most: int | None, options: Options) -> None:
-    """Refuse lengths for which the model has no places: the runtime would say so in words about its nodes."""
+    """Raise ConfigError if ``--lengths`` exceeds the model's positions: the runtime's message would not name the
+    flag."""
     given = options.lengths if "lengths" in getattr(options, "given", ()) else ()
     if most is not None and any(length > most for length in given or ()):
         shown = " ".join(map(str, given))
-        raise ConfigError(f"--lengths {shown}: the model takes at most {most} tokens; leave out what is longer")
+        raise ConfigError(f"--lengths {shown}: the model takes at most {most} tokens; leave out longer ones")
 
 
 def stored_length(model: Model) -> int | None:
-    """Return the tokens that the export says a text has at most; ``None`` where it says nothing."""
+    """Return the stored maximum number of tokens; ``None`` if not stored."""
     found = model.stored.json(MAX_LENGTH)
     if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 1):
-        raise ModelError(f"{model.ckpt}: metadata {MAX_LENGTH!r}: {found!r} is no length; export the model again")
+        raise ModelError(f"{model.ckpt}: metadata {MAX_LENGTH!r}: {found!r} is not a length; export the model again")
     return found
 
 
 def fed(encoded: Sequence[Encoded], model: Model) -> Prepared:
     """Return tokens as a model's inputs, one array per text, for ``collate`` to pad; contexts are the tokens.
 
-    Inputs go by name (:func:`~utils.preprocess.text.tokens.input_kind`): one with ``mask`` in it is 1 for every token,
-    one with ``type`` or ``segment`` tells two texts apart, one with ``position`` counts from 0, the other one takes the
-    numbers. These are padded with the tokenizer's own number, all else with 0.
+    Inputs are matched by name (:func:`~utils.preprocess.text.tokens.input_kind`): ``mask`` is 1 for every token,
+    ``type`` or ``segment`` is the number of the text in a pair, ``position`` counts from 0, and the other input takes
+    the token ids. Ids are padded with the tokenizer's padding id, other inputs with 0.
 
     Raises:
-        ModelError: two inputs take the same, or none takes the numbers.
+        ModelError: Two inputs have the same kind, or the input of token ids is missing.
     """
     kinds = [input_kind(spec.name) for spec in model.inputs]
     if kinds.count(IDS) != 1 or len(set(kinds)) != len(kinds):
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; texts are one input of "
-            "numbers, and maybe one named ...mask..., ...type... and ...position... each; override prepare in the task"
+            f"{model.ckpt}: its inputs are {', '.join(spec.name for spec in model.inputs)}; expected one of token ids, "
+            "and optionally ...mask..., ...type... and ...position...; override prepare in the task"
         )
     columns = [[_filled(one, kind, spec) for one in encoded] for kind, spec in zip(kinds, model.inputs, strict=True)]
     pad = encoded[0].pad if encoded else 0
@@ -160,12 +138,10 @@ def _filled(one: Encoded, kind: str, spec: TensorSpec) -> Array:
 
 
 def typed_texts(options: Options) -> Dataset | None:
-    """Return the texts that stand on the command line; ``None`` where none do.
-
-    Samples are strings, with ``--pair`` tuples of two.
+    """Return the texts of ``--text``; ``None`` if not given. Samples are strings, or with ``--pair`` tuples of two.
 
     Raises:
-        ConfigError: a text is empty, there are not as many second ones, or an evaluation would need their labels.
+        ConfigError: A text is empty, the numbers of texts differ, or the script is ``valid``, which needs labels.
     """
     texts: list[str] | None = getattr(options, "text", None)
     seconds: list[str] | None = getattr(options, "pair", None)
@@ -173,11 +149,11 @@ def typed_texts(options: Options) -> Dataset | None:
         raise ConfigError("--text has no labels to evaluate; use example_single_batch.py, or give --data_path")
     if texts is None:
         if seconds is not None:
-            raise ConfigError("--pair gives the second text of each; give the first ones with --text")
+            raise ConfigError("--pair has the second texts; give the first ones with --text")
         return None
     for flag, values in (("--text", texts), ("--pair", seconds or ())):
         if not all(value.strip() for value in values):
-            raise ConfigError(f"{flag}: an empty text says nothing; write one, in quotes")
+            raise ConfigError(f"{flag}: a text is empty; write one, in quotes")
     if seconds is None:
         return ListDataset(list(texts), names=[short(text) for text in texts])
     if len(seconds) not in (1, len(texts)):
@@ -188,5 +164,5 @@ def typed_texts(options: Options) -> Dataset | None:
 
 
 def short(text: str) -> str:
-    """Return a text as its name is shown: a line of 60 characters at most."""
+    """Return a text as one line of at most 60 characters."""
     return shortened(one_line(text), 60, end=False)

@@ -1,4 +1,4 @@
-"""Recordings in, texts out: what all such tasks share, however their models write."""
+"""Base class of speech recognition tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = ("plain", "NFC", "NFKC", "none")
 
 
 class Word(NamedTuple):
-    """A word, and from when to when it is said, in seconds."""
+    """A word with its start and end in seconds."""
 
     text: str
     start: float
@@ -36,15 +36,14 @@ class Word(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What was recognised.
+    """Recognised text of a recording.
 
     Attributes:
-        text: words with single blanks between them; empty where nothing is said.
-        score: 0 to 1. Greedy: the mean probability of the steps that gave a token. Beam: the probability of the text,
-            per token (its root of as many tokens as there are), so that long texts can be compared with short ones.
-            0 of an empty text of greedy decoding; NaN: the model's outputs hold NaN.
-        words: with their times, where they were asked for.
-        seconds: how long the recording is.
+        text: words separated by single spaces; empty if nothing is recognised.
+        score: 0 to 1. Greedy: mean probability of the steps that output a token, 0 for an empty text. Beam: geometric
+            mean of the tokens' probabilities, which makes long and short texts comparable. NaN: the outputs have NaN.
+        words: words with their times, if requested.
+        seconds: length of the recording.
     """
 
     text: str
@@ -54,19 +53,19 @@ class Heard(NamedTuple):
 
 
 class Transcription(TextAnswers, SoundNotes, Task):
-    """A task from recordings to texts. Its contexts have ``seconds``, its answers are :class:`Heard`.
+    """Task from recordings to texts; contexts have ``seconds``, predictions are :class:`Heard`.
 
     Attributes:
-        listener: name of the model that is fed features, where there are several.
+        listener: name of the model that takes features, if there are several.
     """
 
     domain = "speech"
     data_help = "a recording, a folder, or a list with texts (JSON lines, Kaldi, LibriSpeech, AISHELL)"
-    writes = "what was recognised as JSON lines: audio_filepath, text, pred_text, score"
+    writes = "the texts as JSON lines: audio_filepath, text, pred_text, score"
     listener: ClassVar[str] = ""
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the recordings, for ``valid`` with their texts (:func:`.load_sounds`)."""
+        """Return the recordings, in ``valid`` with their texts (:func:`.load_sounds`)."""
         from utils.datasets.audio.recordings import load_sounds
 
         if self.options.script != "valid":
@@ -75,21 +74,21 @@ class Transcription(TextAnswers, SoundNotes, Task):
 
     @property
     def hearing(self) -> Model:
-        """The model that is fed features, which stores how they are made."""
+        """The model that takes features, which stores their settings."""
         return self.model.named.get(self.listener, self.model)
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put what was made of all parts one behind the other; ``infer`` cuts it."""
+        """Concatenate the features of all parts; ``infer`` splits them."""
         return [np.concatenate([np.asarray(part.arrays[0]) for part in parts])]
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of record; the other one is beside it."""
+        """Return the metric of record."""
         from utils.metrics.text.transcripts import METRICS as KINDS
 
         return KINDS[self.options.metric](self.options.normalize)
 
     def show(self, sample: Recording, prediction: Heard) -> Rendering:
-        """Return the text with its score; saving draws the recording's spectrogram with the words at their times."""
+        """Return the text with its score; saving draws the spectrogram with the words at their times."""
         from tecoinfer_modelzoo.formatting import clean_line
 
         shown = clean_line(prediction.text) or "(nothing recognised)"
@@ -99,7 +98,7 @@ class Transcription(TextAnswers, SoundNotes, Task):
         return Rendering(f"{shown}  {score:.2f}", answer, partial(_save, sample, shown, rate, prediction.words))
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
-        """Return what writes JSON lines, as NeMo's tools read them."""
+        """Return a writer of JSON lines in NeMo's format."""
         return RowsWriter(path, _row)
 
 
@@ -117,23 +116,12 @@ def _row(name: str, target: Any, one: Heard) -> list[str]:
 
 
 def text_flags(metric: str) -> tuple[Flag, ...]:
-    """Return the flags of data and metric; ``metric``: the one of record where no flag says so."""
+    """Return the flags of data and metric; ``metric``: the default metric of record."""
     valid = ("valid",)
     return (
-        Flag(
-            "--metric",
-            "the metric of record; the other one is shown beside it",
-            metric,
-            choices=METRICS,
-            scripts=valid,
-        ),
-        Flag(
-            "--normalize",
-            "what texts are compared in; plain: without case and punctuation",
-            FORMS[0],
-            choices=FORMS,
-            scripts=valid,
-        ),
-        Flag("--units", "what belongs together", UNITS[0], choices=UNITS, scripts=valid),
+        Flag("--metric", "the metric of record; the other one is reported too", metric, choices=METRICS, scripts=valid),
+        Flag("--normalize", "form of texts for the comparison; plain: without case and punctuation", FORMS[0],
+             choices=FORMS, scripts=valid),
+        Flag("--units", "independent units of the data set", UNITS[0], choices=UNITS, scripts=valid),
         Flag("--split", "part of an AISHELL folder, such as test", None, scripts=valid),
-    )
+    )  # fmt: skip

@@ -1,7 +1,6 @@
-"""What a detector's training and export decided, flag by flag: how pictures go in and what its numbers mean.
+"""Export settings of a detector by flag: preprocessing of images, and format of boxes, classes and scores.
 
-The value in use is what the flag says, or else what the export stored (metadata ``detection``, a JSON object by flag),
-or else the usual one.
+The value in use is the flag's, else the stored one (metadata ``detection``, a JSON object by flag), else the default.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from utils.tasks.detection.heads import least_score, most, note, overlap
 from utils.tasks.model import Model
 
 FIT = "fit"
-"""The way that an export stored as ``fit`` (:mod:`utils.preprocess.image.fits`), where it did and no flag differs."""
+"""Value of ``resize`` if the export stored ``fit`` (:mod:`utils.preprocess.image.fits`) and the flag is not given."""
 
 CAFFE = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 
@@ -36,10 +35,10 @@ PIXEL_VALUES: dict[str, tuple[Numbers, Numbers]] = {
     "imagenet": (MEAN, STD),
     "caffe": (CAFFE, (1 / 255,) * 3),
 }
-"""What samples in 0..1 become: mean and standard deviation of red, green and blue."""
+"""Normalisation of pixels in 0..1: mean and standard deviation of red, green and blue."""
 
 STORED = "stored"
-"""Of the pixels' values: the mean and standard deviation that the export stored, per channel of the input."""
+"""Value of ``pixel_values``: the stored mean and standard deviation, per channel of the input."""
 
 
 def class_offset(text: str) -> int | str:
@@ -60,7 +59,8 @@ def _one_of(names: tuple[Any, ...], value: Any) -> bool:
 
 
 class Kind(NamedTuple):
-    """What is known of a flag: the usual value, which others can be, that in words, and the names among them."""
+    """Values of a flag: the default, a predicate of valid values, their description, and the choices if there are
+    any."""
 
     usual: Any
     takes: Any
@@ -90,11 +90,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def chosen(model: Model, options: Options) -> dict[str, Any]:
-    """Return the values in use by flag.
-
-    Raises:
-        ModelError: the export stored something else.
-    """
+    """Return the values in use by flag. Raises ModelError if a stored value is invalid."""
     stored = note(model)
     found = {}
     for key, kind in KINDS.items():
@@ -111,12 +107,12 @@ def chosen(model: Model, options: Options) -> dict[str, Any]:
     if FIT in stored and getattr(options, "resize", None) is None:
         found["resize"] = FIT
     if model.inputs and model.inputs[0].dtype.kind in "iu" and getattr(options, "pixel_values", None) is None:
-        found["pixel_values"] = "0..255"  # what whole numbers can hold of pictures
+        found["pixel_values"] = "0..255"  # the range of integer inputs
     return found
 
 
 def _scores_of(model: Model) -> str | None:
-    """Return the form of the scores where an output of that name is a layer's sums as they are; ``None``: not known."""
+    """Return ``logit`` if the output ``scores`` is a layer's sum without an activation; ``None``: unknown."""
     names = [spec.name for spec in model.outputs]
     if "scores" not in names:
         return None
@@ -130,11 +126,7 @@ def now(key: str, model: Model, options: Options) -> Any:
 
 
 def check(options: Options) -> None:
-    """Refuse values of flags that cannot be.
-
-    Raises:
-        ConfigError: such a value.
-    """
+    """Raise ConfigError if the value of a flag is invalid."""
     for key, kind in KINDS.items():
         value = getattr(options, key, None)
         if value is not None and not kind.takes(value):
@@ -142,19 +134,19 @@ def check(options: Options) -> None:
 
 
 def laying(found: Mapping[str, Any]) -> Laying:
-    """Return how pictures are laid into the input."""
+    """Return the placement of images in the input."""
     return Laying(*(found[key] for key in Laying._fields))
 
 
 def box_form(found: Mapping[str, Any]) -> BoxForm:
-    """Return in which form boxes, scores and classes are."""
+    """Return the format of boxes, scores and classes."""
     return BoxForm(*(found[key] for key in BoxForm._fields))
 
 
 def normalised(planes: Array, found: Mapping[str, Any], model: Model) -> Array:
-    """Return 3 x height x width RGB levels, 0 to 255, as the model takes them, float32.
+    """Return 3 x height x width RGB levels, 0 to 255, normalised for the model, float32.
 
-    A stored mean is that of the input's own channels; the named ones go with their colours.
+    A stored mean is in the order of the input's channels; named ones are in RGB order.
     """
     name = found["pixel_values"]
     notes = model.stored.picture
@@ -171,24 +163,24 @@ def _flag(key: str, text: str, type_: Any = None) -> Flag:
     kind = KINDS[key]
     usual = str(kind.usual).lower() if isinstance(kind.usual, bool) else kind.usual
     nargs = "?" if type_ is str2bool else None
-    return Flag(f"--{key}", f"{text} (default: what is stored, or {usual})", None, type_, kind.names, nargs)
+    return Flag(f"--{key}", f"{text} (default: as stored, or {usual})", None, type_, kind.names, nargs)
 
 
 FLAGS = (
-    _flag("nms", "boxes go for surer ones of their class, of all classes, or not"),
-    _flag("resize", "centred at its proportions, so in the left upper corner, or stretched"),
-    _flag("fill", "level of the input that the picture does not cover", int),
-    _flag("enlarge", "scale pictures smaller than the input up", str2bool),
-    _flag("rounding", "of the picture's scaled sides to whole pixels"),
-    _flag("interpolation", "filter to resize with; opencv is bilinear without antialiasing"),
+    _flag("nms", "non-maximum suppression per class, over all classes, or none"),
+    _flag("resize", "letterbox centred, letterbox in the left upper corner, or stretched"),
+    _flag("fill", "grey level of the padding", int),
+    _flag("enlarge", "enlarge images that are smaller than the input", str2bool),
+    _flag("rounding", "rounding of the image's scaled sides to whole pixels"),
+    _flag("interpolation", "filter of resizing; opencv is bilinear without antialiasing"),
     _flag("channel_order", "order of the input's channels"),
-    _flag("pixel_values", "range of the input, or whose mean and standard deviation"),
+    _flag("pixel_values", "range of the input, or named mean and standard deviation"),
     _flag("box_format", "corners, corner and size, centre and size, or corners with y first"),
     _flag("box_units", "boxes in pixels of the input, or in shares of it"),
-    _flag("class_offset", "the model's class that is the first label: 1 after a background; or coco91", class_offset),
-    _flag("score_form", "what the scores are; twice: a sigmoid too many"),
+    _flag("class_offset", "the model's class of label 0: 1 after a background; or coco91", class_offset),
+    _flag("score_form", "form of the scores; twice: a sigmoid was applied to probabilities"),
 )
-"""The flags whose right values are the model's, not the user's."""
+"""Flags whose correct values depend on the model."""
 
 
 def _choice(flag: str, stage: str, *values: Any, fine: bool = False) -> ExportSetting:
@@ -212,4 +204,4 @@ CHOICES: tuple[ExportSetting, ...] = (
     ExportSetting("--score_threshold", (0.001, 0.01, 0.05, 0.1, 0.25, 0.3, 0.5), "decode", least_score, fine=True),
     ExportSetting("--max_detections", (100, 300, 1000), "decode", most, fine=True),
 )
-"""What people get wrong after an export, the cheap and the likely first."""
+"""Settings that are often wrong after an export, cheap and likely ones first."""

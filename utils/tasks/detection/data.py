@@ -1,4 +1,4 @@
-"""The data of detection: its flags, and whether a model knows the classes of a data set."""
+"""Data flags of detection, and the check that a model has the classes of a data set."""
 
 from __future__ import annotations
 
@@ -15,41 +15,30 @@ from utils.metrics.class_names import VOC_TO_COCO, found_places, unknown
 from utils.tasks.base import Flag, str2bool
 
 METRICS = ("coco", "voc2007", "voc2012")
-"""Whose rules there are (:data:`utils.metrics.detection.metric.RULES`)."""
+"""Values of ``--metric`` (:data:`utils.metrics.detection.metric.RULES`)."""
 
 DATA_FLAGS = (
-    Flag("--data_format", "layout of the data; left out: what the path is", None, choices=FORMATS),
-    Flag(
-        "--labels",
-        "the model's names of the data set's classes, where they differ: lines such as 'aeroplane = airplane'",
-        None,
-        Path,
-        metavar="FILE",
-    ),
-    Flag(
-        "--common_classes",
-        "leave out objects whose class the model lacks",
-        False,
-        str2bool,
-        nargs="?",
-        scripts=("valid",),
-    ),
-    Flag("--metric", "whose rules the metric follows", "coco", choices=METRICS, scripts=("valid",)),
-)
+    Flag("--data_format", "layout of the data; left out: detected from the path", None, choices=FORMATS),
+    Flag("--labels", "file of the data set's class names that differ from the model's: 'aeroplane = airplane'",
+         None, Path, metavar="FILE"),
+    Flag("--common_classes", "leave out objects of classes that the model lacks", False, str2bool, nargs="?",
+         scripts=("valid",)),
+    Flag("--metric", "evaluation rules", "coco", choices=METRICS, scripts=("valid",)),
+)  # fmt: skip
 
 
 def check_classes(dataset: Dataset, labels: Sequence[str], common: bool) -> None:
-    """Refuse a data set with objects of a class that is not among the labels, or warn that those are left out.
+    """Check that all objects have a class of the labels; with ``common`` (``--common_classes``) warn about others.
 
     Raises:
-        DataError: there are such objects, and not ``common`` (``--common_classes``).
+        DataError: Objects have other classes, and ``common`` is false.
     """
     names, counts = dataset.notes.get(CATEGORIES, ()), dataset.notes.get(COUNTS, ())
     if not names:
         if len(counts) > len(labels):
             raise DataError(
-                f"the data set has a class {len(counts) - 1} and the model {len(labels)} labels; give the data set "
-                "names (data.yaml, classes.txt), or use a model that knows it"
+                f"the data set has a class {len(counts) - 1} and the model {len(labels)} labels; add class names to "
+                "the data set (data.yaml, classes.txt), or use another model"
             )
         return
     places = found_places(names, labels).tolist()
@@ -67,7 +56,7 @@ def check_classes(dataset: Dataset, labels: Sequence[str], common: bool) -> None
     if rank_and_size()[0] == 0:
         lost = sum(count for _, count, place in used if place < 0)
         warnings.warn(
-            f"{len(missing)} of {len(used)} classes are left out, with {lost} objects, as the model has no label for "
-            f"them: {', '.join(missing)}",
+            f"{len(missing)} of {len(used)} classes with {lost} objects are left out, as the model lacks them: "
+            f"{', '.join(missing)}",
             stacklevel=2,
         )

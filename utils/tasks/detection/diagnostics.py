@@ -1,7 +1,7 @@
-"""Hints while a detector is evaluated: its boxes fit the objects in another form, its classes are off by a constant.
+"""Diagnostics of a detector: boxes in another format, classes that are off by a constant, logits as probabilities.
 
-Only what finds many more objects than the numbers as they are read is said, so that a detector that is merely bad, or
-has random weights, gives no hint.
+A hint needs many more matches with the other setting than with the current one, so that a detector that is weak or has
+random weights gives no hint.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from utils.tasks.detection.heads import least_score, raw_candidates
 from utils.tasks.model import Model
 
 PICTURES, CANDIDATES = 64, 100
-"""Pictures that are looked at, the first ones, and the surest candidates of each."""
+"""Number of first images, and of candidates with the highest scores per image, that are examined."""
 
 OBJECTS = 15
-"""Objects that must be found otherwise before anything is said."""
+"""Minimum number of objects found with the other setting."""
 
 TIMES = 4
-"""How many times as many objects must be found otherwise as are found now."""
+"""Minimum ratio of objects found with the other setting to those found now."""
 
 NEAR = 0.5
-"""Intersection over union from which on an object is found."""
+"""Minimum intersection over union of a found object."""
 
 LOWEST, FEW = -1e30, 0.05
-"""The least score that every candidate has, and the share of negative ones that rounding does not explain."""
+"""Score below that of every candidate, and share of negative scores above which they are not due to rounding."""
 
 SURE = 0.25
-"""Score of a detection from which on its class is believed."""
+"""Minimum score of detections whose class is examined."""
 
 OUTSIDE = 1e-3
-"""How far a share may lie outside of 0..1 by rounding."""
+"""Tolerance of shares and probabilities outside of 0..1, for rounding."""
 
 TWICE = (0.5, 0.7311)
-"""The sigmoids of 0 and 1: all scores lie between them where a sigmoid was applied to probabilities."""
+"""Sigmoids of 0 and 1: the range of all scores if a sigmoid was applied to probabilities."""
 
 MANY, NOTHING = 200, 0.01
-"""Scores that must all lie there, half of them so near to the sigmoid of 0: most places hold nothing."""
+"""Minimum number of scores in that range, and distance to its lower end of at least half of them (empty places)."""
 
 
 class DetectionDiagnostics:
-    """Looks at the first pictures of an evaluation.
+    """Diagnostics of the first images of an evaluation.
 
     Args:
-        model, options: as ``decode`` has them. size: height and width of the input, ``None`` where the batch decides.
+        model, options: of the run. size: height and width of the input; ``None``: they differ by batch.
     """
 
     def __init__(self, model: Model, options: Options, size: tuple[int, int] | None) -> None:
@@ -70,7 +70,7 @@ class DetectionDiagnostics:
         self.highest = self.categories = 0
 
     def see(self, outputs: Any, contexts: Sequence[Geometry], targets: Sequence[Any]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         if self.pictures >= PICTURES:
             return
         try:
@@ -121,9 +121,9 @@ class DetectionDiagnostics:
                 self._note_classes(shares, raw, target, real)
 
     def _note_classes(self, shares: Array, raw: Detections, target: Any, real: Array) -> None:
-        """Note the model's class of the surest candidate at each object that is found, and the right one."""
+        """Record the class of the best candidate at each found object, and the target class."""
         right = np.asarray(target.classes, np.int64)[real]
-        if target.categories:  # else the data set has numbers alone, which are the model's
+        if target.categories:  # else the data set has class numbers only, which are the model's
             right = places(target.categories, self.model.stored.labels)[right]
         near = np.where(shares >= NEAR, raw.scores[None], -np.inf)
         for row, one in zip(near, right.tolist(), strict=True):
@@ -131,7 +131,7 @@ class DetectionDiagnostics:
                 self.classes.append((int(raw.classes[int(row.argmax())]), one))
 
     def hints(self) -> list[str]:
-        """Return what looks wrong, one line each."""
+        """Return one line per problem."""
         return [*self._boxes(), *self._classes(), *self._scores(), *self._more_classes()]
 
     def _more_classes(self) -> Iterator[str]:
@@ -150,8 +150,8 @@ class DetectionDiagnostics:
             flags = f"--box_format {best[0]}" if best[0] != now[0] else ""
             flags += f" --box_units {best[1]}" if best[1] != now[1] else ""
             yield (
-                f"the boxes look like another form: {found} of {self.objects} objects are found with "
-                f"{flags.strip()}, {ours} as they are read"
+                f"the boxes look like another format: {found} of {self.objects} objects are found with "
+                f"{flags.strip()}, {ours} with the current one"
             )
 
     def _classes(self) -> Iterator[str]:
@@ -166,8 +166,8 @@ class DetectionDiagnostics:
         best = max(counts, key=lambda key: counts[key])
         if counts[best] >= OBJECTS and counts[best] >= TIMES * max(ours, 1):
             yield (
-                f"the classes look shifted: {counts[best]} of {len(given)} objects whose place is found have the right "
-                f"class with --class_offset {best}, {ours} as it is"
+                f"the classes look shifted: {counts[best]} of {len(given)} found objects have the right class with "
+                f"--class_offset {best}, {ours} with the current one"
             )
 
     def _scores(self) -> Iterator[str]:
@@ -177,7 +177,7 @@ class DetectionDiagnostics:
         low, high = float(scores.min()), float(scores.max())
         if high > 1 + OUTSIDE or self.negative > FEW:
             what = f"go up to {high:.3g}" if high > 1 + OUTSIDE else f"are below 0 for {self.negative:.0%}"
-            yield f"scores {what}, and a probability lies from 0 to 1: are they logits? try --score_form logit"
+            yield f"scores {what}, outside the range 0 to 1 of probabilities: are they logits? try --score_form logit"
         least = least_score(self.model, self.options)
         between = low >= TWICE[0] - OUTSIDE and high <= TWICE[1] + OUTSIDE
         between &= float((scores <= TWICE[0] + NOTHING).mean()) > 0.5

@@ -1,6 +1,6 @@
-"""From a detector's raw outputs to each picture's detections: the layout is chosen, read, and suppressed where it must.
+"""Postprocessing of a detector: choice of the layout, candidates, and non-maximum suppression.
 
-What decides is a flag, else what the export stored under ``detection``, else the usual value.
+Settings are a flag's value, else the one stored under ``detection``, else the default.
 """
 
 from __future__ import annotations
@@ -27,18 +27,14 @@ from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 VALID_SCORE, OTHERS_SCORE = 0.001, 0.25
-"""Defaults of ``--score_threshold``, of ``valid`` and of the others: mAP wants the unsure detections too."""
+"""Defaults of ``--score_threshold`` in ``valid`` and in other scripts: mAP also needs detections with low scores."""
 
 IOU, MOST = 0.5, 100
-"""Usual values of ``--iou_threshold`` and ``--max_detections``."""
+"""Defaults of ``--iou_threshold`` and ``--max_detections``."""
 
 
 def note(model: Model) -> Mapping[str, Any]:
-    """Return what the export stored for detection.
-
-    Raises:
-        ModelError: it is no JSON object, or a value in it cannot be.
-    """
+    """Return the metadata ``detection``. Raises ModelError if it is not a JSON object, or a value in it is invalid."""
     found = model.stored.json(NOTE, {})
     if not isinstance(found, dict):
         raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: not a JSON object; export the model again")
@@ -49,10 +45,10 @@ def note(model: Model) -> Mapping[str, Any]:
 
 
 def threshold(name: str, model: Model, options: Options, usual: float) -> float:
-    """Return a threshold: the flag's, else the stored one, else the usual one.
+    """Return a threshold: the flag's, else the stored one, else ``usual``.
 
     Raises:
-        ModelError: the stored one is not from 0 to 1.
+        ModelError: The stored one is not from 0 to 1.
     """
     given = getattr(options, name, None)
     found = note(model).get(name, usual) if given is None else given
@@ -62,20 +58,20 @@ def threshold(name: str, model: Model, options: Options, usual: float) -> float:
 
 
 def least_score(model: Model, options: Options, valid: float = VALID_SCORE, others: float = OTHERS_SCORE) -> float:
-    """Return the score below which nothing is a detection; a stored one is meant for an evaluation."""
+    """Return the lowest score of a detection; a stored one is used in ``valid`` only."""
     if options.script == "valid":
         return threshold("score_threshold", model, options, valid)
     return others if options.score_threshold is None else float(options.score_threshold)
 
 
 def most(model: Model, options: Options, usual: int = MOST) -> int:
-    """Return how many detections an image has at most."""
+    """Return the maximum number of detections per image."""
     given = options.max_detections
     return int(note(model).get("max_detections") or usual if given is None else given)
 
 
 def overlap(model: Model, options: Options) -> float:
-    """Return the intersection over union from which on the less sure of two boxes goes."""
+    """Return the intersection over union above which the box with the lower score is dropped."""
     return threshold("iou_threshold", model, options, IOU)
 
 
@@ -88,20 +84,20 @@ def detections(
     form: BoxForm = USUAL,
     nms: str = NMS[0],
 ) -> list[Detections]:
-    """Return what was found in each picture, in its own pixels, the surest first.
+    """Return the detections of each image in its own pixels, by falling score.
 
     Args:
         outputs: of a call of the model.
-        contexts: how each picture lies in the input.
-        model: says the names of the outputs, and what its export stored.
+        contexts: placement of each image in the input.
+        model: its output names and metadata are read.
         options: the flags.
-        size: height and width of the input in pixels, ``None`` where the batch decided.
-        form: in which form the boxes, scores and classes are that the layout reads.
-        nms: which surer boxes make one go, one of :data:`~utils.postprocess.image.box_forms.NMS`.
+        size: height and width of the input in pixels; ``None``: they differ by batch.
+        form: format of the boxes, scores and classes that the layout reads.
+        nms: scope of suppression, one of :data:`~utils.postprocess.image.box_forms.NMS`.
 
     Raises:
-        InputError: the outputs do not have the layout's shapes, or no known layout.
-        ModelError: the outputs may have several layouts.
+        InputError: The outputs do not fit the layout, or a known one.
+        ModelError: The outputs fit several layouts.
     """
     found, layout = raw_candidates(outputs, contexts, model, options, size, form, probable=True)
     if form != USUAL:
@@ -111,7 +107,7 @@ def detections(
 
 
 def _read(layout: Layout, seen: Outputs, model: Model) -> list[Detections]:
-    """Return the candidates; what cannot be read is told with the model's name."""
+    """Return the candidates; errors get the names of the model and the layout."""
     try:
         return layout.read(seen)
     except (InputError, ModelError) as error:
@@ -135,12 +131,12 @@ def raw_candidates(
     least: float | None = None,
     probable: bool = False,
 ) -> tuple[list[Detections], Layout]:
-    """Return every picture's candidates as their layout reads them, and the layout; arguments as of :func:`detections`.
+    """Return the candidates of every image as the layout reads them, and the layout; see :func:`detections`.
 
-    Those stay whose score is sufficient in its form, or at least ``least`` as it is; a softmax is taken already.
+    Candidates with a score below the threshold (in its form), or below ``least``, are dropped. A softmax is applied.
 
     Args:
-        probable: refuse scores that are to be probabilities and are not from 0 to 1.
+        probable: raise if scores that should be probabilities are not from 0 to 1.
     """
     outputs = as_outputs(outputs, contexts, model, options, size)
     with _named(model.ckpt):
@@ -155,7 +151,7 @@ def raw_candidates(
     if form.score_form == "softmax" and layout.rows is not None:
         outputs = replace(outputs, arrays=layout.rows(outputs, softmax))
     elif form.score_form == "softmax":
-        raise ModelError(f"layout {layout.name} has no row of scores to take a softmax of; leave out --score_form")
+        raise ModelError(f"layout {layout.name} has a single score per box, without a softmax; leave out --score_form")
     least = raw_score(outputs.least, form) if least is None else least
     found = _read(layout, replace(outputs, least=least), model)
     if probable:
@@ -168,7 +164,7 @@ def raw_candidates(
 
 @contextmanager
 def _named(what: object) -> Iterator[None]:
-    """Put a name before what is wrong with outputs."""
+    """Prefix the message of an InputError."""
     try:
         yield
     except InputError as error:
@@ -176,7 +172,7 @@ def _named(what: object) -> Iterator[None]:
 
 
 def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
-    """Return outputs for a layout that applies a sigmoid or a softmax itself: what the graph did already is undone.
+    """Return outputs for a layout that applies a sigmoid or a softmax: if the graph did so, it is inverted.
 
     Of a softmax the logarithms are taken, of a sigmoid the log odds; boxes stay.
     """
@@ -192,9 +188,9 @@ def _logits(outputs: Outputs, model: Model) -> tuple[Array, ...]:
 
 
 def _finished(found: Detections, geometry: Geometry, layout: Layout, nms: str, iou: float, limit: int) -> Detections:
-    """Return one image's answer from its candidates."""
+    """Return one image's detections from its candidates."""
     if layout.clipped:
-        # each axis is scaled by one factor, which no intersection over union sees
+        # each axis is scaled by one factor, which does not change any intersection over union
         found = found._replace(boxes=to_picture(found.boxes, geometry))
     if layout.final or nms == "none":
         kept = surest(found, limit)
@@ -207,10 +203,10 @@ def _finished(found: Detections, geometry: Geometry, layout: Layout, nms: str, i
 def as_outputs(
     outputs: Any, contexts: Sequence[Geometry], model: Model, options: Options, size: tuple[int, int] | None
 ) -> Outputs:
-    """Return outputs with what is known about them; arguments as of :func:`detections`."""
+    """Return the outputs with their names, sizes and metadata; see :func:`detections`."""
     other = model.stored.text("task") if model.stored.is_ultralytics else "detect"
     if other not in ("detect", None):
-        raise ModelError(f"{model.ckpt}: its export says task {other!r}; detection takes 'detect', export such a model")
+        raise ModelError(f"{model.ckpt}: its metadata has task {other!r}, expected 'detect'; export such a model")
     arrays = tuple(outputs) if isinstance(outputs, (list, tuple)) else (outputs,)
     names = tuple(spec.name for spec in model.outputs) if len(model.outputs) == len(arrays) else ()
     names = names or tuple(f"output_{i}" for i in range(len(arrays)))
@@ -229,6 +225,6 @@ def as_outputs(
 
 
 def places(contexts: Sequence[Geometry]) -> Array:
-    """Return N x 4: left, top, width and height of each picture in pixels of the input."""
+    """Return N x 4: left, top, width and height of each image in pixels of the input."""
     rows = [(one.left, one.top, one.width * one.across, one.height * one.down) for one in contexts]
     return np.array(rows, np.float64).reshape(-1, 4)

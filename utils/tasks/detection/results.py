@@ -1,4 +1,4 @@
-"""Detections in COCO's results format, one entry per object: read as answers per picture, and written."""
+"""Reader and writer of COCO's results format, one entry per object."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from utils.tasks.common.prediction_files import write_predictions
 def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None) -> list[Detections | None]:
     """Read a JSON list of ``{"image_id", "category_id", "bbox": [left, top, width, height], "score"}``.
 
-    The format is cocodataset.org's, "Results format". A picture is known by its id in the data set's JSON, or by its
-    file name, with or without the ending. A category is known by its id in that JSON; a data set without one numbers
-    its categories, or the model its classes, from 0.
+    The format is cocodataset.org's, "Results format". An image is matched by its id in the data set's JSON, or by its
+    file name, with or without the ending. A category is matched by its id in that JSON; without one, ids are numbers of
+    the data set's categories, or of the model's classes, from 0.
 
     Args:
-        file: the results. dataset: the pictures. labels: the model's class names, where it stores them.
+        file: the results. dataset: the images. labels: the model's class names, if stored.
 
     Returns:
-        What was found in each picture, the surest first; ``None`` for pictures the file does not name.
+        Detections of each image by falling score; ``None`` for images without an entry.
 
     Raises:
-        DataError: not such a file, or an entry of a picture or category that is not known.
+        DataError: The file has another format, or an entry has an unknown image or category.
     """
     entries = _read(file)
     listed = _listing(dataset)
@@ -44,12 +44,12 @@ def read_box_results(file: Path, dataset: Dataset, labels: Sequence[str] | None)
     for number, entry in enumerate(entries):
         where = f"{file}: entry {number}"
         if not isinstance(entry, dict):
-            raise DataError(f"{where} is no object; write image_id, category_id, bbox and score")
+            raise DataError(f"{where} is not an object; write image_id, category_id, bbox and score")
         place = pictures.get(str(entry.get("image_id")))
         if place is None and str(entry.get("image_id")) in listed.get("pictures", {}):
-            continue  # beyond --samples, or a file that is not there
+            continue  # beyond --samples, or a missing file
         if place is None:
-            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is no picture of the data set; use its ids")
+            raise DataError(f"{where}: image_id {entry.get('image_id')!r} is not in the data set; use its ids")
         box, score = entry.get("bbox"), entry.get("score")
         if not _are_numbers(box, 4) or not _are_numbers([score], 1):
             raise DataError(f"{where}: bbox {box!r} and score {score!r} must be four numbers and one")
@@ -69,18 +69,18 @@ def _read(file: Path) -> list[Any]:
     if isinstance(content, dict) and isinstance(content.get("annotations"), list):
         content = content["annotations"]
     if not isinstance(content, list) or not content:
-        raise DataError(f"{file} holds no list of detections; write COCO's results format")
+        raise DataError(f"{file} is not a list of detections; write COCO's results format")
     return content
 
 
 def _listing(dataset: Dataset) -> dict[str, Any]:
-    """Return the ids of the data set's JSON, where it comes from one: of pictures by file name, of categories."""
+    """Return ids of images and categories in the data set's JSON; empty if it has no JSON."""
     files = map(Path, sorted(dataset.watched()))
     file = next((one for one in files if one.suffix.lower() == ".json" and one.is_file()), None)
     if file is None:
         return {}
     content = json.loads(read_regular(file))
-    images, kinds = (  # what is no entry has been rejected when the data set was loaded
+    images, kinds = (  # invalid entries were rejected when the data set was loaded
         [one for one in content.get(key, ()) if isinstance(one, dict) and is_id(one.get("id"))]
         for key in ("images", "categories")
     )
@@ -90,7 +90,7 @@ def _listing(dataset: Dataset) -> dict[str, Any]:
 
 
 def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
-    """Return the place of each picture by every word that means it alone."""
+    """Return the place of each image by its unambiguous keys: path, name, stem and id."""
     paths = [Path(path) for path in dataset.batch(range(len(dataset))).names]
     found: dict[str, int] = {}
     for words in ([str(path) for path in paths], [path.name for path in paths], [path.stem for path in paths]):
@@ -104,7 +104,7 @@ def _pictures(dataset: Dataset, listed: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _classes(listed: Mapping[str, Any], dataset: Dataset, labels: Sequence[str] | None) -> dict[Any, int] | None:
-    """Return the model's class of each category id; ``None`` where ids are the classes themselves."""
+    """Return the model's class of each category id; ``None`` if ids are classes."""
     if listed:
         ids = sorted(listed["categories"], key=lambda key: (isinstance(key, str), key))  # as the loader sorts them
         names = [listed["categories"][one] for one in ids]
@@ -119,7 +119,7 @@ def _class_of(given: Any, classes: Mapping[Any, int] | None, where: str) -> int:
     if classes is None and isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return given
     if classes is None or not isinstance(given, (int, str)) or given not in classes:
-        raise DataError(f"{where}: category_id {given!r} is no category of the data set; use its ids")
+        raise DataError(f"{where}: category_id {given!r} is not in the data set; use its ids")
     return classes[given]
 
 
@@ -138,14 +138,14 @@ def _answer(rows: Sequence[tuple[list[float], float, int]]) -> Detections:
 
 
 class BoxResults:
-    """Writes detections as COCO's evaluation reads them (:meth:`pycocotools.coco.COCO.loadRes`).
+    """Writer of COCO's results format (:meth:`pycocotools.coco.COCO.loadRes`).
 
-    A picture is known by its id in the data set's JSON, else by its file's stem, or its path where stems repeat; a
-    category by its id there, else by its place among the data set's names, or the model's class. What was found of a
-    class that the data set lacks has no id, and is left out.
+    The id of an image is that in the data set's JSON, else the file's stem, or its path if stems repeat; the id of a
+    category is that in the JSON, else its place among the data set's names, or the model's class. Detections of a class
+    that the data set lacks are left out.
 
     Args:
-        path: the JSON file to write. dataset: the pictures. labels: the model's class names, where it stores them.
+        path: the JSON file to write. dataset: the images. labels: the model's class names, if stored.
     """
 
     def __init__(self, path: Path, dataset: Dataset, labels: Sequence[str] | None) -> None:
@@ -161,7 +161,7 @@ class BoxResults:
         self._unique = len(set(stems)) == len(stems)
 
     def see(self, batch: Batch, predictions: Sequence[Detections]) -> None:
-        """Take in the detections of a batch."""
+        """Add the detections of a batch."""
         known = self._categories
         for name, target, found in zip(batch.names, batch.targets or (), predictions, strict=True):
             image = self._images[target.number] if self._images else Path(name).stem if self._unique else name

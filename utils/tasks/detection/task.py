@@ -1,4 +1,4 @@
-"""Object detection: boxes, classes and scores in images; the metric is COCO's mAP."""
+"""Object detection; the metric is COCO's mAP."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from utils.preprocess.image.forms import PictureForm, picture_form
 from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import letterbox
 from utils.tasks.base import Diagnostics, Flag, PredictionWriter, Rendering, Template, str2bool
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import SIZE_FLAG, ImageTask
 from utils.tasks.detection.choices import CHOICES, FIT, FLAGS as CHOSEN, box_form, check, chosen, laying, normalised
 from utils.tasks.detection.data import DATA_FLAGS, check_classes
@@ -32,82 +33,74 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.templates.squares import TEMPLATE
 
 SHOWN = 10
-"""Objects that the answer's line lists; the JSON has all."""
+"""Number of objects on the answer's line; the JSON has all."""
 
 MASK = "pixel_mask"
-"""The input that says which pixels are of the image, 1 or 0, in DETR's exports."""
+"""Input of DETR's exports: 1 for pixels of the image, 0 for padding."""
 
 
 class Detection(ImageTask):
-    """Objects in images, with any layout of outputs that utils/postprocess/image/layouts has.
+    """Detectors with any output layout of utils/postprocess/image/layouts.
 
-    A model with other outputs overrides :meth:`decode`. Flags, or what the export stored, say how images lie in the
-    input and what its numbers mean (:mod:`utils.tasks.detection.choices`). Predictions are
-    :class:`~utils.postprocess.image.nms.Detections`, the surest first, in pixels of the image; the context of a sample
-    is how it lies in the input.
+    A model with other outputs overrides :meth:`decode`. Flags or metadata define the preprocessing and the output
+    format (:mod:`utils.tasks.detection.choices`). Predictions are :class:`~utils.postprocess.image.nms.Detections` by
+    falling score, in pixels of the image; the context of a sample is its placement in the input.
     """
 
     name = "detection"
     domain = "detection"
     domain_default = True
     template: ClassVar[Template | None] = TEMPLATE
-    data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of pictures, or a picture"
+    data_help = "COCO's JSON, VOC's folder, YOLO's data.yaml, a folder of any of them or of images, or an image"
     flags: ClassVar[tuple[Flag, ...]] = (
         Flag(
             "--score_threshold",
             f"detections below this score are dropped (default: {VALID_SCORE} for valid, else {OTHERS_SCORE})",
             type=float,
         ),
-        Flag(
-            "--iou_threshold",
-            "of two boxes of a class that overlap more than this, the surer one stays (default: what is stored, or "
-            f"{IOU})",
-            type=float,
-        ),
-        Flag("--max_detections", f"most detections in a picture (default: what is stored, or {MOST})", None, int),
-        Flag(
-            "--layout", "what the outputs mean (default: what is stored, or what they look like)", None, metavar="NAME"
-        ),
-        Flag("--best_class", "a box is found as its best class only", False, str2bool, nargs="?"),
+        Flag("--iou_threshold", "of boxes of a class that overlap more than this, the best one stays (default: as "
+             f"stored, or {IOU})", type=float),
+        Flag("--max_detections", f"most detections in an image (default: as stored, or {MOST})", None, int),
+        Flag("--layout", "format of the outputs (default: as stored, or detected)", None, metavar="NAME"),
+        Flag("--best_class", "only the best class of each box", False, str2bool, nargs="?"),
         *CHOSEN,
         SIZE_FLAG,
         *DATA_FLAGS,
-    )
+    )  # fmt: skip
     export_settings = CHOICES
     metadata_key = NOTE
-    writes = "what was found as a JSON file in COCO's results format"
+    writes = "the detections as a JSON file in COCO's results format"
 
     @property
     def labels(self) -> list[str] | None:
-        """Names of the model's classes; ``None`` where it stores none."""
+        """Names of the model's classes; ``None`` if not stored."""
         return self.model.stored.labels
 
     @property
     def image_specs(self) -> tuple[TensorSpec, ...]:
-        """The inputs that images fill: all."""
+        """The image inputs: all."""
         return self.model.inputs
 
     @property
     def known_size(self) -> tuple[int, int] | None:
-        """Height and width of the model's input where they are the same for every batch."""
+        """Height and width of the model's input; ``None`` if they differ by batch."""
         shape = self.model.inputs[0].shape if self.model.inputs else ()
         height, width = (shape[1:3] if channels_last(shape) else shape[2:]) if len(shape) == 4 else (None, None)
         return self.given_size or (None if height is None or width is None else (height, width))
 
     def check(self) -> None:
-        """Refuse values of flags that cannot be."""
+        """Check the options."""
         opt = self.options
         check(opt)
         for flag in ("score_threshold", "iou_threshold"):
             given = getattr(opt, flag)
             if given is not None and not 0 <= given <= 1:
                 raise ConfigError(f"--{flag} {given} must be from 0 to 1")
-        if opt.max_detections is not None and opt.max_detections < 1:
-            raise ConfigError(f"--max_detections {opt.max_detections} must be at least 1")
+        at_least(opt, max_detections=1)
         super().check()
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the images, and their objects where they are known (:func:`.load_boxes`)."""
+        """Return the images, and their objects if known (:func:`.load_boxes`)."""
         found, labels = load_boxes(paths["data"], self.options.data_format), self.options.labels
         if labels is None:
             return found
@@ -116,15 +109,15 @@ class Detection(ImageTask):
         return renamed(found, read_renames(labels), labels)
 
     def prepare(self, samples: Sequence[Path], *, out: Array | None = None) -> Prepared:
-        """Letterbox the images into the model's input, or put them there as its export stored (``fit``).
+        """Letterbox the images into the model's input, or resize them by the stored ``fit``.
 
         Args:
             samples: paths of images.
             out: an array of N x 3 x H x W to write into.
 
         Raises:
-            DataError: an image cannot be read.
-            ConfigError: the input takes no images, or its size is not known.
+            DataError: An image cannot be read.
+            ConfigError: The input does not take images, or its size is unknown.
         """
         model, found = self.model, chosen(self.model, self.options)
         if found["resize"] == FIT:
@@ -132,7 +125,7 @@ class Detection(ImageTask):
         form = self._form()
         height, width = self.given_size or form.size
         if height is None or width is None:
-            raise ConfigError(f"{model.ckpt}: its input may have any height and width; say which with --input_size")
+            raise ConfigError(f"{model.ckpt}: height and width of its input are open; pass --input_size")
         size, dtype = (height, width), model.dtype if form.plain else "float32"
         result = np.empty((len(samples), 3, *size), dtype) if out is None or not form.plain else out
         placed, contexts = laying(found), []
@@ -143,32 +136,31 @@ class Detection(ImageTask):
         return Prepared([result if form.plain else form.given(result)], contexts)
 
     def _form(self) -> PictureForm:
-        """Return how the model's first input, N x 3 x H x W or N x H x W x 3, holds images."""
+        """Return the image format of the model's first input, N x 3 x H x W or N x H x W x 3."""
         model = self.model
         form = picture_form(model.inputs[0], model.ckpt, model.dtype)
         if form.channels != 3:
             shape = list(model.inputs[0].shape)
-            raise ConfigError(f"{model.ckpt}: its input is {shape}; detection needs N x 3 x H x W or N x H x W x 3")
+            raise ConfigError(f"{model.ckpt}: its input is {shape}; expected N x 3 x H x W or N x H x W x 3")
         return form
 
     def _fitted(self, samples: Sequence[Path], found: Mapping[str, Any], out: Array | None) -> Prepared:
-        """Put images into the first input as the export stored it, and their outlines into ``pixel_mask``.
+        """Put images into the first input by the stored ``fit``, and their masks into ``pixel_mask``.
 
-        What an image does not cover is 0 after the normalisation. Where the input's size is open, each image has its
-        own, and ``collate`` pads them.
+        Padding is 0 after the normalisation. If the input's size is open, images keep their sizes, and ``collate`` pads
+        them.
 
         Raises:
-            ConfigError: the input's size is open and the fit needs one, or the model has inputs that images do not
-                fill.
+            ConfigError: The input's size is open and the fit needs it, or the model has further inputs.
         """
         model, size, (spec, *others) = self.model, self.known_size, self.image_specs
         other = [spec.name for spec in others if spec.name != MASK]
         if other:
-            raise ConfigError(f"{model.ckpt}: its input {other[0]!r} is no picture's; run it with a task that fills it")
+            raise ConfigError(f"{model.ckpt}: its input {other[0]!r} does not take images; use a task that fills it")
         if not picture_form(spec, model.ckpt, model.dtype).plain:
             raise ConfigError(
-                f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' puts "
-                "pictures into N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
+                f"{model.ckpt}: its input {spec.name!r} is {list(spec.shape)} {model.dtype}; the stored 'fit' supports "
+                "N x 3 x H x W floats only: transpose and convert in the graph, or pass --resize"
             )
         fit, notes = Fit.read(note(model)[FIT], model.ckpt), model.stored.picture
         images, masks, contexts = list[Array](), list[Array](), []
@@ -192,26 +184,26 @@ class Detection(ImageTask):
         return Prepared(stacked, contexts)
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any]:
-        """Return what was found in each image.
+        """Return the detections of each image.
 
-        What the outputs mean is their layout's matter (docs/detection_layouts.md): the one ``--layout`` says, else the
-        one the export stored, else the one their names and shapes tell. Every pair of box and class with a score of at
-        least ``--score_threshold`` is a candidate; of candidates of a class that overlap by more than
-        ``--iou_threshold`` the best stays, unless the layout's are final; at most ``--max_detections`` come back. What
-        has NaN as its score or in its box is no candidate.
+        The layout defines the meaning of the outputs (docs/detection_layouts.md): the one of ``--layout``, else the
+        stored one, else the one that fits names and shapes. Every pair of box and class with a score of at least
+        ``--score_threshold`` is a candidate, unless score or box have NaN; of candidates of a class that overlap by
+        more than ``--iou_threshold`` the best stays, unless the layout's boxes are final; at most ``--max_detections``
+        are returned.
 
         Raises:
-            InputError: the outputs do not have the layout's shapes, or no known layout.
-            ModelError: the outputs may have several layouts.
+            InputError: The outputs do not fit the layout, or a known one.
+            ModelError: The outputs fit several layouts.
         """
         found = chosen(self.model, self.options)
         return detections(outputs, contexts, self.model, self.options, self.known_size, box_form(found), found["nms"])
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the mAP by the chosen rules; categories are found among the labels, where there are labels.
+        """Return the mAP by the rules of ``--metric``; categories are matched with the labels, if stored.
 
         Raises:
-            DataError: the model does not know a class that has objects.
+            DataError: The model lacks a class of the data set.
         """
         from utils.metrics.detection.metric import MeanAveragePrecision
 
@@ -219,16 +211,16 @@ class Detection(ImageTask):
         if labels is not None:
             check_classes(dataset, labels, opt.common_classes)
         elif len(names) > 1 and list(names) == sorted(names) and rank_and_size()[0] == 0:
-            # an XML file per picture says names alone, and which there are depends on the files
+            # XML files have names without numbers
             warnings.warn(
-                f"the model stores no labels: its classes are taken for the data set's in alphabetical order (0 "
-                f"{names[0]}, 1 {names[1]}, ...); store the labels in the model where its order is another one",
+                f"the model has no stored labels: its classes are taken for the data set's in alphabetical order (0 "
+                f"{names[0]}, 1 {names[1]}, ...); store the labels in the model if its order differs",
                 stacklevel=2,
             )
         return MeanAveragePrecision(labels, categories=names, rules=opt.metric, common=opt.common_classes)
 
     def show(self, sample: Path, prediction: Any) -> Rendering:
-        """Return the objects in words and as data, and the image with their boxes drawn."""
+        """Return the objects as text and as data; saving draws their boxes on the image."""
         names = self.labels
         if names is not None and max(prediction.classes.tolist(), default=-1) >= len(names):
             raise ModelError(
@@ -246,7 +238,7 @@ class Detection(ImageTask):
         return rendering(sample, answer, answer, in_words(answer, "object"))
 
     def diagnostics(self) -> Diagnostics | None:
-        """Return what looks for boxes and classes of another form."""
+        """Return the check for boxes and classes of another format."""
         from utils.tasks.detection.diagnostics import DetectionDiagnostics
 
         return DetectionDiagnostics(self.model, self.options, self.known_size)
@@ -258,20 +250,20 @@ class Detection(ImageTask):
         return read_box_results(file, dataset, self.labels)
 
     def agreement(self, prediction: Any, answer: Any) -> float:
-        """Say how far two sets of detections agree (:func:`utils.metrics.detection.agreement.agreement`)."""
+        """Return the agreement of two sets of detections (:func:`utils.metrics.detection.agreement.agreement`)."""
         from utils.metrics.detection.agreement import agreement
 
         return agreement(prediction, answer)
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
-        """Return what writes COCO's results format."""
+        """Return a writer of COCO's results format."""
         from utils.tasks.detection.results import BoxResults
 
         return BoxResults(path, dataset, self.labels)
 
 
 def in_words(answer: Sequence[Mapping[str, Any]], what: str) -> str:
-    """Return how many objects there are, and label, score and box of the first ones."""
+    """Return the number of objects, and label, score and box of the first ones."""
     parts = [
         (f"{one['label']} " if "label" in one else "")
         + f"{one['score']:.2f} at {','.join(str(round(edge)) for edge in one['box'])}"
@@ -283,7 +275,7 @@ def in_words(answer: Sequence[Mapping[str, Any]], what: str) -> str:
 
 
 def rendering(sample: Path, answer: Any, objects: Sequence[Mapping[str, Any]], text: str) -> Rendering:
-    """Return an answer that is drawn as boxes (:func:`utils.postprocess.image.drawn_boxes.draw_boxes`)."""
+    """Return a rendering that draws boxes (:func:`utils.postprocess.image.drawn_boxes.draw_boxes`)."""
     return Rendering(text, answer, partial(_save_drawn, sample, objects, text))
 
 
@@ -294,5 +286,4 @@ def _save_drawn(sample: Path, objects: Sequence[Mapping[str, Any]], text: str, f
     return save_drawn(sample, [text], folder, draw_boxes(open_image(sample), objects))
 
 
-DETECTION = LegacyTask.view(Detection)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+DETECTION = LegacyTask.view(Detection)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""From pictures to descriptions of the faces on them: find the face, put its points in place, describe it."""
+"""Face embeddings: detection, alignment by five points, and description."""
 
 from __future__ import annotations
 
@@ -25,36 +25,35 @@ DETECTOR, DESCRIPTOR = "detector", "descriptor"
 """Names of the two models."""
 
 NOTE = "verification"
-"""Key of what a descriptor's export may store: an object with ``compare`` (one of :data:`COMPARES`), ``threshold`` (the
-largest distance, or least similarity, of one person) and ``points`` (five pairs x, y: shares of the chip's sides)."""
+"""Metadata key of the descriptor, optional: an object with ``compare`` (one of :data:`COMPARES`), ``threshold``
+(largest distance, or least similarity, of one person) and ``points`` (five pairs x, y: shares of the chip's sides)."""
 
 EUCLID, COSINE = COMPARES = ("euclid", "cosine")
-"""``euclid``: the distance of two descriptions; a score is less that. ``cosine``: the cosine of their angle."""
+"""``euclid``: the score is the negative distance of two descriptions. ``cosine``: the cosine of their angle."""
 
 CHOICES = ("largest", "central", "surest")
-"""Which of several faces is meant."""
+"""Rules that choose one of several faces."""
 
 FALLBACKS = ("fail", "center")
-"""What happens to a picture on which no face is found."""
+"""Treatment of an image without a detected face."""
 
 OVERLAP = 0.3
 """Intersection over union above which two boxes are one face."""
 
-
 DETECTOR_SIZE = 320
-"""Height and width in pixels that pictures have for a detector whose input may have any."""
+"""Height and width in pixels of the detector's input if both are open."""
 
 
 class Seen(NamedTuple):
-    """What was made of one picture.
+    """Result of one image.
 
     Attributes:
-        description: D float32; ``None`` where there is none.
-        faces: how many faces were found; 1 where nobody looked.
-        box: left, top, right and bottom of the chosen one in pixels; ``None`` where there is none.
-        points: 5 x 2, x and y in pixels, likewise.
-        score: of the detector, for that face; NaN where there is none.
-        reason: why there is no description; empty where there is one.
+        description: D float32; ``None`` if missing.
+        faces: number of detected faces; 1 without a detector.
+        box: left, top, right and bottom of the chosen face in pixels; ``None`` without a detected face.
+        points: 5 x 2, x and y in pixels; ``None`` likewise.
+        score: the detector's score of that face.
+        reason: reason of a missing description, else empty.
     """
 
     description: Array | None
@@ -66,11 +65,11 @@ class Seen(NamedTuple):
 
 
 LOST = Seen(np.full(1, np.nan, np.float32))
-"""A picture for which a detector's output holds NaN: so does every score of it."""
+"""Result of an image for which the detector outputs NaN: all its scores are NaN."""
 
 
 class Looked(NamedTuple):
-    """A picture by its path, and its pixels, H x W x 3 uint8."""
+    """A decoded image: its path, and pixels H x W x 3 uint8."""
 
     path: Path
     pixels: Array
@@ -78,11 +77,11 @@ class Looked(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """How two descriptions are compared: what the flags say, else what the export stored.
+    """Settings of the comparison of two descriptions: the flags', else the stored ones.
 
     Attributes:
-        compare: one of :data:`COMPARES`. threshold: of a distance or a similarity; ``None``: nobody said one.
-        points: 5 x 2, where a face's points lie in a chip.
+        compare: one of :data:`COMPARES`. threshold: of a distance or a similarity; ``None``: unknown.
+        points: 5 x 2, positions of a face's points in a chip.
     """
 
     compare: str
@@ -91,11 +90,7 @@ class Notes:
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read them of a descriptor.
-
-        Raises:
-            ModelError: what is stored is none of that.
-        """
+        """Read the settings of a descriptor. Raises ModelError if a stored value is invalid."""
         model = model.named.get(DESCRIPTOR, model)
         stored = model.stored.json(NOTE, {})
         if not isinstance(stored, dict):
@@ -107,12 +102,12 @@ class Notes:
         if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
             raise _wrong(model, f"threshold {threshold!r} must be a number")
         if options.compare not in (None, compare):
-            compare, threshold = options.compare, None  # a stored one is of the other way
+            compare, threshold = options.compare, None  # the stored one does not apply
         threshold = threshold if options.threshold is None else options.threshold
         return cls(compare, None if threshold is None else float(threshold), _points(stored.get("points"), model))
 
     def score(self, one: Array, other: Array) -> float:
-        """Return how alike two descriptions are; higher is more."""
+        """Return the similarity of two descriptions; higher is more alike."""
         a, b = one.astype(np.float64), other.astype(np.float64)
         if self.compare == EUCLID:
             return -float(np.sqrt(((a - b) ** 2).sum()))
@@ -120,7 +115,7 @@ class Notes:
         return float((a * b).sum()) / size if size else float("nan")
 
     def same(self, score: float) -> bool | None:
-        """Say whether a score is of one person; ``None`` where nothing says so: no threshold, NaN."""
+        """Return whether a score means one person; ``None`` if the threshold is unknown or the score is NaN."""
         if self.threshold is None or score != score:  # NaN
             return None
         return score >= (-self.threshold if self.compare == EUCLID else self.threshold)
@@ -143,20 +138,20 @@ def _wrong(model: Model, what: str) -> ModelError:
 
 
 class Describer:
-    """Describes pictures, each once, in whichever batch it comes first.
+    """Description of images, each computed once, in the batch where it occurs first.
 
-    Every call of an engine has the same number of rows (the last ones repeated where there are fewer), so what is found
-    on a picture does not hang on the pictures beside it: not in another order, another process or a resumed run.
+    Every call of an engine has the same number of rows (the last row is repeated), so the result of an image does not
+    depend on the other images, their order, the process, or whether the run was resumed.
 
     Attributes:
-        notes: how descriptions are compared.
+        notes: settings of the comparison.
 
     Args:
-        engines: by name; without a detector pictures are faces cut out already.
+        engines: by name; without a detector images are cropped faces.
         options: the flags.
 
     Raises:
-        ConfigError: a model has other inputs or outputs than such a model, or its size is not known.
+        ConfigError: A model has other inputs or outputs, or its input size is unknown.
     """
 
     def __init__(self, engines: Mapping[str, Any], options: Options) -> None:
@@ -168,12 +163,12 @@ class Describer:
         self._seen: Once[Path, Seen] = Once()
 
     def of(self, pictures: Sequence[Looked]) -> list[Seen]:
-        """Return what is on each picture."""
+        """Return the result of each image."""
         pixels = {one.path: one.pixels for one in pictures}
         return self._seen.of([one.path for one in pictures], lambda new: self._made([pixels[path] for path in new]))
 
     def _made(self, pictures: Sequence[Array]) -> list[Seen]:
-        """Describe new pictures."""
+        """Describe new images."""
         found, chips = self._found(pictures)
         places = [place for place, one in enumerate(chips) if one is not None]
         inputs = [self._input(one) for one in chips if one is not None]
@@ -188,13 +183,13 @@ class Describer:
         found = outputs_of(self._engines[DESCRIPTOR], np.concatenate(inputs), self._rows[DESCRIPTOR])[0]
         if found.ndim < 2 or found.dtype.kind != "f" or found.size != len(found) * max(found.shape[1:]):
             raise ModelError(
-                f"{self._models[DESCRIPTOR].ckpt}: its first output is {list(found.shape)} {found.dtype}; a descriptor "
-                "gives N x D floats"
+                f"{self._models[DESCRIPTOR].ckpt}: its first output is {list(found.shape)} {found.dtype}; expected "
+                "N x D floats"
             )
         return list(found.reshape(len(found), -1).astype(np.float32))
 
     def _found(self, pictures: Sequence[Array]) -> tuple[list[Seen], list[Image.Image | None]]:
-        """Return what a detector says of each picture, and the face cut out of it, where there is one."""
+        """Return the detector's result of each image, and the cropped face or ``None``."""
         if DETECTOR not in self._engines:
             return [Seen(None) for _ in pictures], [Image.fromarray(pixels) for pixels in pictures]
         model = self._models[DETECTOR]
@@ -210,7 +205,7 @@ class Describer:
         return [seen for seen, _ in made], [one for _, one in made]
 
     def _cut(self, faces: Faces, pixels: Array) -> tuple[Seen, Image.Image | None]:
-        """Choose a face of a picture, and cut it out."""
+        """Choose a face of an image, and crop it."""
         least = self._options.score_threshold
         if not len(faces):
             if self._options.no_face == "center":
@@ -225,7 +220,7 @@ class Describer:
             return seen._replace(reason=str(error)), None
 
     def _input(self, face: Image.Image) -> Array:
-        """Return a face as the descriptor takes it, 1 x C x H x W."""
+        """Return a face as the descriptor's input, 1 x C x H x W."""
         model, size = self._models[DESCRIPTOR], self._sizes[DESCRIPTOR]
         notes = model.stored.picture
         resize = notes.scaled(size)["resize_shape"] if model.stored.text(PREPROCESS) is not None else size
@@ -254,7 +249,7 @@ class Describer:
 
 
 def _middle(pixels: Array) -> Array:
-    """Return the largest square in the middle of a picture."""
+    """Return the largest square in the middle of an image."""
     height, width = pixels.shape[:2]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
@@ -262,7 +257,7 @@ def _middle(pixels: Array) -> Array:
 
 
 def _chosen(faces: Faces, size: tuple[int, int], rule: str) -> int:
-    """Return which face a rule means; of equal ones the surer."""
+    """Return the index of the face chosen by a rule; faces are sorted by falling score."""
     sides = faces.boxes[:, 2:] - faces.boxes[:, :2]
     if rule == "largest":
         return int(np.argmax(sides[:, 0] * sides[:, 1]))
@@ -276,24 +271,24 @@ def _picture_size(name: str, model: Model, options: Options) -> tuple[int, int]:
     """Return height and width of a model's input.
 
     Raises:
-        ConfigError: it takes no pictures, or its size is not known.
+        ConfigError: It does not take images, or its size is unknown.
     """
     shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
     if len(shape) != 4 or shape[1] not in (1, 3, None):
         shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
-        raise ConfigError(f"{model.ckpt}: takes {shapes}; a {name} takes one input N x 3 x H x W (or N x 1 x H x W)")
+        raise ConfigError(f"{model.ckpt}: takes {shapes}; {name} must have one input N x 3 x H x W (or N x 1 x H x W)")
     height, width = shape[2:]
     if height is not None and width is not None:
         return height, width
     if name == DETECTOR:
         return given_size(options) or (DETECTOR_SIZE, DETECTOR_SIZE)
     if model.stored.text(PREPROCESS) is None:
-        raise ConfigError(f"{model.ckpt}: its input may have any size; export it with one, or with its preprocessing")
+        raise ConfigError(f"{model.ckpt}: its input size is open; export it with a fixed size, or its preprocessing")
     return model.stored.picture.crop
 
 
 def given_size(options: Options) -> tuple[int, int] | None:
-    """Return height and width as ``--input_size`` says them."""
+    """Return height and width by ``--input_size``."""
     given = options.input_size
     if given is None:
         return None

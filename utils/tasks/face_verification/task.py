@@ -1,4 +1,4 @@
-"""Face verification: do two pictures show one person? One model finds the faces, another describes them."""
+"""Face verification: whether two images show one person, by a detector and a descriptor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from utils.datasets.image.lfw import LISTS, load_pairs
 from utils.metrics.base import Metric
 from utils.preprocess.image.images import open_image
 from utils.tasks.base import Flag, Options, Rendering, Sizes, Task
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.face_verification.embedding import (
     CHOICES,
     COMPARES,
@@ -39,29 +40,29 @@ from utils.tasks.prepared import NoAnswer, Prepared
 from utils.tasks.templates.portraits import TEMPLATE
 
 KEPT = 1 << 27
-"""Bytes of decoded pictures that are kept, as a picture comes in many pairs."""
+"""Bytes of the cache of decoded images: an image is part of many pairs."""
 
 FARS = (0.01, 0.001)
-"""Rates of false acceptance that TAR is told at."""
+"""False acceptance rates at which TAR is reported."""
 
 ANNOUNCED = 3
-"""Pictures that a hint names."""
+"""Number of images in a hint."""
 
 
 class Both:
-    """What was seen on the two pictures of a pair; no tuple, as only the score of a pair is looked through for NaN."""
+    """Results of the two images of a pair; not a tuple, so that only the score of a pair is checked for NaN."""
 
     def __init__(self, first: Seen, second: Seen) -> None:
         self.first, self.second = first, second
 
 
 class Comparison(NamedTuple):
-    """The answer to a pair.
+    """Prediction of a pair.
 
     Attributes:
-        score: how alike both faces are, higher is more: less their distance, or their cosine.
-        same: whether that is one person; ``None`` where no threshold is known.
-        first, second: what was seen on each picture.
+        score: similarity of both faces, higher is more alike: negative distance, or cosine.
+        same: whether it is one person; ``None`` without a threshold.
+        first, second: results of the two images.
     """
 
     score: float
@@ -70,12 +71,12 @@ class Comparison(NamedTuple):
     second: Seen
 
 
-class FaceVerification(Task):
-    """Pictures of faces in pairs, how alike they are out."""
+class FaceVerification(JoinedRows, Task):
+    """Similarity of the faces of image pairs."""
 
     name, domain, template = "face_verification", "face", TEMPLATE
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
-    data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or pictures"
+    data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
         Flag(
             "--input_size",
@@ -86,30 +87,21 @@ class FaceVerification(Task):
         ),
         Flag("--score_threshold", "least score of a face", 0.5, float),
         Flag("--face", "which of several faces is compared", CHOICES[0], choices=CHOICES),
-        Flag(
-            "--no_face", "a picture without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS
-        ),
+        Flag("--no_face", "an image without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS),
         Flag("--compare", "how descriptions are compared (default: what the export stored)", None, choices=COMPARES),
         Flag("--threshold", "largest distance, or least similarity, of one person (default: as stored)", None, float),
         Flag("--pairs", "how a folder of people becomes pairs", RULES[0], choices=RULES),
         Flag("--folds", "parts of disjoint people, of a folder of people", FOLDS, int),
         Flag("--seed", "of the pairs and folds of a folder of people", 0, int),
         Flag(
-            "--metric",
-            "the metric of record; the other one is shown beside it",
-            "accuracy",
-            choices=("accuracy", "auc"),
+            "--metric", "the metric of record; the other one is reported too", "accuracy", choices=("accuracy", "auc")
         ),
-        Flag("--far", "rates of false acceptance at which the true acceptance is told", list(FARS), float, nargs="+"),
+        Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
     )
     state: Describer
 
     def check(self) -> None:
-        """Refuse sizes, thresholds, folds, seeds and rates that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
+        """Check sizes, thresholds, folds, seeds and rates."""
         options, given = self.options, given_size(self.options)
         if given is not None and (min(given) < 1 or len(np.atleast_1d(options.input_size)) > 2):
             raise ConfigError(
@@ -118,9 +110,8 @@ class FaceVerification(Task):
         if not 0 < options.score_threshold < 1:
             raise ConfigError(f"--score_threshold {options.score_threshold} must be above 0 and below 1")
         if options.folds < 2:
-            raise ConfigError(f"--folds {options.folds} must be at least 2: one is judged by what the others say")
-        if options.seed < 0:
-            raise ConfigError(f"--seed {options.seed} must be at least 0")
+            raise ConfigError(f"--folds {options.folds} must be at least 2: a fold's threshold comes from the others")
+        at_least(options, seed=0)
         if options.threshold is not None and not np.isfinite(options.threshold):
             raise ConfigError(f"--threshold {options.threshold} must be a finite number")
         wrong = next((far for far in options.far if not 0 < far < 1), None)
@@ -128,26 +119,20 @@ class FaceVerification(Task):
             raise ConfigError(f"--far {wrong} must be above 0 and below 1, such as 0.01")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return pairs.
-
-        ``first=A second=B`` are two pictures; ``pairs=LIST images=FOLDER``, or a list alone, LFW's list; a folder is
-        read by the list in it, by a folder for each person, or, where nobody has to know who they are, as pictures each
-        of which is compared with each.
+        """Return pairs: two images (``first=A second=B``), LFW's list (``pairs=LIST images=FOLDER``, or the list
+        alone), or a folder: by the list in it, by its folders of people, or all pairs of its images.
 
         Raises:
-            DataError: nothing of that is there.
-            ConfigError: the paths' names do not go together.
+            DataError: The path has none of these.
+            ConfigError: The names of the paths do not fit together.
         """
         found = _pairs(paths, self.options)
-        if self.options.script == "valid":
-            return found.interleaved()
-        one = self.options.script == "single"
-        return found.select(range(min(len(found), self.options.batch_size))) if one else found
+        return found.interleaved() if self.options.script == "valid" else self.selected(found)
 
     def input_size(self) -> Mapping[str, Sizes]:
-        """Return the detector's input, or, where there is no detector, the descriptor's, if ``--input_size`` says it.
+        """Return the shape of the detector's input, or without a detector the descriptor's, by ``--input_size``.
 
-        A detector whose input may have any height and width gets :data:`.DETECTOR_SIZE`.
+        A detector with open height and width gets :data:`.DETECTOR_SIZE`.
         """
         given, files = given_size(self.options), self.options.models
         if DETECTOR not in files:
@@ -157,17 +142,15 @@ class FaceVerification(Task):
         return {} if given is None else {DETECTOR: ((None, None, *given),)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Describer:
-        """Return what describes pictures, each once."""
+        """Return the describer of images."""
         return Describer(engines, self.options)
 
     def prepare(self, samples: Sequence[Pair]) -> Prepared:
-        """Decode both pictures of each pair.
-
-        Returns:
-            As the only array their heights and widths, N x 4 int32; as contexts two :class:`Looked` for each pair.
+        """Decode both images of each pair; return their sizes, N x 4 int32, and two :class:`Looked` per pair as
+        contexts.
 
         Raises:
-            DataError: a picture cannot be read.
+            DataError: An image cannot be read.
         """
         contexts = [
             (Looked(pair.first, _pixels(pair.first)), Looked(pair.second, _pixels(pair.second))) for pair in samples
@@ -175,17 +158,12 @@ class FaceVerification(Task):
         sizes = [(*one.pixels.shape[:2], *other.pixels.shape[:2]) for one, other in contexts]
         return Prepared([np.array(sizes, np.int32).reshape(-1, 4)], contexts)
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the sizes of parts together; the pictures travel as contexts."""
-        return joined(parts)
-
     def infer(
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Looked, Looked]]
     ) -> list[tuple[float, Both]]:
-        """Describe the pictures of a batch that were not described before, and compare those of each pair.
+        """Describe the new images of a batch, and return score and results of each pair.
 
-        Returns:
-            For each pair its score, 0 where one of its pictures has no description, and what was seen.
+        The score is 0 if a description is missing.
         """
         describer = self.state
         seen = iter(describer.of([picture for pair in contexts for picture in pair]))
@@ -199,7 +177,7 @@ class FaceVerification(Task):
     def decode(
         self, outputs: Sequence[tuple[float, Both]], contexts: Sequence[tuple[Looked, Looked]]
     ) -> list[Comparison | NoAnswer]:
-        """Return the answer to each pair, or why there is none: no face on a picture."""
+        """Return a comparison per pair, or :class:`NoAnswer` if an image has no face."""
         notes = Notes.of(self.model, self.options)
         answers: list[Comparison | NoAnswer] = []
         for (score, both), pictures in zip(outputs, contexts, strict=True):
@@ -209,25 +187,25 @@ class FaceVerification(Task):
                 if seen.description is None
             ]
             answers.append(
-                NoAnswer(f"{'; '.join(dict.fromkeys(reasons))}; correct the picture, or use --no_face center")
+                NoAnswer(f"{'; '.join(dict.fromkeys(reasons))}; correct the image, or use --no_face center")
                 if reasons
                 else Comparison(score, notes.same(score), both.first, both.second)
             )
         return answers
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of verification."""
+        """Return the metric of record."""
         from utils.metrics.verification import Verification
 
         return Verification(self.options.metric, [float(far) for far in self.options.far])
 
     def show(self, sample: Pair, prediction: Comparison) -> Rendering:
-        """Return the answer in words and as data; saving draws both pictures with faces, points and the answer."""
+        """Return the answer as text and as data; saving draws both images with faces, points and the answer."""
         notes = Notes.of(self.model, self.options)
         word, bound = ("distance", "at most") if notes.compare == EUCLID else ("similarity", "at least")
         value = -prediction.score if notes.compare == EUCLID else prediction.score
         said = {True: "same person: ", False: "different people: ", None: ""}[prediction.same]
-        limit = "no --threshold is known" if notes.threshold is None else f"{bound} {notes.threshold:g}"
+        limit = "--threshold is not set" if notes.threshold is None else f"{bound} {notes.threshold:g}"
         words = f"{said}{word} {value:.3f} ({limit})"
         for path, seen in ((sample.first, prediction.first), (sample.second, prediction.second)):
             if seen.faces > 1:
@@ -245,7 +223,7 @@ class FaceVerification(Task):
         return Rendering(words, answer, partial(_save, sample, prediction, words))
 
     def diagnostics(self) -> Several:
-        """Return what looks for pictures with several faces."""
+        """Return the check for images with several faces."""
         return Several(self.options.face)
 
 
@@ -259,7 +237,7 @@ def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if path.is_file() and is_picture(path.name):
-        raise DataError(f"{path}: one picture makes no pair; pass --data_path first={path} second=FILE")
+        raise DataError(f"{path}: a pair needs two images; pass --data_path first={path} second=FILE")
     if path.is_file():
         return load_pairs(path)
     listed = next((path / name for name in LISTS if (path / name).is_file()), None)
@@ -273,7 +251,7 @@ def _pairs(paths: Mapping[str, Path], options: Options) -> FacePairs:
 
 
 class _File(NamedTuple):
-    """A picture as it was when it was decoded."""
+    """Key of a decoded image: path, bytes and modification time in ns."""
 
     path: Path
     size: int
@@ -288,7 +266,7 @@ _decoded_last: Recent[_File, Array] = Recent(_decoded, lambda pixels: int(pixels
 
 
 def _pixels(path: Path) -> Array:
-    """Return a picture, H x W x 3 uint8, from those decoded last where it has not changed since."""
+    """Return an image, H x W x 3 uint8, from the cache if it has not changed."""
     try:
         state = path.stat()
     except OSError as error:
@@ -297,7 +275,7 @@ def _pixels(path: Path) -> Array:
 
 
 def _is_open(file: Path) -> bool:
-    """Say whether the height or the width of a model's first input is open; no file is left to the engine to refuse."""
+    """Return whether height or width of a model's first input is open; the engine reports invalid files."""
     if file.suffix != ".onnx" or not file.is_file():
         return False
     from engine.onnx import load_model, signature
@@ -307,7 +285,7 @@ def _is_open(file: Path) -> bool:
 
 
 def _seen(path: Path, seen: Seen) -> dict[str, Any]:
-    """Return what was seen on a picture as plain data."""
+    """Return the result of an image as plain data."""
     data: dict[str, Any] = {"picture": str(path), "faces": seen.faces}
     if seen.box is not None and seen.points is not None:
         data["box"] = [round(edge, 2) for edge in seen.box]
@@ -317,20 +295,20 @@ def _seen(path: Path, seen: Seen) -> dict[str, Any]:
 
 
 def _save(pair: Pair, prediction: Comparison, words: str, folder: Path) -> Path:
-    """Draw both pictures side by side; the file has the names of both."""
+    """Draw both images side by side, into a file with both names."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_pair import draw_pair
 
     seen = ((pair.first, prediction.first), (pair.second, prediction.second))
     drawn = draw_pair([(open_image(path), one.box, one.points, one.score) for path, one in seen])
     names = [f"{path.parent.name}_{path.stem}" for path in pair]
-    # a file is told from others of its name by this path, in which both folders are
+    # both folders are part of the path, which distinguishes files of the same name
     own = Path(f"{pair.first.resolve().parent}{pair.second.resolve().parent}", f"{names[0]}-{names[1]}.png")
     return save_drawn(own, [words], folder, drawn)
 
 
 class Several:
-    """Tells of pictures with several faces, and of those whose middle was taken for one."""
+    """Diagnostics for images with several faces, and for those without a detected face whose middle was used."""
 
     def __init__(self, rule: str) -> None:
         self._rule = rule
@@ -338,7 +316,7 @@ class Several:
         self._none: dict[Path, None] = {}
 
     def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         for (_, both), pictures in zip(outputs, contexts, strict=True):
             for picture, seen in zip(pictures, (both.first, both.second), strict=True):
                 if seen.faces > 1:
@@ -347,21 +325,20 @@ class Several:
                     self._none[picture.path] = None
 
     def hints(self) -> Sequence[str]:
-        """Return a line for each."""
+        """Return one line per problem."""
         lines = []
         if self._many:
             others = " or ".join(rule for rule in CHOICES if rule != self._rule)
             lines.append(f"{_named(self._many)} several faces; the {self._rule} is compared (--face {others})")
         if self._none:
-            lines.append(f"{_named(self._none)} no face that was found; its middle is compared (--no_face center)")
+            lines.append(f"{_named(self._none)} no detected face; the middle is compared (--no_face center)")
         return lines
 
 
 def _named(paths: Mapping[Path, None]) -> str:
     shown = ", ".join(f"{path.parent.name}/{path.name}" for path in sorted(paths)[:ANNOUNCED])
     more = f" and {len(paths) - ANNOUNCED} more" if len(paths) > ANNOUNCED else ""
-    return f"{len(paths)} picture{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
+    return f"{len(paths)} image{'s show' if len(paths) > 1 else ' shows'} ({shown}{more})"
 
 
-FACE_VERIFICATION = LegacyTask.view(FaceVerification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+FACE_VERIFICATION = LegacyTask.view(FaceVerification)  # for scripts that call dataclasses.replace

@@ -1,13 +1,13 @@
-"""What the training of a graph network fixed, as the model's metadata keep it, and how its inputs are laid out.
+"""Metadata of a graph network, and the layout of its inputs.
 
-The metadata's ``graph`` is a JSON object; all of it may be left out:
+The metadata ``graph`` is a JSON object; all keys are optional:
 
-- ``messages``: ``symmetric``, ``mean`` or ``sum`` (:mod:`utils.preprocess.graphs.messages`); ``loops``: whether each
-  node hears itself too; ``directed``: whether edges count as they are listed, not both ways; ``edge_values``: whether
-  the first number of an edge is what it counts.
+- ``messages``: ``symmetric``, ``mean`` or ``sum`` (:mod:`utils.preprocess.graphs.messages`); ``loops``: whether nodes
+  have loops; ``directed``: whether edges hold in the listed direction only; ``edge_values``: whether the first number
+  of an edge is its weight.
 - ``kind``: ``regression``, ``binary`` (a logit per target) or ``classes`` (a logit per class); ``targets``: their
-  names; ``unit``: of what a regression gives.
-- ``atoms``: what the numbers of an atom are (:class:`utils.datasets.graphs.molecules.AtomFeatures`).
+  names; ``unit``: of regression values.
+- ``atoms``: features of an atom (:class:`utils.datasets.graphs.molecules.AtomFeatures`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PACKED = ("x", "edges", "weights", "member", "share", "sizes")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphNotes:
-    """What an export stored.
+    """Metadata of an export.
 
     Attributes:
-        messages, loops, directed, edge_values: how edges become messages.
-        kind: one of :data:`KINDS`; ``None``: not said. targets: names of the outputs. unit: of a regression.
-        atoms: of models of molecules; ``None``: their numbers are not known.
+        messages, loops, directed, edge_values: conversion of edges to messages.
+        kind: one of :data:`KINDS`; ``None``: not stored. targets: names of the outputs. unit: of a regression.
+        atoms: features of atoms, for models of molecules; ``None``: unknown.
     """
 
     messages: str = "symmetric"
@@ -53,11 +53,7 @@ class GraphNotes:
 
     @classmethod
     def of(cls, model: Model) -> GraphNotes:
-        """Read the metadata.
-
-        Raises:
-            ModelError: they hold something else.
-        """
+        """Read the metadata. Raises ModelError if they are invalid."""
         text = model.metadata.get(NOTE)
         return cls() if text is None else _read(text, model.ckpt)
 
@@ -68,7 +64,7 @@ def _read(text: str, ckpt: Path) -> GraphNotes:
 
     found = Stored({NOTE: text}, ckpt).json(NOTE)
     if not isinstance(found, dict):
-        raise ModelError(f"{ckpt}: metadata {NOTE!r} is no JSON object; export the model again")
+        raise ModelError(f"{ckpt}: metadata {NOTE!r} is not a JSON object; export the model again")
     known: dict[str, Any] = {
         "messages": lambda value: value in MESSAGES,
         "loops": lambda value: isinstance(value, bool),
@@ -81,7 +77,7 @@ def _read(text: str, ckpt: Path) -> GraphNotes:
     }
     for key, value in found.items():
         if key not in known or not known[key](value):
-            raise ModelError(f"{ckpt}: metadata {NOTE!r}: {key} {value!r} is not known; export the model again")
+            raise ModelError(f"{ckpt}: metadata {NOTE!r}: {key} {value!r} is unknown; export the model again")
     values = dict(found)
     if "targets" in values:
         values["targets"] = tuple(values["targets"])
@@ -91,36 +87,32 @@ def _read(text: str, ckpt: Path) -> GraphNotes:
 
 
 def places_of(model: Model) -> dict[str, int]:
-    """Return where each input is, by its name: all of :data:`DENSE`, or all of :data:`PACKED`.
+    """Return the index of each input by name: all of :data:`DENSE`, or all of :data:`PACKED`.
 
     Raises:
-        ModelError: the inputs have other names.
+        ModelError: The inputs have other names.
     """
     names = [spec.name for spec in model.inputs]
     if sorted(names) not in (sorted(DENSE), sorted(PACKED)):
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(names)}; a graph network takes {', '.join(DENSE)} (dense) or "
+            f"{model.ckpt}: its inputs are {', '.join(names)}; expected {', '.join(DENSE)} (dense) or "
             f"{', '.join(PACKED)} (packed): export it so, or replace prepare in the task"
         )
     return {name: place for place, name in enumerate(names)}
 
 
 def is_packed(model: Model) -> bool:
-    """Say whether a model takes many graphs as one, by its inputs.
-
-    Raises:
-        ModelError: the inputs have other names.
-    """
+    """Return whether a model takes several graphs as one block-diagonal graph, by its inputs."""
     return "edges" in places_of(model)
 
 
 def dense_sizes(model: Model) -> tuple[int, ...]:
-    """Return the numbers of nodes that the adjacency matrix may be padded to, rising; empty: any."""
+    """Return the planned numbers of nodes of the adjacency matrix, rising; empty: any."""
     return _sizes(model.inputs[places_of(model)["adjacency"]], 1, model)
 
 
 def packed_limits(model: Model) -> Limits:
-    """Return the sizes that a packed batch may be filled up to."""
+    """Return the planned sizes of a packed batch."""
     places = places_of(model)
     wanted = (("x", 0), ("edges", 1), ("sizes", 0))
     return Limits(*(_sizes(model.inputs[places[name]], axis, model) for name, axis in wanted))

@@ -1,4 +1,4 @@
-"""Graph prediction: a graph in, such as a molecule, numbers or classes of the whole of it out."""
+"""Graph prediction: numbers or classes of a whole graph, such as a molecule."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from utils.preprocess.graphs.dense import dense
 from utils.preprocess.graphs.messages import Messages, messages
 from utils.preprocess.graphs.sparse import Limits, Part, block_diagonal, held, pack, refuse_larger
 from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import softmax
 from utils.tasks.common.outputs import KIND_FLAG, check_probabilities, class_rows, labels_of
 from utils.tasks.common.prediction_files import write_predictions
 from utils.tasks.graph_prediction.notes import KINDS, GraphNotes, dense_sizes, is_packed, packed_limits, places_of
@@ -33,79 +35,58 @@ from utils.tasks.prepared import Prepared, Shards
 from utils.tasks.templates.rings import TEMPLATE
 
 EDGES_PER_NODE = 4
-"""Edges that a packed batch has room for, for each node: of a molecule's bonds, both ways, and a loop."""
+"""Edges per node that a packed batch has room for: the bonds of a molecule, both ways, and a loop."""
 
 METRICS = {
     "regression": ("rmse", "mae", "r2"),
     "binary": ("roc_auc", "accuracy"),
     "classes": ("accuracy", "roc_auc"),
 }
-"""The metrics of each kind of answer, that of record first."""
+"""Metrics by kind, the metric of record first."""
 
 SHOWN = 4
-"""Values that the answer's line names; the JSON has all."""
+"""Number of values on the answer's line; the JSON has all."""
 
 
 class Size(NamedTuple):
-    """What is kept of a graph: how many nodes it has, and how many messages pass along its edges and loops."""
+    """Context of a graph: its numbers of nodes, and of messages along edges and loops."""
 
     nodes: int
     messages: int
 
 
 class GraphPrediction(Task):
-    """Padded to a matrix, or packed into block-diagonal batches: the model's inputs say which."""
+    """Models of graphs padded to a matrix, or packed into block-diagonal batches, depending on their inputs."""
 
     name, domain, domain_default, template = "graph_prediction", "gnn", True, TEMPLATE
     data_help = "graphs in an .npz file, molecules as .sdf, .csv, .tsv or .smi, a folder of these, or OGB's folder"
     writes = "the answers as CSV"
     flags = (
         Flag("--smiles", "molecules to run instead of data", None, nargs="+", metavar="SMILES"),
-        Flag("--property", "names of the SDF data, or columns, that hold what is right", [], nargs="+", metavar="NAME"),
-        Flag("--smiles_column", "column of the SMILES, where its name is not a usual one", None, metavar="NAME"),
+        Flag("--property", "SDF data fields, or columns, with the targets", [], nargs="+", metavar="NAME"),
+        Flag("--smiles_column", "column of the SMILES, if its name is not a usual one", None, metavar="NAME"),
         Flag("--split", "of OGB's folders: train, valid, test, SCHEME/test or all (default: test)", None),
         Flag("--nodes", "nodes that a graph is padded to: the card has a plan for each", [16, 32, 64], int, nargs="+"),
-        Flag(
-            "--edges",
-            "edges of a graph in packed batches, for each of --nodes (default: 4 per node)",
-            None,
-            int,
-            nargs="+",
-        ),
-        Flag("--no_edges", "what is done with a graph without edges", "refuse", choices=("refuse", "answer")),
+        Flag("--edges", "edges of a graph in packed batches, for each of --nodes (default: 4 per node)", None, int,
+             nargs="+"),
+        Flag("--no_edges", "treatment of a graph without edges", "refuse", choices=("refuse", "answer")),
         KIND_FLAG,
-        Flag("--kind", "what the model gives, where it does not store it", None, choices=KINDS),
-        Flag(
-            "--metric",
-            "the metric of record (default: rmse, roc_auc or accuracy, by the kind)",
-            None,
-            choices=("rmse", "mae", "r2", "roc_auc", "accuracy"),
-            scripts=("valid",),
-        ),
-    )
+        Flag("--kind", "kind of the output, if the model does not store it", None, choices=KINDS),
+        Flag("--metric", "the metric of record (default: rmse, roc_auc or accuracy, by the kind)", None,
+             choices=("rmse", "mae", "r2", "roc_auc", "accuracy"), scripts=("valid",)),
+    )  # fmt: skip
 
     def check(self) -> None:
-        """Refuse sizes that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        for flag in ("nodes", "edges"):
-            values = getattr(self.options, flag) or ()
-            if any(value < 1 for value in values):
-                raise ConfigError(f"--{flag} {' '.join(map(str, values))} must be at least 1 each")
+        """Check ``--nodes`` and ``--edges``."""
+        at_least(self.options, nodes=1, edges=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return graphs (:func:`~utils.datasets.graphs.sets.load_graphs`), for ``valid`` with what is right of each.
-
-        The script for one sample takes the first graphs of a file, a batch of them.
-        """
+        """Return graphs (:func:`~utils.datasets.graphs.sets.load_graphs`), in ``valid`` with targets."""
         options = self.options
         wanted = Wanted(options.property, options.smiles_column, options.split, options.script == "valid")
         if paths["data"].suffix.lower() == ".npz" and "property" in getattr(options, "given", ()):
-            raise ConfigError(f"{paths['data']}: an .npz file holds its targets itself; leave out --property")
-        found = load_graphs(paths["data"], wanted)
-        return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
+            raise ConfigError(f"{paths['data']}: an .npz file contains its targets; leave out --property")
+        return self.selected(load_graphs(paths["data"], wanted))
 
     def inline_samples(self) -> Dataset | None:
         """Return the molecules of ``--smiles``."""
@@ -115,10 +96,9 @@ class GraphPrediction(Task):
         return ListDataset([Molecule(smiles, False, smiles) for smiles in given], names=list(given))
 
     def open_sizes(self) -> dict[str, dict[Any, tuple[int, ...]]]:
-        """Return the sizes that a graph is padded to, and those of a packed batch: as many graphs as a SPA gets.
+        """Return the sizes that a graph is padded to, and those of a packed batch with as many graphs as a SPA gets.
 
-        A packed batch has room for so many graphs of each of these sizes, with :data:`EDGES_PER_NODE` messages per node
-        unless ``--edges`` says how many a graph has.
+        A packed batch has :data:`EDGES_PER_NODE` messages per node, unless ``--edges`` is given.
         """
         sizes = sorted(set(self.options.nodes))
         each = -(-self.options.batch_size // engine_nums())
@@ -131,10 +111,10 @@ class GraphPrediction(Task):
         return {"model": {symbol: tuple(values) for symbol, values in rooms.items()}}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
-        """Refuse data whose nodes have other numbers than the model was trained with.
+        """Check that the node features of the data are those of the model's training.
 
         Raises:
-            ConfigError: the maker of the data stored other features than the export. ModelError: no graph network.
+            ConfigError: The data stores other features than the export. ModelError: The model is not a graph network.
         """
         places_of(self.model)
         notes, made = GraphNotes.of(self.model), dataset.notes.get(FEATURES, "")
@@ -143,23 +123,23 @@ class GraphPrediction(Task):
         try:
             known = json.loads(made)
         except ValueError as error:
-            raise ConfigError(f"the data's features are no JSON ({one_line(error)}); make the file again") from error
+            raise ConfigError(f"the data's features are not JSON ({one_line(error)}); make the file again") from error
         if known != notes.atoms.stored():
             raise ConfigError(
-                f"the numbers of a node in the data are not those that {self.model.ckpt.name} was trained with; make "
-                "the file of graphs again with this model's features (docs/gnn.md)"
+                f"the node features of the data are not those of {self.model.ckpt.name}; make the file of graphs again "
+                "with this model's features (docs/gnn.md)"
             )
 
     def prepare(self, samples: Sequence[Graph | Molecule]) -> Prepared:
-        """Make graphs of molecules, weigh their edges, and lay them out as the model takes them.
+        """Convert molecules to graphs, compute edge weights, and arrange the model's inputs.
 
         Returns:
             For a dense model one array per graph and input; for a packed one nodes and messages, which :meth:`collate`
-            packs. A :class:`Size` for each.
+            packs. Contexts are :class:`Size`.
 
         Raises:
-            DataError: a molecule does not parse; a graph has no edges, or too many nodes.
-            ModelError: the model's inputs or metadata are not those of a graph network.
+            DataError: A molecule does not parse; a graph lacks edges or has too many nodes.
+            ModelError: The model's inputs or metadata are not those of a graph network.
         """
         model, places = self.model, places_of(self.model)
         notes = GraphNotes.of(model)
@@ -175,8 +155,8 @@ class GraphPrediction(Task):
             if planned and size.nodes > planned[-1]:
                 listed = ", ".join(map(str, planned))
                 raise DataError(
-                    f"has {size.nodes} nodes, and {model.ckpt.name} has plans for {planned[-1]} at most (of {listed}); "
-                    f"give --nodes {' '.join(map(str, planned))} {size.nodes}, or leave it out"
+                    f"has {size.nodes} nodes, and {model.ckpt.name} has plans for at most {planned[-1]} (of {listed}); "
+                    f"pass --nodes {' '.join(map(str, planned))} {size.nodes}, or leave the graph out"
                 )
         rows = [dense(part.nodes, part.found) for part in parts]
         columns: list[list[Array]] = [[] for _ in places]
@@ -193,32 +173,29 @@ class GraphPrediction(Task):
             graph = graph_of(sample, notes.atoms)
         else:
             raise ConfigError(
-                f"{model.ckpt}: does not store what the numbers of an atom are (metadata 'graph', 'atoms'), so it "
-                "takes no molecules; give it a file of graphs, or export it with them"
+                f"{model.ckpt}: does not store its atom features (metadata 'graph', 'atoms'), so molecules are not "
+                "supported; pass a file of graphs, or export it with them"
             )
         spec = model.inputs[places_of(model)["x"]]
         width = spec.shape[-1] if spec.shape else None
         if width is not None and graph.nodes.shape[1] != width:
             raise ConfigError(
-                f"{sample.name} has {graph.nodes.shape[1]} numbers per node, and {model.ckpt.name} takes {width}; give "
-                "it graphs with the numbers that it was trained with"
+                f"{sample.name} has {graph.nodes.shape[1]} features per node, and {model.ckpt.name} takes {width}; "
+                "pass graphs with the features of its training"
             )
         if not graph.edges.shape[1] and self.options.no_edges == "refuse":
-            raise DataError(
-                f"has no edges ({len(graph.nodes)} nodes), so there is nothing to pass along; add its edges, or say "
-                "--no_edges answer"
-            )
+            raise DataError(f"has no edges ({len(graph.nodes)} nodes); add its edges, or pass --no_edges answer")
         graph = graph if notes.directed else both_ways(graph)
         values = None
         if notes.edge_values:
             if graph.weights is None:
-                raise DataError("has no edge weights, which the model was trained with; add them")
+                raise DataError("has no edge weights, which the model needs; add them")
             values = graph.weights[:, 0]
         found = messages(len(graph.nodes), graph.edges, notes.messages, loops=notes.loops, values=values)
         return Part(graph.nodes, found)
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array] | Shards:
-        """Pad dense graphs to one size; pack others into block-diagonal batches, one after another for each SPA."""
+        """Pad dense graphs to one size; pack others into block-diagonal batches, one per SPA and call."""
         if not is_packed(self.model):
             return super().collate(parts)
         limits, places = packed_limits(self.model), places_of(self.model)
@@ -236,7 +213,7 @@ class GraphPrediction(Task):
         return shards
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Any) -> Array:
-        """Return the model's first output for each graph, N x T; of a packed batch without those that fill it up."""
+        """Return the model's first output for each graph, N x T, without the padding of a packed batch."""
         (engine,) = engines.values()
         if not isinstance(arrays, Shards):
             outputs = engine(arrays)
@@ -247,8 +224,8 @@ class GraphPrediction(Task):
 
     @property
     def kind(self) -> str:
-        """What the model gives, one of :data:`.KINDS`: what ``--kind`` says, else what is stored, else classes where
-        the graph ends in a softmax or chooses one, else numbers."""
+        """Kind of the output, one of :data:`.KINDS`: ``--kind``, else the stored one, else classes if the graph ends in
+        a softmax or an argmax, else numbers."""
         known = self.options.kind or GraphNotes.of(self.model).kind
         if known:
             return str(known)
@@ -257,15 +234,15 @@ class GraphPrediction(Task):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of what the model gives; empty where it stores none."""
+        """Names of the outputs; empty if not stored."""
         return GraphNotes.of(self.model).targets or tuple(self.model.stored.labels or ())
 
     def decode(self, outputs: Any, contexts: Any) -> list[Array]:
-        """Return the answer to each graph, float64: T numbers, T probabilities, or those of C classes.
+        """Return the prediction of each graph, float64: T numbers, T probabilities, or probabilities of C classes.
 
         Raises:
-            InputError: the output is not N x T numbers, or of one class only, or no probabilities where it should be.
-            ModelError: as many labels are stored as there are no classes, or it cannot be known what the output is.
+            InputError: The output is not N x T numbers, has one class only, or is not probabilities as stored.
+            ModelError: The number of labels is not that of classes, or the form of the output is unknown.
         """
         model, kind = self.model, self.kind
         found = np.asarray(outputs)
@@ -280,7 +257,7 @@ class GraphPrediction(Task):
         if found.ndim != 2 or found.dtype.kind != "f" or (kind == "classes" and found.shape[1] < 2):
             raise InputError(
                 f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; {kind} of graphs "
-                "takes N x T floating-point numbers" + (", two classes or more" if kind == "classes" else "")
+                "needs N x T floating-point numbers" + (", two classes or more" if kind == "classes" else "")
             )
         values = found.astype(np.float64)
         if kind == "regression":
@@ -288,10 +265,10 @@ class GraphPrediction(Task):
         return list(sigmoid(values) if kind == "binary" else softmax(values))
 
     def _of_two(self, found: Array) -> list[Array]:
-        """Return T probabilities of each graph, of N x T logits, probabilities or labels."""
+        """Return T probabilities of each graph, from N x T logits, probabilities or labels."""
         model = self.model
         if found.ndim != 2:
-            raise InputError(f"{model.ckpt}: its output has shape {shape_text(found.shape)}; N x T numbers are needed")
+            raise InputError(f"{model.ckpt}: its output has shape {shape_text(found.shape)}; expected N x T numbers")
         form, values = model.form(self.options), found.astype(np.float64)
         if form.kind == LABELS:
             return list(labels_of(values, replace(form, classes=2), model, named=False))
@@ -303,16 +280,16 @@ class GraphPrediction(Task):
         return list(values)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of the model's kind, the one of record as ``--metric`` says.
+        """Return the metric of the model's kind.
 
         Raises:
-            ConfigError: that kind has no such metric, or the model gives labels and it needs scores.
+            ConfigError: The kind does not have the metric, or the model outputs labels and the metric needs scores.
         """
         kind = self.kind
         labelled = kind != KINDS[0] and self.model.form(self.options).kind == LABELS
         chosen = self.options.metric or ("accuracy" if labelled else METRICS[kind][0])
         if chosen not in METRICS[kind]:
-            raise ConfigError(f"--metric {chosen} is none of {kind}: use {', '.join(METRICS[kind])}, or say --kind")
+            raise ConfigError(f"--metric {chosen} is not for {kind}: use {', '.join(METRICS[kind])}, or pass --kind")
         names = self.names or tuple(dataset.notes.get(TARGETS, ()))
         if kind == "regression":
             from utils.metrics.regression import RegressionErrors
@@ -321,7 +298,7 @@ class GraphPrediction(Task):
         from utils.metrics.graph_labels import GraphClasses, GraphLabels
 
         if labelled and chosen == "roc_auc":
-            raise ConfigError(f"--metric roc_auc: {self.model.ckpt} gives labels and no scores; use --metric accuracy")
+            raise ConfigError(f"--metric roc_auc: {self.model.ckpt} outputs labels, not scores; use --metric accuracy")
         how = {"scored": not labelled}
         return GraphLabels(chosen, names, **how) if kind == "binary" else GraphClasses(chosen, **how)
 
@@ -341,7 +318,7 @@ class GraphPrediction(Task):
         return Rendering(text, answer, partial(_save, sample, text))
 
     def summary(self, predictions: Sequence[Array]) -> str:
-        """Say from where to where the first value goes, or which classes come first."""
+        """Return the range and mean of the first value, or how often each class comes first."""
         names, values = self.names, np.array(predictions)
         if self.kind == "classes":
             best, counts = np.unique(values.argmax(axis=1), return_counts=True)
@@ -350,16 +327,12 @@ class GraphPrediction(Task):
         return f"{names[0] if names else 'value'} from {first.min():.2f} to {first.max():.2f}, mean {first.mean():.2f}"
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> Table:
-        """Return what writes the answers."""
+        """Return a writer of CSV."""
         return Table(path, self.names)
 
 
 def _refuse_larger(size: Size, limits: Limits, options: Options) -> None:
-    """Refuse a graph for a packed batch by what each graph has room for, whatever the size of the batch.
-
-    Raises:
-        DataError: it is larger.
-    """
+    """Raise DataError if a graph exceeds the room per graph in a packed batch, independent of the batch size."""
     if limits.nodes:
         nodes = sorted(options.nodes)
         refuse_larger(*size, Limits(nodes, _edges(options)))
@@ -367,26 +340,18 @@ def _refuse_larger(size: Size, limits: Limits, options: Options) -> None:
 
 
 def _edges(options: Options) -> list[int]:
-    """Return the messages that a graph may have in packed batches, rising."""
+    """Return the numbers of messages of a graph in packed batches, rising."""
     return sorted(set(options.edges or ())) or [size * EDGES_PER_NODE for size in sorted(set(options.nodes))]
 
 
 def _as(array: Array, spec: TensorSpec) -> Array:
-    """Return an array in the dtype of an input, where that takes whole numbers and the array holds such."""
+    """Return an array in the dtype of an integer input; other arrays stay."""
     if spec.dtype.kind not in "iu":
         return array
     whole = np.rint(array)
     if not np.array_equal(whole, array):
-        raise DataError(f"has fractions among the numbers of its nodes, and input {spec.name!r} takes {spec.dtype}")
+        raise DataError(f"has node features that are not whole numbers, and input {spec.name!r} takes {spec.dtype}")
     return whole.astype(spec.dtype)
-
-
-def softmax(values: Array) -> Array:
-    """Return the softmax over the last axis of N x C float64."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
 
 
 def sigmoid(values: Array) -> Array:
@@ -410,13 +375,13 @@ def _save(sample: Graph | Molecule, text: str, folder: Path) -> Path:
 
 
 class Table:
-    """Writes the answers as a CSV file: a row per graph, its name and its values."""
+    """Writer of a CSV file with a row per graph: its name and its values."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path, self._names, self._rows = path, list(names), list[list[Any]]()
 
     def see(self, batch: Batch, predictions: Sequence[Array]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         self._rows += [[name, *map(float, one)] for name, one in zip(batch.names, predictions, strict=True)]
 
     def close(self) -> None:
@@ -428,5 +393,4 @@ class Table:
         write_predictions(self._path, text.getvalue())
 
 
-GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+GRAPH_PREDICTION = LegacyTask.view(GraphPrediction)  # for scripts that call dataclasses.replace

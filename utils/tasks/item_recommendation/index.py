@@ -1,4 +1,4 @@
-"""The items that may be recommended: as columns of a model's scores, or as vectors that a model of items makes once."""
+"""Index of items: columns of a model's scores, or vectors that an item model computes once."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 QUERY, ITEM = "query", "item"
-"""Names of the two models: of a history, and of an item."""
+"""Names of the two models."""
 
 ID = "id"
-"""The field of an item's features that holds its name."""
+"""Field of an item's features with its name."""
 
 STEP = 4096
-"""Items whose vectors are made, and kept, together."""
+"""Number of items per part of the vector cache."""
 
 BLOCK = 1 << 15
-"""Vectors that are multiplied at a time."""
+"""Number of vectors per multiplication."""
 
 
 def known_items(model: Model) -> dict[str, int]:
-    """Return the number of each item by its name, from 1 on; 0 is no item.
+    """Return the number of each item by its name, from 1; 0 is padding.
 
     Raises:
-        ModelError: the export stored no names of items.
+        ModelError: The export stored no names of items.
     """
     names = model.stored.vocabulary
     if names is None:
-        raise ModelError(
-            f"{model.ckpt}: it stores no names of items; export it with vocabulary=['', ITEM 1, ITEM 2, ...]"
-        )
+        raise ModelError(f"{model.ckpt}: has no stored item names; export it with vocabulary=['', ITEM 1, ITEM 2, ...]")
     found = _NUMBERS.get(id(names))
     if found is None or found[0] is not names:
         found = names, {name: number for number, name in enumerate(names) if number}
@@ -45,19 +43,19 @@ def known_items(model: Model) -> dict[str, int]:
 
 
 _NUMBERS: dict[int, tuple[Sequence[str], dict[str, int]]] = {}
-"""The last vocabulary and its numbers: every batch asks for them."""
+"""Cache of the last vocabulary and its numbers."""
 
 
 class Index:
-    """What may be recommended, and how it is scored.
+    """Items that may be recommended, and their scoring.
 
     Attributes:
-        names: of M items. places: of each name. counts: float32 M, how often each comes in the training part.
-        sound: whether no vector holds NaN.
+        names: of M items. places: place of each name. counts: float32 M, occurrences in the training part.
+        sound: whether all vectors are free of NaN.
 
     Args:
-        columns: int64 M, which column of a model's scores each item is. vectors: M x D float32; ``None``: the model
-            gives scores. total: columns or dimensions that a row must have. model: for errors.
+        columns: int64 M, column of each item in a model's scores. vectors: M x D float32; ``None``: the model outputs
+            scores. total: number of columns, or D. model: for errors.
     """
 
     def __init__(
@@ -69,22 +67,18 @@ class Index:
         self.sound = vectors is None or not np.isnan(vectors).any()
 
     def checked(self, rows: Array, count: int) -> Array:
-        """Return what the model of histories gave, N x scores or N x D.
-
-        Raises:
-            ModelError: it is neither.
-        """
+        """Return the query model's output, N x scores or N x D. Raises ModelError if it has another shape."""
         if rows.shape == (count, self._total) and rows.dtype.kind == "f":
             return rows
-        wanted = f"be a score for each of {self._total} items; with a model of items, pass {QUERY}=FILE {ITEM}=FILE"
+        wanted = f"a score for each of {self._total} items; with an item model, pass {QUERY}=FILE {ITEM}=FILE"
         if self._vectors is not None:
-            wanted = f"be vectors of {self._total} as the items' are; with scores, leave {ITEM}=FILE out"
+            wanted = f"vectors of {self._total} like the items'; with scores, leave {ITEM}=FILE out"
         raise ModelError(
-            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} histories; it must {wanted}"
+            f"{self._model.ckpt}: its output is {list(rows.shape)} {rows.dtype} for {count} users; expected {wanted}"
         )
 
     def scores(self, row: Array, places: Array | None = None) -> Array:
-        """Return the scores of items, float32: of all, or of those at some places."""
+        """Return the scores of all items, or of those at ``places``, float32."""
         if self._vectors is None:
             picked: Array = row[self._columns if places is None else self._columns[places]]
             return picked
@@ -99,15 +93,15 @@ class Index:
 def index_of(
     engines: Mapping[str, Engine], catalogue: Catalogue, data: str, options: Options
 ) -> tuple[Index, list[str]]:
-    """Return the items of a catalogue that can be recommended, and what there is to say of the others.
+    """Return the index of a catalogue's items, and lines about items that cannot be recommended.
 
-    Without a model of items they are those that the model of histories has scores for.
+    Without an item model these are the items that the query model has scores for.
 
     Args:
         engines: by name. catalogue: of the data set. data: its fingerprint. options: the flags.
 
     Raises:
-        ModelError: the model knows none of them, or the model of items does not fit the data set.
+        ModelError: The model lacks all items, or the item model does not fit the data set.
     """
     query = Model.of(engines[QUERY])
     if ITEM in engines:
@@ -116,12 +110,11 @@ def index_of(
     kept = [place for place, name in enumerate(catalogue.names) if name in numbers]
     if not kept:
         raise ModelError(
-            f"{query.ckpt}: it knows none of the {len(catalogue.names)} items of the data set; they are not those it "
-            "was trained on"
+            f"{query.ckpt}: lacks all {len(catalogue.names)} items of the data set; use the data set of its training"
         )
     names = [catalogue.names[place] for place in kept]
     strange = len(catalogue.names) - len(kept)
-    said = [f"{strange} of {len(catalogue.names)} items are unknown to the model: it cannot recommend them"]
+    said = [f"{strange} of {len(catalogue.names)} items are not in the model and cannot be recommended"]
     columns = np.array([numbers[name] - 1 for name in names], np.int64)
     return Index(names, catalogue.counts[kept], columns, None, max(numbers.values()), query), said * bool(strange)
 
@@ -129,14 +122,14 @@ def index_of(
 def _of_vectors(
     engine: Engine, query: Model, catalogue: Catalogue, data: str, options: Options
 ) -> tuple[Index, list[str]]:
-    """Return all items of a catalogue with the vectors that the model of items makes of what is known of them."""
+    """Return the index of all items of a catalogue, with vectors that the item model computes from their features."""
     model = Model.of(engine)
     features = Features.of(model)
     absent = features.missing([*catalogue.fields, ID])
     if absent:
         raise ModelError(
-            f"{model.ckpt}: it wants {', '.join(absent)} of an item, and the data set has {ID}, "
-            f"{', '.join(catalogue.fields) or 'nothing else'}; put a file of items beside the ratings"
+            f"{model.ckpt}: needs the item features {', '.join(absent)}, and the data set has {ID}, "
+            f"{', '.join(catalogue.fields) or 'nothing else'}; put a file of items next to the ratings"
         )
     rows = [
         dict(zip([ID, *catalogue.fields], values, strict=True))
@@ -148,15 +141,15 @@ def _of_vectors(
     said = []
     strange = sum(ID in unknown for unknown in features.unknown(encoded))
     if strange:
-        said.append(f"{strange} of {len(rows)} items are new to the model: it knows them by their features alone")
+        said.append(f"{strange} of {len(rows)} items are not in the training data: only their features are used")
     bad = int(np.isnan(vectors).any(axis=1).sum())
     if bad:
-        said.append(f"{bad} of {len(rows)} items have NaN in their vectors, so no ranking can be trusted")
+        said.append(f"{bad} of {len(rows)} items have NaN in their vectors, so all rankings are unreliable")
     return Index(catalogue.names, catalogue.counts, np.arange(len(rows)), vectors, vectors.shape[1], query), said
 
 
 def _vectors(engine: Engine, model: Model, arrays: Sequence[Array], data: str, options: Options) -> Array:
-    """Return a vector for each item, M x D float32; every call has the same number of rows."""
+    """Return the vector of each item, M x D float32; every call has the same number of rows."""
     from tecoinfer_modelzoo.progress import progress
     from utils.tasks.common.kept_vectors import kept_vectors
 
@@ -170,7 +163,7 @@ def _vectors(engine: Engine, model: Model, arrays: Sequence[Array], data: str, o
             found = np.asarray(output[0] if isinstance(output, (list, tuple)) else output)
             if found.ndim != 2 or len(found) != count or found.dtype.kind != "f":
                 raise ModelError(
-                    f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {count} items; it must be N x D"
+                    f"{model.ckpt}: its output is {list(found.shape)} {found.dtype} for {count} items; expected N x D"
                 )
             parts.append(found[: stop - first])
         return np.concatenate(parts), {}

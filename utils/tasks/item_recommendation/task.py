@@ -1,4 +1,4 @@
-"""Recommendation of items: which items come next for a user, of all or of some, by what the user did before?"""
+"""Item recommendation: ranking of all or some items for a user, by the user's history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from utils.metrics.base import Metric
 from utils.outputs import refuse_labels
 from utils.preprocess.features import Features
 from utils.tasks.base import Flag, Options, Rendering, str2bool
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.ranked import Found, RankingTask
 from utils.tasks.item_recommendation.index import ITEM, QUERY, Index, index_of, known_items
 from utils.tasks.legacy import LegacyTask
@@ -27,25 +28,25 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.templates.rounds import TEMPLATE
 
 HISTORY, NOTE = "history", "recommendation"
-"""Name of the input with a history, and key of what an export may store: an object with ``split`` (and its ``seed``),
-what training held out."""
+"""Name of the input with a history, and metadata key, optional: an object with the ``split`` of the training (and its
+``seed``)."""
 
 PLACES = 50
-"""Items of a history that are looked at, where neither the model nor a flag says it."""
+"""Default number of last items of a history that are used."""
 
 BEFORE = 8
-"""Items of a history that are drawn beside what is recommended."""
+"""Number of last items of a history that are drawn."""
 
 NAMED = 80
-"""Letters of a user's name in that of a file."""
+"""Maximum number of letters of a user's name in a file name."""
 
 
 class Asked(NamedTuple):
-    """What is kept of a user.
+    """Context of a user.
 
     Attributes:
-        id: the user. seen, targets: names of items. strange: items of the history that the model does not know.
-        missed: items among the right ones that it does not know, so that it cannot find them.
+        id: the user. seen, targets: names of items. strange: number of items of the history that the model lacks.
+        missed: number of target items that the model lacks.
     """
 
     id: str
@@ -56,10 +57,11 @@ class Asked(NamedTuple):
 
 
 class Recommended(Found):
-    """What is recommended: names of items, scores, titles of the first ones, and of the history's last ones.
+    """Ranking of items; texts are the titles of the first items.
 
     Attributes:
-        popular: the same candidates in the order of how often they come in the training part.
+        popular: the same candidates ranked by their counts in the training part. before: titles of the history's last
+            items.
     """
 
     def __init__(self, found: Found, popular: Found, before: Sequence[str]) -> None:
@@ -68,10 +70,10 @@ class Recommended(Found):
 
 
 class Answers(list[tuple[float, Recommended]]):
-    """For each user the best score, NaN where the ranking cannot be trusted, and what is recommended.
+    """Best score (NaN if the ranking is unreliable) and recommendation of each user.
 
     Attributes:
-        raw: what the model gave, a row for each user. said: about the whole run.
+        raw: model outputs, a row for each user. said: lines about the run.
     """
 
     raw: Sequence[Array] = ()
@@ -79,15 +81,15 @@ class Answers(list[tuple[float, Recommended]]):
 
 
 class State(NamedTuple):
-    """The items that may be recommended, the titles of all, and what there is to say."""
+    """Index of items, titles of all items, and lines for the report."""
 
     items: Index
     titles: Mapping[str, str]
     said: Sequence[str]
 
 
-class ItemRecommendation(RankingTask):
-    """A user's history in, items the user has not seen yet out, the likeliest next ones first."""
+class ItemRecommendation(JoinedRows, RankingTask):
+    """Ranking of items that are not in the user's history, the most likely next ones first."""
 
     name, domain, template = "item_recommendation", "recommendation", TEMPLATE
     models, optional_models = (QUERY, ITEM), (ITEM,)
@@ -95,58 +97,49 @@ class ItemRecommendation(RankingTask):
     flags = (
         Flag("--users", "names of users (default: single the first, multi all)", None, nargs="+", metavar="USER",
              scripts=("single", "multi")),
-        Flag("--history", "items that somebody liked, the oldest first, instead of a user of the data set", None,
+        Flag("--history", "items of a history, the oldest first, instead of a user of the data set", None,
              nargs="+", metavar="ITEM", scripts=("single", "multi")),
-        Flag("--topk", "items that are shown", 5, int, scripts=("single", "multi")),
-        Flag("--split", "how what is right was held out", "leave_one_out",
+        Flag("--topk", "number of items shown", 5, int, scripts=("single", "multi")),
+        Flag("--split", "division of the ratings into parts", "leave_one_out",
              choices=("leave_one_out", "temporal", "random"), scripts=("valid",)),
-        Flag("--part", "which part of the split is asked for", "test", choices=("valid", "test"), scripts=("valid",)),
-        Flag("--seed", "of the split random, and of sampled negatives", 0, int, scripts=("valid",)),
-        Flag("--negatives", "rank what is right among so many items drawn by chance (0: among all items)", 0, int,
+        Flag("--part", "evaluated part of the split", "test", choices=("valid", "test"), scripts=("valid",)),
+        Flag("--seed", "of the random split, and of sampled negatives", 0, int, scripts=("valid",)),
+        Flag("--negatives", "rank the targets among this number of random items (0: among all items)", 0, int,
              scripts=("valid",)),
         Flag("--keep_seen", "items of the history may be recommended again", False, str2bool, nargs="?"),
-        Flag("--depth", "items that are ranked for a user", 100, int),
-        Flag("--places", "items of a history that are looked at (default: as the model has it, or 50)", None, int),
-        Flag("--cut", "rank that nDCG, recall and the reciprocal rank look at", 10, int, scripts=("valid",)),
-        Flag("--metric", "the metric of record; the others are shown beside it", "ndcg",
+        Flag("--depth", "number of items ranked per user", 100, int),
+        Flag("--places", "number of last items of a history that are used (default: the model's, or 50)", None, int),
+        Flag("--cut", "last rank of nDCG, recall and reciprocal rank", 10, int, scripts=("valid",)),
+        Flag("--metric", "the metric of record; the others are reported too", "ndcg",
              choices=("ndcg", "recall", "mrr", "map"), scripts=("valid",)),
     )  # fmt: skip
-    writes = "what was recommended as a TREC run"
+    writes = "the recommendations as a TREC run"
     state: State
 
     def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
+        """Check ranks and counts, and that ``--users`` and ``--history`` are not both given."""
         options = self.options
-        for key in ("topk", "depth", "cut", "places"):
-            if getattr(options, key) is not None and getattr(options, key) < 1:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
-        for key in ("negatives", "seed"):
-            if getattr(options, key) < 0:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be 0 or more")
+        at_least(options, topk=1, depth=1, cut=1, places=1, negatives=0, seed=0)
         if options.script == "valid" and options.depth < options.cut:
-            raise ConfigError(f"--depth {options.depth} finds fewer items than --cut {options.cut} looks at; raise it")
+            raise ConfigError(f"--depth {options.depth} must be at least --cut {options.cut}; raise it")
         if options.script != "valid" and {"users", "history"} <= options.given:
             raise ConfigError("--users and --history are both given; leave one of them out")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return users: for an evaluation those with something held out, else the named ones, or a typed history."""
+        """Return users: in ``valid`` those with held-out items, else those of ``--users``, or ``--history``."""
         from utils.datasets.tabular.histories import held_out, typed, whole
         from utils.datasets.tabular.ratings import read_ratings
 
         options = self.options
         if "data" not in paths:
-            raise ConfigError("--data_path gives no ratings; pass a folder or a file of them")
+            raise ConfigError("--data_path: ratings are missing; pass a folder or a file of them")
         ratings = read_ratings(paths["data"])
         if options.script == "valid":
             return held_out(ratings, options.split, options.part, options.seed)
         if options.history is not None:
             return typed(ratings, options.history)
         users = options.users
-        if users is not None and "users" not in options.given:  # a script's own, of which other ratings may have none
+        if users is not None and "users" not in options.given:  # the script's default; other data may lack these users
             known = set(ratings.user_names)
             users = [one for one in users if one in known] or None
         found = whole(ratings, users)
@@ -154,10 +147,10 @@ class ItemRecommendation(RankingTask):
         return found.select(range(1)) if one else found
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Make the index of items: by the item model where there is one, once; with ``--resume`` its vectors are kept.
+        """Return the index of items; the vectors of an item model are computed once, and cached with ``--resume``.
 
         Raises:
-            ConfigError: the model was trained by another split than is evaluated. ModelError: it gives no scores.
+            ConfigError: The model was trained with another split. ModelError: It does not output scores or vectors.
         """
         model, options = self.model.named[QUERY], self.options
         refuse_labels(model.form(None), model.ckpt, "a ranking needs scores or vectors", "")
@@ -165,16 +158,16 @@ class ItemRecommendation(RankingTask):
             _check_split(model, options)
         catalogue: Catalogue = dataset.notes[CATALOGUE]
         index, said = index_of(engines, catalogue, dataset.fingerprint(), options)
-        told = [f"{count} with {why}" for why, count in dataset.notes.get(UNASKED, {}).items() if count]
-        if told:
-            said = [*said, f"users of the {options.part} part that were not asked: {', '.join(told)}"]
+        skipped = [f"{count} with {why}" for why, count in dataset.notes.get(UNASKED, {}).items() if count]
+        if skipped:
+            said = [*said, f"skipped users of the {options.part} part: {', '.join(skipped)}"]
         return State(index, dict(zip(catalogue.names, catalogue.titles, strict=True)), said)
 
     def prepare(self, samples: Sequence[History]) -> Prepared:
-        """Number the last items of histories: N x L int64, zeros before them where they are fewer.
+        """Return the numbers of the last items of histories, N x L int64, padded with zeros at the start.
 
         Raises:
-            DataError: the model knows no item of a history. ModelError: nobody knows what an input means.
+            DataError: The model lacks all items of a history. ModelError: An input is unknown.
         """
         any_item, model = ITEM in self.model.named, self.model.named[QUERY]
         numbers = known_items(model)
@@ -185,7 +178,7 @@ class ItemRecommendation(RankingTask):
             own = [numbers[name] for name in sample.items if name in numbers]
             if not own:
                 raise DataError(
-                    f"its history has {len(sample.items)} items, and the model knows none of them; train it on such "
+                    f"its history has {len(sample.items)} items, and the model lacks all of them; train it with these "
                     "items"
                 )
             row[wanted - min(wanted, len(own)) :] = own[-wanted:]
@@ -197,17 +190,8 @@ class ItemRecommendation(RankingTask):
             arrays |= Features.of(replace(model, inputs=others)).encoded([sample.fields for sample in samples])
         return Prepared([arrays[spec.name].astype(spec.dtype, copy=False) for spec in model.inputs], list(asked))
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put parts together."""
-        return joined(parts)
-
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Answers:
-        """Rank the items that may be recommended to each user.
-
-        Returns:
-            For each the best score, NaN where the model gave any or an item's vector holds any, and what is
-            recommended.
-        """
+        """Rank the items for each user; return best score (NaN if outputs or item vectors have NaN) and ranking."""
         index, titles, said = self.state
         output = engines[QUERY](arrays)
         rows = np.asarray(output[0] if isinstance(output, (list, tuple)) else output)
@@ -223,7 +207,7 @@ class ItemRecommendation(RankingTask):
         return found
 
     def _of_user(self, row: Array, asked: Asked) -> tuple[Found, Found]:
-        """Return the ranking of one user's candidates by the model, and by how popular they are."""
+        """Return the ranking of one user's candidates by the model, and by popularity."""
         from utils.postprocess.items import best, drawn
 
         index, options = self.state.items, self.options
@@ -244,11 +228,11 @@ class ItemRecommendation(RankingTask):
         return Found(names[0], rankings[0].scores, titles), Found(names[1], rankings[1].scores, [])
 
     def decode(self, outputs: Sequence[tuple[float, Recommended]], contexts: Any) -> list[Recommended]:
-        """Return what is recommended to each user, the best first."""
+        """Return the ranking of each user."""
         return [found for _, found in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of rankings."""
+        """Return the metric of record."""
         from utils.metrics.recommendation import Recommendations
 
         return Recommendations(self.options.metric, self.options.cut)
@@ -267,7 +251,7 @@ class ItemRecommendation(RankingTask):
         return Rendering(text, answer, partial(_save_drawn, who, answer))
 
     def warning_counts(self, contexts: Sequence[Asked] | None) -> dict[str, int]:
-        """Count the items that the model does not know, in histories and among those that are right."""
+        """Count the items that the model lacks, in histories and among the targets."""
         asked = contexts or ()
         found = {
             "unknown items": sum(one.strange for one in asked),
@@ -277,34 +261,30 @@ class ItemRecommendation(RankingTask):
         return {key: count for key, count in found.items() if count}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
-        """Say how many items of histories were left out, and how many of the right ones could not be found."""
+        """Return lines about unknown items in histories and among the targets."""
         lost, users = counts.get("unknown items", 0), counts.get("histories with unknown items", 0)
         missed, said = counts.get("unknown right items", 0), list[str]()
         if lost:
-            said.append(f"{lost} items in {users} of {samples} histories are unknown to the model and were left out")
+            said.append(f"{lost} items in {users} of {samples} histories are not in the model and were left out")
         if missed:
-            said.append(f"{missed} of the right items are unknown to the model: they count as missed")
+            said.append(f"{missed} of the target items are not in the model: they count as missed")
         return said
 
 
 def _places(model: Model, options: Options) -> int:
-    """Return how many items of a history the model looks at."""
+    """Return the number of items of a history that the model takes."""
     spec = next((one for one in model.inputs if one.name == HISTORY), None)
     if spec is None or len(spec.shape) != 2:
         shapes = ", ".join(f"{one.name} {list(one.shape)}" for one in model.inputs)
         raise ModelError(f"{model.ckpt}: its inputs are {shapes}; one must be {HISTORY!r}, N x L whole numbers")
     fixed = spec.shape[1]
     if fixed is not None and options.places not in (None, fixed):
-        raise ConfigError(f"--places {options.places}: {model.ckpt} looks at {fixed} items; leave the flag out")
+        raise ConfigError(f"--places {options.places}: {model.ckpt} takes {fixed} items; leave the flag out")
     return int(fixed or options.places or PLACES)
 
 
 def _check_split(model: Model, options: Options) -> None:
-    """Refuse to evaluate on what a model may have been trained with.
-
-    Raises:
-        ConfigError: its export says that it was trained by another split.
-    """
+    """Raise ConfigError if the stored split of the training is not the evaluated one."""
     stored = model.stored.json(NOTE, {})
     trained = (stored.get("split"), stored.get("seed", 0)) if isinstance(stored, dict) else (None, 0)
     same = trained[0] == options.split and (trained[0] != "random" or trained[1] == options.seed)
@@ -312,8 +292,8 @@ def _check_split(model: Model, options: Options) -> None:
         return
     fix = f"--split {trained[0]}" + (f" --seed {trained[1]}" if trained[0] == "random" else "")
     raise ConfigError(
-        f"{model.ckpt} was trained by the split {trained[0]}, so it may have seen what the split {options.split} holds "
-        f"out; pass {fix}"
+        f"{model.ckpt} was trained with the split {trained[0]}, so the held-out items of the split "
+        f"{options.split} may be training data; pass {fix}"
     )
 
 
@@ -330,5 +310,4 @@ def _save_drawn(who: str, answer: Mapping[str, Any], folder: Path) -> Path:
     )
 
 
-ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+ITEM_RECOMMENDATION = LegacyTask.view(ItemRecommendation)  # for scripts that call dataclasses.replace

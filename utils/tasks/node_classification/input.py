@@ -1,4 +1,4 @@
-"""How a graph becomes what a network over graphs takes: which form it is, what stands at edges, which sizes it has."""
+"""Inputs of a node classifier: form of the model, edge weights, sampled neighbours, and sizes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 NOTE = "nodes"
-"""Key of what an export stores: the values of :data:`USUAL` that differ, and ``layers``, how many hops it looks."""
+"""Metadata key: the values that differ from :data:`USUAL`, and ``layers``, the number of hops."""
 
 DENSE, SCATTER, FANOUT = "dense", "scatter", "fanout"
-"""Forms of a model, told by its inputs: x and a matrix; x, edges and weights; x0, x1, x2 and weights."""
+"""Forms of a model, by its inputs: x and a matrix; x, edges and weights; x0, x1, x2 and weights."""
 
 FULL, SAMPLED = "full", "sampled"
 FEATURES = ("as_is", "rows")
-"""Numbers of a node as they are, or divided by their sum, as GCN's authors do."""
+"""Node features unchanged, or divided by their sum, as GCN's authors do."""
 
 USUAL = {"adjacency": SYMMETRIC, "features": FEATURES[0], "layers": 2}
 
 
 class How(NamedTuple):
-    """How nodes are brought to a model.
+    """Settings of a model's inputs.
 
     Attributes:
-        form: of the model. adjacency: what stands at edges. features: one of :data:`FEATURES`.
-        both: edges hold in both directions. fanout: neighbours per hop; empty for the whole graph. seed: of those.
+        form: of the model. adjacency: weights of edges. features: one of :data:`FEATURES`.
+        both: edges hold in both directions. fanout: neighbours per hop; empty for the whole graph. seed: of sampling.
     """
 
     form: str
@@ -45,27 +45,23 @@ class How(NamedTuple):
 
 
 def form_of(shapes: Sequence[Sequence[Any]], ckpt: Path) -> str:
-    """Return the form of a model with inputs of these shapes.
-
-    Raises:
-        ModelError: it has no such form.
-    """
+    """Return the form of a model with inputs of these shapes. Raises ModelError if the shapes fit none."""
     ranks = [len(shape) for shape in shapes]
     forms = {(3, 3): DENSE, (2, 2, 1): SCATTER, (2, 3, 4, 2, 3): FANOUT}
     found = forms.get(tuple(ranks))
     if found is None:
         raise ModelError(
-            f"{ckpt}: its inputs have {', '.join(map(str, ranks))} dimensions, and a classifier of nodes takes x and "
-            "adjacency (3, 3), x, edges and weights (2, 2, 1), or x0, x1, x2, w1 and w2 (2, 3, 4, 2, 3)"
+            f"{ckpt}: its inputs have {', '.join(map(str, ranks))} dimensions; expected x and adjacency (3, 3), x, "
+            "edges and weights (2, 2, 1), or x0, x1, x2, w1 and w2 (2, 3, 4, 2, 3)"
         )
     return found
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`: what the flag says, else what is stored, else the usual one.
+    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
 
     Raises:
-        ModelError: the export stored something else.
+        ModelError: The stored value is invalid.
     """
     value = getattr(options, key, None)
     if value is not None:
@@ -74,16 +70,16 @@ def now(key: str, model: Model, options: Options) -> Any:
     value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
     known = {"adjacency": ADJACENCIES, "features": FEATURES}.get(key, range(1, 100))
     if not isinstance(value, (str, int)) or value not in known:
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} is none of {known}; export the model again")
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} is not in {known}; export the model again")
     return value
 
 
 def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
-    """Return how the nodes of a graph are brought to a model.
+    """Return the settings of a model's inputs for a graph.
 
     Raises:
-        ConfigError: flags do not go together, or with the model.
-        ModelError: it is no classifier of nodes, or takes another number of features.
+        ConfigError: Flags contradict each other or the model.
+        ModelError: The model has another form, or takes another number of features.
     """
     form = form_of([spec.shape for spec in model.inputs], model.ckpt)
     wide, features = model.inputs[0].shape[-1], graph.found.graph.nodes.shape[1]
@@ -96,30 +92,30 @@ def how_of(model: Model, graph: NodeGraph, options: Options) -> How:
 
 
 def fanout_of(form: str, layers: int, options: Options) -> tuple[int, ...]:
-    """Return how many neighbours are sampled per hop; none for the whole graph.
+    """Return the numbers of sampled neighbours per hop; empty for the whole graph.
 
     Raises:
-        ConfigError: the flags do not go together, or with the model.
+        ConfigError: Flags contradict each other or the model.
     """
     if form != FANOUT and options.neighbours != SAMPLED:
         if "fanout" in getattr(options, "given", ()):
-            raise ConfigError("--fanout is for sampled neighbours; say --neighbours sampled, too, or leave it out")
+            raise ConfigError("--fanout needs sampled neighbours; add --neighbours sampled, or leave it out")
         return ()
     given: tuple[int, ...] = tuple(options.fanout)
     if form == FANOUT and options.neighbours == FULL:
         raise ConfigError("--neighbours full: this model takes sampled neighbours only; leave it out")
     if len(given) != layers:
-        raise ConfigError(f"--fanout {' '.join(map(str, given))} has {len(given)} hops, the model looks {layers} far")
+        raise ConfigError(f"--fanout {' '.join(map(str, given))} has {len(given)} hops, and the model has {layers}")
     return given
 
 
 def _refuse_many(form: str, graph: NodeGraph, fanout: Sequence[int], ckpt: Path, options: Options) -> None:
-    """Refuse a matrix of too many nodes, and so many sampled neighbours of one node that the graph has far fewer."""
+    """Raise ConfigError if a matrix, or the sampled neighbours of one node, exceed ``--node_limit``."""
     count = places_of(fanout) if fanout else len(graph)
     if fanout and count > options.node_limit:
         raise ConfigError(
-            f"--fanout {' '.join(map(str, fanout))} makes {count} nodes of one and its neighbours, which are more than "
-            f"--node_limit {options.node_limit}; sample fewer, or give a higher limit"
+            f"--fanout {' '.join(map(str, fanout))} means {count} nodes per sample, more than --node_limit "
+            f"{options.node_limit}; sample fewer, or raise the limit"
         )
     if form == DENSE and count > options.node_limit:
         raise ConfigError(
@@ -131,13 +127,13 @@ def _refuse_many(form: str, graph: NodeGraph, fanout: Sequence[int], ckpt: Path,
 
 @lru_cache(maxsize=4)
 def neighbours_of(graph: NodeGraph, both: bool, adjacency: str) -> Neighbours:
-    """Return the neighbours of every node; they are sorted once."""
+    """Return the neighbours of every node, cached."""
     return Neighbours(graph.edges(both), len(graph), adjacency)
 
 
 @lru_cache(maxsize=4)
 def rows_of(graph: NodeGraph, features: str) -> Array:
-    """Return the numbers of every node, float32 [N, F]; 0 for what is not finite (:func:`refuse_lost`)."""
+    """Return the features of every node, float32 [N, F]; 0 for values that are not finite (:func:`refuse_lost`)."""
     found = graph.found.graph.nodes
     found = np.where(np.isfinite(found), found, 0)
     if features == FEATURES[0]:
@@ -147,11 +143,10 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
 
 
 def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
-    """Refuse nodes whose answer NaN or infinity among some numbers reaches; in a matrix it would reach all nodes.
+    """Check that NaN or infinity in features does not reach the answers of some nodes.
 
     Raises:
-        DataError: one of them does, of its own numbers or by as many hops as the model looks (any, where that is not
-            stored).
+        DataError: A value that is not finite is within the stored number of hops of a node (any number if not stored).
     """
     notes = model.stored.json(NOTE, {})
     hops = int(now("layers", model, options)) if isinstance(notes, dict) and "layers" in notes else None
@@ -159,19 +154,19 @@ def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How
     reached = next((number for number in numbers if lost[number]), None)
     if reached is not None:
         wrong = np.flatnonzero(~np.isfinite(graph.found.graph.nodes).all(axis=1)).tolist()
-        heard = f"numbers that it hears of, such as those of number {wrong[0]}"
-        raise DataError(f"NaN or infinity is among {'its own numbers' if reached in wrong else heard}; correct them")
+        others = f"the features of a node within its hops, such as number {wrong[0]}"
+        raise DataError(f"NaN or infinity is among {'its own features' if reached in wrong else others}; correct them")
 
 
 @lru_cache(maxsize=4)
 def lost_of(graph: NodeGraph, both: bool, adjacency: str, hops: int | None) -> Array:
-    """Return which nodes NaN or infinity reaches within so many hops, bool [N]; ``None``: any number of hops."""
+    """Return the nodes that NaN or infinity reaches within ``hops`` (``None``: any number), bool [N]."""
     wrong: Array = np.asarray(~np.isfinite(graph.found.graph.nodes).all(axis=1))
     return neighbours_of(graph, both, adjacency).reached(wrong, hops) if wrong.any() else wrong
 
 
 def dtype_of(model: Model) -> str:
-    """Return the dtype of a node's numbers; :attr:`Model.dtype` may be that of edges, which set the batch."""
+    """Return the dtype of node features; :attr:`Model.dtype` may be that of edges, which set the batch."""
     return str(model.inputs[0].dtype)
 
 
@@ -179,11 +174,7 @@ def dtype_of(model: Model) -> str:
 
 
 def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
-    """Return the arrays of one call for all nodes.
-
-    Raises:
-        DataError: the graph is larger than the model.
-    """
+    """Return the arrays of one call for all nodes. Raises DataError if the graph is larger than the model's input."""
     rows, neighbours = rows_of(graph, how.features), neighbours_of(graph, how.both, how.adjacency)
     specs, dtype = model.inputs, dtype_of(model)
     if how.form == DENSE:
@@ -200,7 +191,7 @@ def whole_graph(model: Model, graph: NodeGraph, how: How) -> list[Array]:
 
 
 def _size(needed: int, spec: TensorSpec, axis: int, what: str, model: Model) -> int:
-    """Return the size of an input that holds so many: the model's own, a planned one, or as many as are needed."""
+    """Return the size of an input that holds ``needed``: the fixed one, a planned one, or ``needed``."""
     own, symbol = spec.shape[axis], _symbol(spec, axis)
     sizes = (own,) if own is not None else model.dims.get(symbol or "", ())
     if not sizes:
@@ -208,14 +199,14 @@ def _size(needed: int, spec: TensorSpec, axis: int, what: str, model: Model) -> 
     fitting = [size for size in sizes if size >= needed]
     if not fitting:
         raise DataError(
-            f"the graph has {needed} {what}, and {model.ckpt.name} takes at most {max(sizes)}; export it with a free "
-            f"number, give a larger one with --dim, or use --neighbours {SAMPLED}"
+            f"the graph has {needed} {what}, and {model.ckpt.name} takes at most {max(sizes)}; export it with an open "
+            f"size, pass a larger one with --dim, or use --neighbours {SAMPLED}"
         )
     return min(fitting)
 
 
 def _filled(array: Array, size: int, dtype: str) -> Array:
-    """Return rows with zeros behind them."""
+    """Return rows padded with zeros."""
     found = np.zeros((size, *array.shape[1:]), dtype)
     found[: len(array)] = array
     return found
@@ -225,9 +216,9 @@ def _filled(array: Array, size: int, dtype: str) -> Array:
 
 
 def sampled_nodes(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How) -> list[Array]:
-    """Return the arrays of some nodes with sampled neighbours, the nodes along the first axis of each.
+    """Return the arrays of some nodes with sampled neighbours; nodes along the first axis.
 
-    Of the form ``scatter`` these are x N x n x F, edges N x 2 x E and weights N x E: :func:`packed` joins them.
+    For the form ``scatter``: x N x n x F, edges N x 2 x E and weights N x E, which :func:`packed` joins.
     """
     neighbours = neighbours_of(graph, how.both, how.adjacency)
     rows = rows_of(graph, how.features)
@@ -247,7 +238,7 @@ def sampled_nodes(numbers: Sequence[int], model: Model, graph: NodeGraph, how: H
 
 
 def _levels(x: Array, trees: Sequence[Tree], fanout: Sequence[int], dtype: str) -> list[Array]:
-    """Return x0, x1, x2, w1 and w2: where there is a neighbour, its weight is that of the mean."""
+    """Return x0, x1, x2, w1 and w2; the weights average over existing neighbours."""
     count, (near, far) = len(trees), fanout
     there = np.stack([tree.numbers >= 0 for tree in trees])[:, 1:].astype(np.float32)
     w1, w2 = there[:, :near], there[:, near:].reshape(count, near, far)
@@ -257,9 +248,9 @@ def _levels(x: Array, trees: Sequence[Tree], fanout: Sequence[int], dtype: str) 
 
 
 def packed(arrays: Sequence[Array], share: int) -> list[list[Array]]:
-    """Return what each SPA gets of sampled nodes in the form ``scatter``: ``share`` graphs as one of several blocks.
+    """Return the arrays of each SPA for the form ``scatter``: ``share`` graphs as one block-diagonal graph.
 
-    The last SPA's is filled with its last graph, so all have one size.
+    The last SPA repeats its last graph, so that all have one size.
     """
     x, edges, weights = arrays
     shards = []
@@ -277,7 +268,7 @@ def packed(arrays: Sequence[Array], share: int) -> list[list[Array]]:
 
 
 def share_of(batch: int) -> int:
-    """Return how many of a batch's nodes a SPA gets."""
+    """Return the number of a batch's nodes per SPA."""
     return -(-batch // engine_nums())
 
 
@@ -285,9 +276,9 @@ def share_of(batch: int) -> int:
 
 
 def sizes_of(model: Model, graph: NodeGraph, options: Options) -> dict[Any, tuple[int, ...]]:
-    """Return the sizes of a model's open dimensions: those of the graph, or of sampled neighbours.
+    """Return the sizes of a model's open dimensions, by the graph or the sampled neighbours.
 
-    Those of the form ``scatter``, which has no batch, go by their symbols where the model has some.
+    Those of the form ``scatter``, which has no batch, are keyed by their symbols, if the model has them.
     """
     how = how_of(model, graph, options)
     if how.form == FANOUT:

@@ -1,4 +1,4 @@
-"""Node classification: one large graph in, the class of some of its nodes out; the metric is the nodes' accuracy."""
+"""Node classification in one large graph; the metric is the nodes' accuracy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, Engine, InputError, ModelError, Timeline
+from engine import Array, Engine, ModelError, Timeline
 from tecoinfer_modelzoo.once import Once
 from utils.datasets.base import Dataset
 from utils.datasets.graphs.labelled_graph import SPLITS, TRAIN
 from utils.datasets.graphs.node_graphs import ALL, GRAPH, Node, NodeGraph, load_nodes, read_node_graph
 from utils.metrics.base import Metric
 from utils.metrics.nodes import NodeAccuracy
-from utils.outputs import DEFAULT, DTYPE, LABELS, refuse_topk
+from utils.outputs import LABELS, refuse_topk
 from utils.preprocess.graphs.neighbours import ADJACENCIES
 from utils.tasks.base import ExportSetting, Flag, OpenSizes, Rendering, Task, str2bool
-from utils.tasks.collating import joined
-from utils.tasks.common.outputs import KIND_FLAG, are_labels, class_rows, in_words
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import (
+    ClassAnswers,
+    JoinedRows,
+    check_class_scores,
+    label_of,
+    most_frequent,
+    softmax,
+)
+from utils.tasks.common.outputs import KIND_FLAG, class_rows, in_words
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
 from utils.tasks.node_classification.input import (
@@ -44,62 +52,45 @@ from utils.tasks.node_classification.input import (
 from utils.tasks.prepared import Prepared
 
 SHOWN = 10
-"""Classes that a summary lists."""
+"""Number of classes in the summary."""
 
 
 class Context(NamedTuple):
-    """What is kept of a node: its number, and whether it has no neighbour."""
+    """Context of a node: its number, and whether it has no neighbours."""
 
     number: int
     alone: bool
 
 
 class State(NamedTuple):
-    """The graph, how it goes in, and the scores of the whole graph once they are computed."""
+    """The graph, the settings of the inputs, and the cached scores of the whole graph."""
 
     graph: NodeGraph
     how: How
     scores: Once[str, Array]
 
 
-class NodeClassification(Task):
-    """Nodes of a graph in, their classes out: the whole graph in one call, or every node with sampled neighbours."""
+class NodeClassification(JoinedRows, ClassAnswers, Task):
+    """Classes of nodes, by one call for the whole graph, or by calls for nodes with sampled neighbours."""
 
     name, domain = "node_classification", "gnn"
     data_help = "a graph: an .npz file, a folder with Planetoid's ind.NAME.*, or an OGB folder"
     flags = (
-        Flag("--split", "part of the graph whose nodes are answered", "test", choices=(*SPLITS, ALL)),
-        Flag(
-            "--nodes",
-            "nodes to answer, by number, range or name, instead of a part's: 17 20-29",
-            None,
-            nargs="+",
-            metavar="NODE",
-            scripts=("single", "multi"),
-        ),
-        Flag(
-            "--neighbours",
-            "full: one call for the whole graph; sampled: so many neighbours of each node as --fanout says (default: "
-            "what the model takes)",
-            None,
-            choices=(FULL, SAMPLED),
-        ),
-        Flag("--fanout", "neighbours per hop, where they are sampled", [10, 5], int, nargs="+", metavar="N"),
-        Flag("--seed", "of the neighbours that are sampled", 0, int),
-        Flag("--adjacency", "what stands at edges (default: what the export stored)", None, choices=ADJACENCIES),
-        Flag(
-            "--features",
-            "numbers of a node as they are, or divided by their sum (default: as stored)",
-            None,
-            choices=FEATURES,
-        ),
-        Flag("--both", "edges hold in both directions (default: as the layout says)", None, str2bool, nargs="?"),
-        Flag(
-            "--node_limit", "most nodes of a graph as a matrix, or of a node with its sampled neighbours", 10_000, int
-        ),
-        Flag("--topk", "classes that are shown", 1, int, scripts=("single", "multi")),
+        Flag("--split", "part of the graph whose nodes are classified", "test", choices=(*SPLITS, ALL)),
+        Flag("--nodes", "nodes to classify, by number, range or name, instead of a part: 17 20-29", None, nargs="+",
+             metavar="NODE", scripts=("single", "multi")),
+        Flag("--neighbours", "full: one call for the whole graph; sampled: neighbours of each node by --fanout "
+             "(default: by the model's inputs)", None, choices=(FULL, SAMPLED)),
+        Flag("--fanout", "number of sampled neighbours per hop", [10, 5], int, nargs="+", metavar="N"),
+        Flag("--seed", "of the sampled neighbours", 0, int),
+        Flag("--adjacency", "weights of edges (default: as stored)", None, choices=ADJACENCIES),
+        Flag("--features", "node features unchanged, or divided by their sum (default: as stored)", None,
+             choices=FEATURES),
+        Flag("--both", "edges hold in both directions (default: by the layout)", None, str2bool, nargs="?"),
+        Flag("--node_limit", "most nodes of a matrix, or of a node with its sampled neighbours", 10_000, int),
+        Flag("--topk", "number of classes shown", 1, int, scripts=("single", "multi")),
         KIND_FLAG,
-    )
+    )  # fmt: skip
     export_settings = (
         ExportSetting("--adjacency", ADJACENCIES, "prepare", partial(now, "adjacency")),
         ExportSetting("--features", FEATURES, "prepare", partial(now, "features")),
@@ -108,37 +99,25 @@ class NodeClassification(Task):
     state: State
 
     def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        options = self.options
-        if min(options.fanout) < 1:
-            raise ConfigError(f"--fanout {' '.join(map(str, options.fanout))} must be at least 1 at every hop")
-        if options.seed < 0:
-            raise ConfigError(f"--seed {options.seed} must be at least 0")
-        for key in ("node_limit", "topk"):
-            if getattr(options, key) < 1:
-                raise ConfigError(f"--{key} {getattr(options, key)} must be at least 1")
+        """Check ``--fanout``, ``--seed``, ``--node_limit`` and ``--topk``."""
+        at_least(self.options, fanout=1, seed=0, node_limit=1, topk=1)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the nodes to answer (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
+        """Return the nodes to classify (:func:`~utils.datasets.graphs.node_graphs.load_nodes`).
 
-        The script for one sample takes the first nodes of the part, a batch of them, unless ``--nodes`` names some.
+        ``single`` takes the first batch of the part, unless ``--nodes`` lists some.
         """
-        options, compared = self.options, self.options.script == "valid"
-        wanted = None if compared else options.nodes
-        found = load_nodes(paths["data"], options.split, wanted, compared=compared)
-        one = options.script == "single" and not wanted
-        return found.select(range(min(len(found), options.batch_size))) if one else found
+        compared = self.options.script == "valid"
+        wanted = None if compared else self.options.nodes
+        found = load_nodes(paths["data"], self.options.split, wanted, compared=compared)
+        return found if wanted else self.selected(found)
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
-        """Return the sizes of the model's open dimensions, by its file and that of the graph."""
+        """Return the sizes of the model's open dimensions, read from its file and the graph's."""
         path, ckpt = getattr(self.options, "data_path", None), self.options.ckpt
         if not isinstance(path, Path) or not isinstance(ckpt, Path) or not ckpt.is_file():
             return {}
-        from engine.onnx import load_model, metadata, signature  # what opens the engine needs it too
+        from engine.onnx import load_model, metadata, signature  # imported by the engine anyway
 
         loaded = load_model(ckpt)
         inputs, _, _ = signature(loaded)
@@ -146,7 +125,7 @@ class NodeClassification(Task):
         return {"model": sizes_of(model, read_node_graph(path), self.options)}
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> State:
-        """Return what a call needs; the whole graph is computed by the first batch, so that its time is counted."""
+        """Return the settings; the whole graph is computed in the first batch, so that its time is measured."""
         graph = dataset.notes[GRAPH]
         return State(graph, how_of(self.model, graph, self.options), Once())
 
@@ -154,8 +133,8 @@ class NodeClassification(Task):
         """Return the nodes' numbers for a call on the whole graph, or each node with its sampled neighbours.
 
         Raises:
-            ConfigError: the graph has too many nodes for the model's form, or flags do not go together.
-            DataError: a node hears of NaN. ModelError: the model is no classifier of such nodes.
+            ConfigError: The graph has too many nodes for the model's form, or flags contradict each other.
+            DataError: NaN reaches a node. ModelError: The model does not fit the graph.
         """
         graph = samples[0].graph
         how = how_of(self.model, graph, self.options)
@@ -167,12 +146,8 @@ class NodeClassification(Task):
             return Prepared([np.array(numbers, np.int64)], contexts)
         return Prepared(sampled_nodes(numbers, self.model, graph, how), contexts)
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put nodes together along the first axis of every array."""
-        return joined(parts)
-
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:
-        """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call of their own."""
+        """Return the scores of the nodes, N x C: rows of one call for the whole graph, or of a call for these nodes."""
         (engine,), how = engines.values(), self.state.how
         if not how.fanout:
             (scores,) = self.state.scores.of(["all"], lambda _: [self._whole(engine)])
@@ -189,46 +164,32 @@ class NodeClassification(Task):
         arrays = whole_graph(self.model, self.state.graph, self.state.how)
         if self.state.how.form == DENSE:
             return np.asarray(_first(engine(arrays))[0])
-        (result,) = engine.call_shards([arrays])  # a graph is no batch: it stays on one SPA
+        (result,) = engine.call_shards([arrays])  # a graph cannot be split: it stays on one SPA
         return result[0]
 
     def decode(self, outputs: Array, contexts: Any) -> list[Array]:
-        """Return probabilities, N rows of C float32; of logits by a softmax.
+        """Return probabilities, N rows of C float32; softmax of logits.
 
         Raises:
-            InputError: the output is not N x C scores of at least two classes.
+            InputError: The output is not N x C scores of at least two classes.
         """
         model, options = self.model, self.options
         found = np.asarray(outputs)
-        unsure = model.form(options).source in (DEFAULT, DTYPE)
-        if unsure and (found.ndim != 2 or found.dtype.kind != "f" or found.shape[1] < 2) and not are_labels(found):
-            raise InputError(
-                f"{model.ckpt}: the scores of {len(contexts)} nodes have shape {found.shape} and dtype {found.dtype}; "
-                "classification takes two classes or more"
-            )
+        check_class_scores(found, model, options)
         rows = class_rows(found, model, options)
         if rows.are_labels and options.script != "valid":
             refuse_topk(options.topk, model.ckpt)
         logits = rows.values.astype(np.float32)
-        if not rows.are_logits:
-            return list(logits)
-        with np.errstate(invalid="ignore"):  # an infinite score makes its node's scores NaN, which is never right
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return list(powers / powers.sum(axis=1, keepdims=True))
+        return list(softmax(logits) if rows.are_logits else logits)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the nodes' accuracy.
-
-        Raises:
-            ModelError: the model stores other classes than the data set names.
-        """
+        """Return the nodes' accuracy. Raises ModelError if the stored labels differ from the data set's classes."""
         stored, given = self.model.stored.labels, dataset.notes[GRAPH].found.classes
         if stored is not None and given and tuple(stored) != tuple(given):
             differ = (i for i, (a, b) in enumerate(zip(stored, given, strict=False)) if a != b)
             raise ModelError(
-                f"{self.model.ckpt}: stores {len(stored)} labels and the graph names {len(given)} classes, which "
-                f"differ at number {next(differ, min(len(stored), len(given)))}; bring 'classes' into the model's "
-                "order, or leave them out"
+                f"{self.model.ckpt}: its {len(stored)} labels and the graph's {len(given)} classes differ at number "
+                f"{next(differ, min(len(stored), len(given)))}; order 'classes' like the labels, or leave them out"
             )
         return NodeAccuracy(stored or given or None)
 
@@ -238,7 +199,7 @@ class NodeClassification(Task):
         best = np.argsort(-prediction, kind="stable")[: self.options.topk].tolist()
         scored = self.model.form(self.options).kind != LABELS
         classes = [
-            {"label": _label(labels, one), "score": round(float(prediction[one]), 4) if scored else None}
+            {"label": label_of(labels, one), "score": round(float(prediction[one]), 4) if scored else None}
             for one in best
         ]
         how = how_of(self.model, sample.graph, self.options)
@@ -251,41 +212,25 @@ class NodeClassification(Task):
         return Rendering(words, answer, partial(_save, sample, classes, around, labels))
 
     def summary(self, predictions: Sequence[Array]) -> str:
-        """Return how often each class came first, the most frequent ones."""
-        labels = self.model.stored.labels
-        places, counts = np.unique([int(np.argmax(one)) for one in predictions], return_counts=True)
-        order = np.argsort(-counts, kind="stable")[:SHOWN].tolist()
-        listed = ", ".join(f"{_label(labels, int(places[one]))} x {counts[one]}" for one in order)
-        return listed + (f", and {len(places) - SHOWN} more classes" if len(places) > SHOWN else "")
+        """Return how often each class came first."""
+        return most_frequent(predictions, self.model.stored.labels, SHOWN)
 
     def warning_counts(self, contexts: Sequence[Context] | None) -> Mapping[str, int]:
-        """Count the nodes that have no neighbour."""
+        """Count the nodes without neighbours."""
         alone = sum(context.alone for context in contexts or ())
         return {"without_neighbours": alone} if alone else {}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
-        """Say how many nodes have no neighbour."""
+        """Return a line about nodes without neighbours."""
         alone = counts.get("without_neighbours", 0)
-        said = f"{alone} of {samples} nodes have no neighbour: they are answered by their own numbers alone"
+        said = f"{alone} of {samples} nodes have no neighbours: they are classified by their own features only"
         return [said] if alone else []
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
-        """Return how often the model was called and how long a call took, in seconds: once for a whole graph."""
+        """Return the number of model calls (1 for a whole graph), and the mean seconds per call."""
         calls = timeline.count("call model")
         seconds = timeline.seconds("call model")
         return {"model_calls": calls, "model_call_s": round(seconds / calls, 6)} if calls else {}
-
-    def reference_answers(self, file: Path, dataset: Dataset) -> Sequence[Any]:
-        """Read classes, or scores of classes (:func:`~utils.tasks.common.text_answers.read_answers`)."""
-        from utils.tasks.common.text_answers import read_answers
-
-        return read_answers(file, dataset, self.model.stored.labels)
-
-    def agreement(self, prediction: Array, answer: Any) -> float:
-        """Return 1 where both say the same class, less what their scores differ by where that is known; else 0."""
-        from utils.tasks.common.text_answers import agreement_of
-
-        return agreement_of(prediction, answer)
 
 
 def _first(outputs: Any) -> Array:
@@ -293,14 +238,10 @@ def _first(outputs: Any) -> Array:
     return found
 
 
-def _label(labels: Sequence[str] | None, place: int) -> str:
-    return labels[place] if labels and place < len(labels) else str(place)
-
-
 def _save(
     sample: Node, classes: Sequence[Mapping[str, Any]], around: Array, labels: Sequence[str] | None, folder: Path
 ) -> Path:
-    """Draw the node with its answer, and around it its neighbours in the colours of the classes that training knew."""
+    """Draw the node with its answer, and its neighbours in the colours of their classes in the training part."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_nodes import MOST, Spot, drawn_node
 
@@ -318,12 +259,11 @@ def _save(
     near = []
     for number in around[:MOST].tolist():
         place = int(found.labels[number]) if known[number] else None
-        near.append(spot(number, place, "?" if place is None else _label(labels, place)))
+        near.append(spot(number, place, "?" if place is None else label_of(labels, place)))
     lines = [", ".join(map(in_words, classes))]
     more = f", {MOST} of them drawn" if len(around) > MOST else ""
     lines.append(f"{len(around)} neighbours{more}; a coloured one has a class that training knew")
     return save_drawn(sample.graph.path / name.replace(" ", "_"), lines, folder, drawn_node(centre, near))
 
 
-NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+NODE_CLASSIFICATION = LegacyTask.view(NodeClassification)  # for scripts that call dataclasses.replace

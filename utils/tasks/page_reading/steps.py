@@ -1,4 +1,4 @@
-"""From a page to its lines: find them in the detector's map, cut them out, turn them, read them."""
+"""Steps of page reading: detection of lines, cropping, rotation and recognition."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from utils.tasks.model import Model
 from utils.tasks.text_recognition.input import charset_of
 
 TILES, LINES = 4, 16
-"""Most tiles, and most lines, that one call takes: what is computed at a time has to fit into memory."""
+"""Maximum numbers of tiles and of lines per call, which limit the memory."""
 
 TURNED = 0.9
-"""Probability above which a line lies on its head, as PP-OCR has it."""
+"""Probability above which a line is upside down: PP-OCR's."""
 
 
 class Context(NamedTuple):
-    """What is kept of a page.
+    """Context of a page.
 
     Attributes:
         pixels: H x W x 3 uint8, RGB, upright.
-        tiles: where its tiles lie in what the detector sees of it, which may be enlarged or reduced.
+        tiles: positions of its tiles in the detector's view of the page, which may be scaled.
     """
 
     pixels: Array
@@ -41,14 +41,13 @@ class Context(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line that was read.
+    """A recognised line.
 
     Attributes:
-        text: what it says. score: of its characters, 0 to 1, on average.
-        outline: 2N x 2 (x, y) in pixels of the page: the upper side along the text, the lower one back; four corners of
-            a straight line.
-        box_score: mean probability of the detector within.
-        turned: whether it lay on its head; the outline begins where it lies, not where it reads.
+        text: its text. score: mean of its characters' probabilities, 0 to 1. outline: 2N x 2 (x, y) in pixels of the
+            page: the upper side from left to right, the lower one back; four corners for a straight line. box_score:
+            mean probability of the detector in the outline. turned: whether the line was upside down; the outline is
+            not rotated.
     """
 
     text: str
@@ -59,13 +58,13 @@ class Line(NamedTuple):
 
 
 class Reader:
-    """Three models that read pages together, set up once.
+    """Pipeline of three models that reads pages.
 
     Args:
         models: ``det``, ``cls`` and ``rec``. options: the flags.
 
     Raises:
-        ConfigError: the characters of ``rec`` are not known. ModelError: a model is of another form.
+        ConfigError: The characters of ``rec`` are unknown. ModelError: A model has other inputs or outputs.
     """
 
     def __init__(self, models: Mapping[str, Model], options: Options) -> None:
@@ -79,7 +78,7 @@ class Reader:
         self._widths = _widths(models["rec"], options)
 
     def read(self, engines: Mapping[str, Engine], tiles: Array, contexts: Sequence[Context]) -> list[list[Line]]:
-        """Return the lines of each page, in the order in which they were found."""
+        """Return the lines of each page, in the order of detection."""
         maps = _in_parts(engines["det"], tiles, TILES, self._maps)
         pages: list[list[Found]] = []
         first = 0
@@ -107,15 +106,15 @@ class Reader:
         """Return the detector's maps, N x H x W."""
         found = np.asarray(_only(outputs), np.float32)
         if found.ndim != 4 or found.shape[1] != 1:
-            raise self._error("det", found, "N x 1 x H x W, how likely each pixel is of a line")
+            raise self._error("det", found, "N x 1 x H x W, the probability of text per pixel")
         maps: Array = found[:, 0]
         return sigmoid(maps) if "det" in self._logits else maps
 
     def _directions(self, outputs: Any) -> Array:
-        """Return how likely lines stand upright, and on their heads, N x 2."""
+        """Return the probabilities of upright and upside-down lines, N x 2."""
         found = np.asarray(_only(outputs), np.float32)
         if found.ndim != 2 or found.shape[1] != 2:
-            raise self._error("cls", found, "N x 2, how likely a line stands upright, and on its head")
+            raise self._error("cls", found, "N x 2, the probabilities of an upright and an upside-down line")
         if "cls" in self._logits:
             second = sigmoid(found[:, 1:] - found[:, :1])
             return np.concatenate([1 - second, second], axis=1)
@@ -123,10 +122,10 @@ class Reader:
 
     def _error(self, name: str, found: Array, wanted: str) -> ModelError:
         file = self._models[name].ckpt
-        return ModelError(f"{file}: as model {name} it must give {wanted}; it gives {list(found.shape)}; check --ckpt")
+        return ModelError(f"{file}: output of model {name} is {list(found.shape)}, expected {wanted}; check --ckpt")
 
     def _found(self, maps: Sequence[Array], context: Context) -> list[Found]:
-        """Return the lines of one page, in its own pixels."""
+        """Return the lines of one page, in its pixels."""
         height, width = context.pixels.shape[:2]
         seen = context.tiles.size
         scale = np.array([width / seen[1], height / seen[0]])
@@ -137,7 +136,7 @@ class Reader:
         return [Found((one.outline * scale).clip(-limit, 2 * limit), one.score) for one in found]
 
     def _turned(self, engine: Engine, crops: Sequence[Image.Image]) -> list[bool]:
-        """Say of each line whether it lies on its head."""
+        """Return whether each line is upside down."""
         if not crops:
             return []
         across = self._models["cls"].inputs[0].shape[3] or 192
@@ -147,13 +146,13 @@ class Reader:
         return [bool(score[1] > TURNED) for score in scores]
 
     def _texts(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
-        """Return what each line says; one that is longer than the widest input is read in pieces."""
+        """Return the text of each line; a line longer than the widest input is read in pieces."""
         cut = [pieces(crop, self._heights["rec"], self._widths[-1]) for crop in crops]
         texts = iter(self._short(engine, [piece for parts, _ in cut for piece in parts]))
         return [_whole([next(texts) for _ in parts], blanks) for parts, blanks in cut]
 
     def _read_again(self, engine: Engine, crops: Sequence[Image.Image], texts: list[Text], turned: list[bool]) -> None:
-        """Turn the lines whose texts would be dropped, as the classifier may be wrong, and keep what is read better."""
+        """Rotate lines with scores below ``--text_score``, as the classifier may be wrong, and keep the better text."""
         unsure = [place for place, text in enumerate(texts) if text.score < self._options.text_score]
         again = self._texts(engine, [crops[place].transpose(Image.Transpose.ROTATE_180) for place in unsure])
         for place, text in zip(unsure, again, strict=True):
@@ -161,7 +160,7 @@ class Reader:
                 texts[place], turned[place] = text, not turned[place]
 
     def _short(self, engine: Engine, crops: Sequence[Image.Image]) -> list[Text]:
-        """Return what each line says; those that fit into one width are read together."""
+        """Return the text of each line; lines of one planned width are batched."""
         form = LineForm(self._heights["rec"], 1, self._widths[-1])
         dtype = self._dtypes["rec"]
         lines = [line_input(crop, form, dtype)[0] for crop in crops]
@@ -183,25 +182,25 @@ class Reader:
 
 
 def _whole(parts: Sequence[Text], blanks: Sequence[bool]) -> Text:
-    """Return the text of a line that was read in pieces; its score is the mean of theirs by their characters."""
+    """Return the text of a line read in pieces; its score is the mean weighted by the numbers of characters."""
     count = sum(len(part.text) for part in parts)
     score = sum(part.score * len(part.text) for part in parts) / count if count else min(part.score for part in parts)
     return Text(joined([part.text for part in parts], blanks), score)
 
 
 def _height(model: Model) -> int:
-    """Return the height of a model's input, 48 where it is open."""
+    """Return the height of a model's input, 48 if it is open."""
     shape = model.inputs[0].shape
     if len(model.inputs) != 1 or len(shape) != 4 or shape[1] not in (3, None):
         raise ModelError(
-            f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; page "
-            "reading feeds one of N x 3 x H x W; give models as PP-OCR exports them"
+            f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; "
+            "expected one of N x 3 x H x W; pass models as PP-OCR exports them"
         )
     return shape[2] or 48
 
 
 def _widths(model: Model, options: Options) -> tuple[int, ...]:
-    """Return the widths that lines are padded to, rising: the model's own, those of ``--dim``, or ``--rec_widths``."""
+    """Return the widths that lines are padded to, rising: the fixed one, those of ``--dim``, or ``--rec_widths``."""
     spec = model.inputs[0]
     declared, symbol = spec.shape[3], spec.symbols[3] if spec.symbols else None
     return (declared,) if declared else model.dims.get(symbol or "") or tuple(sorted(set(options.rec_widths)))
@@ -214,7 +213,7 @@ def _only(outputs: Any) -> Array:
 
 
 def _in_parts(engine: Engine, rows: Array, most: int, take: Callable[[Any], Any]) -> list[Any]:
-    """Return what ``take`` makes of the outputs for some rows at a time, in order."""
+    """Return the results of ``take`` for the outputs of calls with at most ``most`` rows, in order."""
     found: list[Any] = []
     for first in range(0, len(rows), most):
         found.extend(take(engine([rows[first : first + most]])))

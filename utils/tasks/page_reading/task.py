@@ -1,4 +1,4 @@
-"""Reading pages: an image in, its lines of text out, by three models; the metric is the character error rate."""
+"""Page reading by three models: lines of text of an image; the metric is the character error rate."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.templates.ribbons import TEMPLATE
 
 SHOWN = 4
-"""Lines that the answer's line shows; the JSON has all."""
+"""Number of lines on the answer's line; the JSON has all."""
 
 TOGETHER = 0.95
-"""Lines run in one direction where the sum of their vectors has this share of their lengths: within 18 degrees."""
+"""Lines have one direction if the sum of their vectors has this share of the sum of lengths: within 18 degrees."""
 
 STRIDE = 32
-"""What a detector's input is a multiple of."""
+"""The detector's input sides must be multiples of this."""
 
 
 class PageReading(Task):
-    """PP-OCR's way: a detector (DB), a classifier of directions, and a recogniser (CTC).
+    """PP-OCR's pipeline: a detector (DB), a classifier of directions, and a recogniser (CTC).
 
     Attributes:
-        state: reads pages with the three models.
+        state: reader of pages.
     """
 
     name, domain = "page_reading", "ocr"
@@ -52,44 +52,26 @@ class PageReading(Task):
     flags = (
         Flag("--det_side", "height and width of the detector's input; larger pages are cut into tiles", 960, int),
         Flag("--det_overlap", "pixels by which tiles overlap at least", 160, int),
-        Flag("--det_limit", "longer side that larger pages are reduced to; 0: none, they are cut into tiles", 0, int),
-        Flag("--det_enlarge", "how much a smaller page is enlarged at most", 1.5, float),
-        Flag(
-            "--det_pixel_values",
-            "range of the detector's input, or whose mean and std",
-            "-1..1",
-            choices=tuple(PIXEL_VALUES),
-        ),
-        Flag("--threshold", "probability above which a pixel is of a line", 0.3, float),
+        Flag("--det_limit", "longer side that larger pages are reduced to; 0: no reduction, but tiles", 0, int),
+        Flag("--det_enlarge", "maximum factor of enlarging smaller pages", 1.5, float),
+        Flag("--det_pixel_values", "range of the detector's input, or named mean and std", "-1..1",
+             choices=tuple(PIXEL_VALUES)),
+        Flag("--threshold", "probability above which a pixel is part of a line", 0.3, float),
         Flag("--box_threshold", "least mean probability of a line", 0.6, float),
-        Flag("--unclip", "how far a line is grown: area * unclip / perimeter", 1.5, float),
-        Flag("--bent", "follow lines that are bent", True, str2bool, nargs="?"),
-        Flag("--turn", "turn lines that lie on their heads", True, str2bool, nargs="?"),
-        Flag("--crop_margin", "what is cut out above and below a line besides, as a share of its height", 0.2, float),
-        Flag(
-            "--rec_widths",
-            "widths of the recogniser's input; each has a plan on the card",
-            [320, 640, 1280, 2560],
-            int,
-            nargs="+",
-        ),
-        Flag("--text_score", "lines read with a lower score are dropped", 0.5, float),
-        Flag("--charset", "file with a character per line, in the order of the classes (default: those stored)", None),
-        Flag("--blank", "class of CTC's blank (default: what is stored, or 0)", None, int),
-        Flag(
-            "--font",
-            "font file for drawn answers (default: one that has the characters)",
-            None,
-            scripts=("single", "multi"),
-        ),
-        Flag(
-            "--normalize",
-            "Unicode form that texts are compared in",
-            "NFC",
-            choices=("NFC", "NFKC", "none"),
-            scripts=("valid",),
-        ),
-    )
+        Flag("--unclip", "distance by which a line is expanded: area * unclip / perimeter", 1.5, float),
+        Flag("--bent", "follow bent lines", True, str2bool, nargs="?"),
+        Flag("--turn", "rotate upside-down lines", True, str2bool, nargs="?"),
+        Flag("--crop_margin", "margin above and below a cropped line, as a share of its height", 0.2, float),
+        Flag("--rec_widths", "widths of the recogniser's input; the card has a plan for each", [320, 640, 1280, 2560],
+             int, nargs="+"),
+        Flag("--text_score", "lines with a lower score are dropped", 0.5, float),
+        Flag("--charset", "file with a character per line, in the order of the classes (default: as stored)", None),
+        Flag("--blank", "class of CTC's blank (default: as stored, or 0)", None, int),
+        Flag("--font", "font file for drawn answers (default: one that has the characters)", None,
+             scripts=("single", "multi")),
+        Flag("--normalize", "Unicode form of texts for the comparison", "NFC", choices=("NFC", "NFKC", "none"),
+             scripts=("valid",)),
+    )  # fmt: skip
     state: Reader
 
     def check(self) -> None:
@@ -102,7 +84,7 @@ class PageReading(Task):
                 f"--det_overlap {options.det_overlap} must be from 0 to {options.det_side // 2}, half of --det_side"
             )
         if options.det_limit < 0:
-            raise ConfigError(f"--det_limit {options.det_limit} must be a number of pixels, or 0 for none")
+            raise ConfigError(f"--det_limit {options.det_limit} must be a number of pixels, or 0")
         if not options.rec_widths or min(options.rec_widths) < 16:
             raise ConfigError(f"--rec_widths {options.rec_widths} must be numbers of pixels of at least 16")
         if not options.det_enlarge >= 1:  # NaN too
@@ -124,7 +106,7 @@ class PageReading(Task):
         return load_pages(paths)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the sizes that the three models' inputs have where they are open: on the card each has a plan."""
+        """Return the sizes of open dimensions of the three models' inputs."""
         side = (self.options.det_side,)
         return {
             "det": {(0, 2): side, (0, 3): side},
@@ -133,19 +115,13 @@ class PageReading(Task):
         }
 
     def prepare(self, samples: Sequence[Path]) -> Prepared:
-        """Bring pages to the detector's input, one that does not fit into it in tiles that overlap.
+        """Return the tiles of all pages, N x 3 x H x W, for the detector, and a :class:`.Context` per page.
 
-        A page smaller than the input is enlarged, by ``--det_enlarge`` at most. A larger one keeps its size, so that
-        small print stays legible, unless ``--det_limit`` says to reduce it.
-
-        Args:
-            samples: paths of images.
-
-        Returns:
-            The tiles of all pages one behind the other, N x 3 x H x W, and a :class:`.Context` per page.
+        A page larger than the input is divided into overlapping tiles, so that small print stays legible, and reduced
+        only to ``--det_limit``. A smaller page is enlarged by at most ``--det_enlarge``.
 
         Raises:
-            DataError: an image cannot be read. ConfigError: the input's size is no multiple of 32.
+            DataError: An image cannot be read. ConfigError: The input's size is not a multiple of 32.
         """
         found = [self._tiled(path) for path in samples]
         return Prepared([np.concatenate([tiles for tiles, _ in found])], [context for _, context in found])
@@ -172,11 +148,11 @@ class PageReading(Task):
         return Reader(self.model.named, self.options)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> list[list[Line]]:
-        """Find lines, cut them out, turn those on their heads, and read them."""
+        """Detect, crop, rotate and read the lines of each page."""
         return self.state.read(engines, arrays[0], contexts)
 
     def decode(self, outputs: list[list[Line]], contexts: Any) -> list[list[Line]]:
-        """Return the lines of each page in reading order, without those that say nothing or are unsure."""
+        """Return the lines of each page in reading order, without empty ones and those below ``--text_score``."""
         least = self.options.text_score
         return [_in_order([line for line in lines if line.text.strip() and line.score >= least]) for lines in outputs]
 
@@ -187,7 +163,7 @@ class PageReading(Task):
         return PageErrorRate(self.options.normalize)
 
     def show(self, sample: Path, prediction: list[Line]) -> Rendering:
-        """Return the lines with their scores and corners; saving draws them on the page, with their texts beside it."""
+        """Return the lines with scores and corners; saving draws them on the page, with the texts next to it."""
         lines = [_plain(line) for line in prediction]
         first = " | ".join(line.text for line in prediction[:SHOWN])
         more = f" | and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
@@ -196,25 +172,25 @@ class PageReading(Task):
         return Rendering(text, {"lines": lines}, partial(_save, sample, lines, self.options.font))
 
     def summary(self, predictions: Sequence[list[Line]]) -> str:
-        """Say how many lines there are on how many pages."""
+        """Return the numbers of lines, pages, and pages without text."""
         empty = sum(not lines for lines in predictions)
         return f"{sum(map(len, predictions))} lines on {len(predictions)} pages, {empty} of them without text"
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
-        """Return what writes PaddleOCR's ``Label.txt``: the image, a tab, and its lines as JSON."""
+        """Return a writer of PaddleOCR's ``Label.txt``: the image, a tab, and its lines as JSON."""
         return RowsWriter(path, _label)
 
 
 def _in_order(lines: list[Line]) -> list[Line]:
-    """Return lines in reading order, of a page that lies on its side or its head as if it stood upright."""
+    """Return lines in reading order, also of rotated pages."""
     turn = _uprighting(lines)
     return [lines[place] for place in reading_order([line.outline @ turn for line in lines])]
 
 
 def _uprighting(lines: Sequence[Line]) -> Array:
-    """Return the 2 x 2 matrix that turns points (x, y) so that a page's lines run to the right.
+    """Return the 2 x 2 matrix that rotates points (x, y) so that a page's lines run to the right.
 
-    Where lines run in many directions, the page is turned only if most of them lie on their heads.
+    If lines have several directions, the page is rotated by 180 degrees if most lines are upside down.
     """
     runs = np.array([_run(line) for line in lines]).reshape(-1, 2)
     x, y = runs.sum(axis=0).tolist()
@@ -225,13 +201,13 @@ def _uprighting(lines: Sequence[Line]) -> Array:
 
 
 def _run(line: Line) -> Array:
-    """Return from where to where a line reads, as a vector."""
+    """Return the vector of a line's reading direction."""
     run: Array = line.outline[len(line.outline) // 2 - 1] - line.outline[0]
     return -run if line.turned else run
 
 
 def _plain(line: Line) -> dict[str, Any]:
-    """Return a line as plain data; ``points`` are the corners of the rectangle around one that is bent."""
+    """Return a line as plain data; for a bent line ``points`` are the corners of the smallest rectangle around it."""
     outline = line.outline.round(1).tolist()
     bent = len(outline) > 4
     points = smallest_rectangle(line.outline).corners().round(1).tolist() if bent else outline
@@ -254,5 +230,4 @@ def _label(name: str, target: Any, lines: Sequence[Line]) -> list[str]:
     return [f"{name}\t{json.dumps(entries, ensure_ascii=False)}\n"]
 
 
-PAGE_READING = LegacyTask.view(PageReading)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+PAGE_READING = LegacyTask.view(PageReading)  # for scripts that call dataclasses.replace

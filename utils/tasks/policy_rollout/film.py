@@ -1,4 +1,4 @@
-"""An episode drawn: the same seed and the same actions again, with pictures of the environment."""
+"""Drawing of an episode: it is replayed with the same seed and actions, and rendered."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from utils.postprocess.image.film import film_strip, save_gif
 from utils.tasks.policy_rollout.rollout import Lane
 
 MOMENTS, FRAMES = 8, 100
-"""Pictures of a strip, and most pictures of a GIF; both are spread evenly over the episode."""
+"""Maximum numbers of images of a strip and of a GIF, at evenly spaced steps."""
 
 
 def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, folder: Path) -> Path:
     """Draw an episode and return the file.
 
     Args:
-        environment: its name. seed: of the episode. lane: what became of it. text: written below a strip.
-        form: ``strip`` (a PNG) or ``gif``. folder: where it goes.
+        environment: its name. seed: of the episode. lane: its result. text: written below a strip.
+        form: ``strip`` (a PNG) or ``gif``. folder: of the file.
 
     Raises:
-        ConfigError: the environment draws no pictures, or does something else with the same seed and actions.
+        ConfigError: The environment cannot be rendered, or is not deterministic.
     """
     from utils.draw import save_drawn
 
@@ -35,7 +35,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
     frames, returns, rate = _replayed(environment, seed, lane, places)
     stem = f"{re.sub(r'[^A-Za-z0-9_-]+', '_', environment)}_seed_{seed}"
     if form == "gif":
-        between = lane.steps / max(1, len(places) - 1)  # steps from a picture to the next
+        between = lane.steps / max(1, len(places) - 1)  # steps between images
         return save_gif(frames, max(20, round(1000 * between / rate)), folder / f"{stem}.gif")
     captions = [f"step {place}, return {total:g}" for place, total in zip(places, returns, strict=True)]
     lines = [f"{environment}, seed {seed}: {text}"]
@@ -43,7 +43,7 @@ def save_film(environment: str, seed: int, lane: Lane, text: str, form: str, fol
 
 
 def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[list[Image.Image], list[float], float]:
-    """Return pictures behind so many steps, the return up to each, and how many steps are a second."""
+    """Return the images after the steps ``places``, the return up to each, and the steps per second."""
     if not facts_of(name).drawn:
         raise _undrawn(name)
     environment = make_environment(name, drawn=True)
@@ -65,8 +65,8 @@ def _replayed(name: str, seed: int, lane: Lane, places: Sequence[int]) -> tuple[
         close_environment(environment)
     if not np.isclose(total, lane.total, rtol=1e-9, atol=1e-9):
         raise ConfigError(
-            f"--save: {name} does something else with seed {seed} and the same actions (return {total:g}, before "
-            f"{lane.total:g}): it takes chance from elsewhere than its seed, so its figures cannot be repeated either"
+            f"--save: {name} is not deterministic: seed {seed} with the same actions has the return {total:g}, before "
+            f"{lane.total:g}; its results cannot be reproduced"
         )
     return frames, returns, rate
 
@@ -78,4 +78,4 @@ def _picture(found: object, name: str) -> Image.Image:
 
 
 def _undrawn(name: str) -> ConfigError:
-    return ConfigError(f"--save: {name} draws no pictures (render mode rgb_array); leave out --save for it")
+    return ConfigError(f"--save: {name} does not support the render mode rgb_array; leave out --save for it")

@@ -1,7 +1,7 @@
-"""Episodes side by side: an environment per seed, one call of the policy for all of them at every step.
+"""Parallel episodes: one environment per seed, and one call of the policy for all of them at every step.
 
-Each lane is an environment of its own, seeded alone, and the call always has the same number of rows: so an episode
-does not depend on which others are beside it, which of them have ended, or how a run is shared out.
+Environments are seeded separately, and calls have a fixed number of rows, so an episode does not depend on the other
+episodes, on which of them have ended, or on the distribution over processes.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from utils.tasks.base import Options
 from utils.tasks.model import Model
 
 KEY = "policy"
-"""Key of the metadata that names the environment (``env``) and the output that says the action (``output``)."""
+"""Metadata key: an object with the environment (``env``) and the name of the action output (``output``)."""
 
 
 def environment_of(model: Model, options: Options) -> str:
-    """Return the environment: ``--env``, or the one that the model stores.
+    """Return the environment: ``--env``, or the stored one.
 
     Raises:
-        ConfigError: neither names one. ModelError: the stored one names a module, whose code nobody asked for.
+        ConfigError: Both are missing. ModelError: The stored one has a module, whose code would be run.
     """
     if options.env:
         return str(options.env)
     stored = _notes(model).get("env")
     if not stored:
-        raise ConfigError(f"{model.ckpt}: stores no environment; pass --env, such as --env CartPole-v1")
+        raise ConfigError(f"{model.ckpt}: has no stored environment; pass --env, such as --env CartPole-v1")
     name = str(stored)
-    if ":" in name:  # gymnasium would import the module, and a model file decides on no code that runs
+    if ":" in name:  # gymnasium would import the module; a model file must not select code
         raise ModelError(
-            f"{model.ckpt}: metadata {KEY!r}: env {name!r} names a module to import, which a model may not; "
-            f"where you trust that module, pass --env {name}"
+            f"{model.ckpt}: metadata {KEY!r}: env {name!r} imports a module, which is not allowed in a model; if you "
+            f"trust that module, pass --env {name}"
         )
     return name
 
@@ -51,19 +51,19 @@ def environment_of(model: Model, options: Options) -> str:
 def _notes(model: Model) -> dict[str, Any]:
     found = model.stored.json(KEY, {})
     if not isinstance(found, dict):
-        raise ModelError(f"{model.ckpt}: metadata {KEY!r} is no JSON object; export it again")
+        raise ModelError(f"{model.ckpt}: metadata {KEY!r} is not a JSON object; export it again")
     return found
 
 
 class Setting(NamedTuple):
-    """What a policy plays, and how; plain data.
+    """Settings of a rollout; plain data.
 
     Attributes:
-        env: name of the environment. limit: steps after which an episode is given up.
-        own_limit: the environment's own, where it has one.
-        observations, actions: how they become the policy's arrays, and come of them.
-        output: place of the output that says the action. rows: of every call. dtype: of the policy's input.
-        keep: episodes keep their observations, for a recording.
+        env: name of the environment. limit: steps after which an episode is aborted.
+        own_limit: the environment's own limit, if any.
+        observations, actions: conversion to and from the policy's arrays.
+        output: index of the action output. rows: of every call. dtype: of the policy's input.
+        keep: whether episodes store their observations, for a recording.
         kind: of the output, one of :data:`utils.outputs.KINDS`.
     """
 
@@ -80,15 +80,15 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Setting:
-        """Look at the environment, once, and how the policy fits it.
+        """Return the settings for a policy in its environment.
 
         Raises:
-            ConfigError: the environment is unknown or cannot be made. ModelError: the policy does not fit it.
+            ConfigError: The environment is unknown or cannot be created. ModelError: The policy does not fit it.
         """
         name = environment_of(model, options)
         if len(model.inputs) != 1:
             names = ", ".join(spec.name for spec in model.inputs)
-            raise ModelError(f"{model.ckpt}: has inputs {names}; a policy takes one, the observation")
+            raise ModelError(f"{model.ckpt}: has inputs {names}; expected one, the observation")
         facts, where = facts_of(name), f"{model.ckpt} in {name}"
         spec, named = model.inputs[0], _notes(model).get("output")
         observations = Observations.of(facts.observations, spec, where)
@@ -105,7 +105,7 @@ class Setting(NamedTuple):
 
 
 def _chosen(model: Model, options: Options, actions: Actions, named: str | None) -> int | None:
-    """Return the place of an output that holds the numbers of the chosen actions; ``None`` where there is none."""
+    """Return the index of an output with the numbers of the chosen actions; ``None`` if the model has none."""
     if not actions.sizes:
         return None
     for place, spec in enumerate(model.outputs):
@@ -116,15 +116,15 @@ def _chosen(model: Model, options: Options, actions: Actions, named: str | None)
 
 
 class Lane(NamedTuple):
-    """What became of an episode.
+    """Result of an episode.
 
     Attributes:
-        total: its return; NaN where the policy's output held NaN. steps: taken.
-        ended: ``terminated`` or ``truncated``; empty where it did not end.
-        failure: why there is no return; empty where there is one.
-        actions: [steps, ...], what was done.
-        agreed: at how many of the ``recorded`` observations the action is the recorded one.
-        seen: the observations it acted on, [K, ...], and at which steps; only where a recording is to be written.
+        total: its return; NaN if the policy outputs NaN. steps: number of steps.
+        ended: ``terminated`` or ``truncated``; empty if it did not end.
+        failure: reason of a missing return, else empty.
+        actions: [steps, ...], the actions.
+        agreed: number of the ``recorded`` observations at which the policy chooses the recorded action.
+        seen: observations, [K, ...], and their steps; only if a recording is written.
     """
 
     total: float
@@ -138,10 +138,10 @@ class Lane(NamedTuple):
 
 
 class Stuck(Overdue):
-    """Reports on stderr, once for each call, one of an environment that has lasted for long.
+    """Watchdog that reports a hanging call of an environment on stderr, once per call.
 
-    Use as a context. Whoever calls an environment sets ``doing`` before, to ``(what, seed, since)`` with ``since`` of
-    :func:`time.perf_counter`, and to ``None`` behind it.
+    Use as a context. Set ``doing`` to ``(what, seed, since)`` before a call, with ``since`` of
+    :func:`time.perf_counter`, and to ``None`` after it.
 
     Args:
         environment: its name.
@@ -158,13 +158,13 @@ class Stuck(Overdue):
             what, seed, since = doing
             yield (
                 since,
-                f"the environment {self._environment} has not come back from {what} of seed {seed} for "
-                f"{stuck.PATIENCE:g} s, and may never; Ctrl-C ends the run; try the environment alone with this seed",
+                f"the environment {self._environment} has been in {what} of seed {seed} for {stuck.PATIENCE:g} s and "
+                "may hang; press Ctrl-C to end the run, and test the environment with this seed",
             )
 
 
 class _Episode:
-    """An episode under way. What its environment raises ends this one alone."""
+    """A running episode. An exception of its environment ends only this episode."""
 
     def __init__(self, setting: Setting, seed: int, watch: Stuck) -> None:
         self._setting, self._seed, self._watch, self.failure, self.ended = setting, seed, watch, "", ""
@@ -187,8 +187,8 @@ class _Episode:
         return not (self.failure or self.ended or self.lost)
 
     def step(self, action: Any) -> None:
-        """Do an action."""
-        self.actions.append(copy(action))  # the environment may write into the one it is given
+        """Take an action."""
+        self.actions.append(copy(action))  # the environment may write into its argument
         self._watch.doing = f"step {len(self.actions)}", self._seed, time.perf_counter()
         try:
             self._step(action)
@@ -200,7 +200,7 @@ class _Episode:
             shown, reward, terminated, truncated, _ = self._environment.step(action)
             reward = float(reward)
             if not math.isfinite(reward):
-                raise DataError(f"it gives a reward of {reward}")
+                raise DataError(f"it returns a reward of {reward}")
             self.rewards.append(reward)
             if terminated or truncated:
                 self._end("terminated" if terminated else "truncated")
@@ -216,18 +216,18 @@ class _Episode:
             self.close()
 
     def lose(self) -> None:
-        """Stop: the policy's output holds NaN, so there is no action."""
+        """Stop the episode: the policy outputs NaN instead of an action."""
         self.lost = True
         self.close()
 
     def close(self) -> None:
-        """Let the environment go."""
+        """Close the environment."""
         environment, self._environment = self._environment, None
         if environment is not None:
             close_environment(environment)
 
     def lane(self) -> Lane:
-        """Return what became of it."""
+        """Return the result."""
         setting, total = self._setting, math.nan if self.lost else math.fsum(self.rewards)
         actions = np.array(self.actions, setting.actions.dtype).reshape(-1, *setting.actions.shape)
         seen = None
@@ -239,7 +239,7 @@ class _Episode:
     def _show(self, observation: Any) -> None:
         self.row = self._setting.observations.row(observation, self._setting.dtype)
         if self._setting.keep:
-            self.seen.append(np.array(observation))  # a copy: the environment may show the same array again
+            self.seen.append(np.array(observation))  # a copy: the environment may reuse the array
 
     def _end(self, how: str) -> None:
         self.ended = how
@@ -254,16 +254,16 @@ class _Episode:
 def _endless(setting: Setting) -> str:
     fix = "check the environment, or raise --max_steps"
     if setting.own_limit is not None and setting.limit < setting.own_limit:
-        fix = f"the environment's own limit is {setting.own_limit}: leave out --max_steps, or raise it"
+        fix = f"the environment's limit is {setting.own_limit}: leave out --max_steps, or raise it"
     return f"the episode did not end within {setting.limit} steps; {fix}"
 
 
 def roll(engine: Engine, setting: Setting, starts: Sequence[Start]) -> list[Lane]:
-    """Run an episode for each start, all side by side, until the last one has ended.
+    """Run an episode for each start in parallel, until the last one has ended.
 
     Args:
-        engine: the policy; its timeline gets ``environment`` and ``policy``, how long both took for so many steps.
-        setting: as :meth:`Setting.of` found it. starts: at most ``setting.rows``.
+        engine: the policy; its timeline gets spans ``environment`` and ``policy``, with steps as samples.
+        setting: of :meth:`Setting.of`. starts: at most ``setting.rows``.
     """
     with Stuck(setting.env) as watch:
         lanes = _rolled(engine, setting, starts, watch)
@@ -277,7 +277,7 @@ def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], watch: St
     rows: Array = np.zeros((setting.rows, *setting.observations.shape), setting.dtype)
     live = [place for place, episode in enumerate(episodes) if episode.live]
     if live:
-        rows[:] = episodes[live[0]].row  # so that rows beside the episodes hold what a policy may be shown
+        rows[:] = episodes[live[0]].row  # unused rows must be valid observations
     while live:
         for place in live:
             rows[place] = episodes[place].row
@@ -297,7 +297,7 @@ def _rolled(engine: Engine, setting: Setting, starts: Sequence[Start], watch: St
 
 
 def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
-    """Return what the policy says of each row, [N, width] with NaN as 0, and which rows had none."""
+    """Return the policy's output for each row, [N, width] with NaN as 0, and which rows are free of NaN."""
     outputs = engine(rows)
     found = np.asarray(outputs if isinstance(outputs, np.ndarray) else outputs[setting.output])
     said: Array = found.reshape(len(rows), -1).astype(np.float32, copy=False)
@@ -310,7 +310,7 @@ def _said(engine: Engine, setting: Setting, rows: Array) -> tuple[Array, Array]:
 
 
 def _compared(engine: Engine, setting: Setting, starts: Sequence[Start], lanes: Sequence[Lane]) -> list[Lane]:
-    """Let the policy choose at the recorded observations, and count where it chooses what was recorded."""
+    """Run the policy on the recorded observations, and count equal actions."""
     parts = [(place, start) for place, start in enumerate(starts) if start.observations is not None]
     found = list(lanes)
     seen = [row for _, start in parts for row in _rows(setting, start)]
@@ -341,7 +341,7 @@ def _rows(setting: Setting, start: Start) -> list[Array]:
     """Return the recorded observations of a start as the policy's rows.
 
     Raises:
-        ConfigError: they are no observations and actions of the environment.
+        ConfigError: Observations or actions do not fit the environment.
     """
     observations, actions = np.asarray(start.observations), np.asarray(start.actions)
     if actions.shape[1:] != setting.actions.shape:

@@ -1,6 +1,6 @@
-"""Reinforcement learning: a policy plays an environment of gymnasium; the metric is the mean return of an episode.
+"""Reinforcement learning: rollouts of a policy in a gymnasium environment; the metric is the mean return.
 
-A seed is a sample and a unit. Each seed has an environment of its own, whose first episode counts.
+A seed is a sample and a unit. Each seed has a separate environment, whose first episode is run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from utils.datasets.base import Batch, Dataset
 from utils.datasets.episodes import Start, load_episodes
 from utils.metrics.base import Metric
 from utils.tasks.base import SCRIPTS, Flag, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.policy_rollout.rollout import Lane, Setting, environment_of, roll
@@ -27,11 +28,11 @@ EPISODES, UNRECORDED, FOREIGN = "episodes", "unrecorded_episodes", "foreign_epis
 
 
 class Asked(NamedTuple):
-    """What travels with an episode.
+    """Context of an episode.
 
     Attributes:
-        start: its seed, and what is recorded of it. measured: it counts for a metric.
-        foreign: the recording is of another environment, so nothing is recorded of it.
+        start: its seed and recording. measured: whether it counts for the metric.
+        foreign: whether the recording is of another environment, and therefore ignored.
     """
 
     start: Start
@@ -40,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class Lanes(list[Lane]):
-    """What became of each episode of a batch."""
+    """Results of a batch of episodes."""
 
     @property
     def raw(self) -> Array:
@@ -49,62 +50,43 @@ class Lanes(list[Lane]):
 
 
 class PolicyRollout(Task):
-    """Environments are made in ``infer``, one per seed, and stepped side by side, by one policy call per step."""
+    """Rollouts of one environment per seed, stepped in parallel with one policy call per step."""
 
     name, domain, domain_default, template = "policy_rollout", "reinforcement", True, TEMPLATE
-    data_help = "nothing: episodes are seeds; or a recording (.npz) to compare actions with"
+    data_help = "not needed: episodes are seeds; or a recording (.npz) to compare actions with"
     writes = "a recording: observations and the action chosen at each (.npz)"
     advice: ClassVar[Mapping[str, str]] = {
-        "engine": "see which is slower, environment or policy (figures); more episodes side by side: --batch_size"
+        "engine": "check whether environment or policy is slower (figures); more parallel episodes: --batch_size"
     }
     flags = (
-        Flag("--env", "environment of gymnasium, or MODULE:NAME of your own; left out: the one the model stores"),
+        Flag("--env", "environment of gymnasium, or MODULE:NAME of your own; left out: the stored one"),
         KIND_FLAG,
-        Flag("--episodes", "how many to run, each with a seed of its own", 100, int),
-        Flag("--seed", "seed of the first episode; the others have the numbers after it", 1000, int),
-        Flag(
-            "--max_steps",
-            "steps after which an episode that has not ended is given up; left out: the environment's own limit, or "
-            "10000",
-            None,
-            int,
-        ),
-        Flag(
-            "--film",
-            "what --save draws: a strip, or a GIF",
-            "strip",
-            choices=("strip", "gif"),
-            scripts=SCRIPTS[1:],
-        ),
-    )
+        Flag("--episodes", "number of episodes, each with its own seed", 100, int),
+        Flag("--seed", "seed of the first episode; the others have the following numbers", 1000, int),
+        Flag("--max_steps", "steps after which an episode is aborted; left out: the environment's limit, or 10000",
+             None, int),
+        Flag("--film", "drawing of --save: a strip, or a GIF", "strip", choices=("strip", "gif"), scripts=SCRIPTS[1:]),
+    )  # fmt: skip
     state: Setting
 
     def check(self) -> None:
-        """Refuse numbers that cannot be.
-
-        Raises:
-            ConfigError: names the flag.
-        """
-        least = {"episodes": 1, "seed": 0, "max_steps": 1}
-        for key, smallest in least.items():
-            value = getattr(self.options, key)
-            if value is not None and value < smallest:
-                raise ConfigError(f"--{key} {value} must be at least {smallest}")
+        """Check ``--episodes``, ``--seed`` and ``--max_steps``."""
+        at_least(self.options, episodes=1, seed=0, max_steps=1)
         seed, episodes = self.options.seed, self.options.episodes
         if seed + episodes > 2**63:
             raise ConfigError(f"--seed {seed} with --episodes {episodes} passes {2**63 - 1}, the last seed")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return an episode per seed, from ``--seed`` on, with what a recording has of it."""
+        """Return an episode per seed, starting at ``--seed``, with its part of the recording."""
         first = self.options.seed
         return load_episodes(range(first, first + self.options.episodes), paths.get("data"))
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Setting:
-        """Return what the policy plays, and how."""
+        """Return the settings of the rollout."""
         return Setting.of(self.model, self.options)
 
     def prepare(self, samples: Sequence[Start]) -> Prepared:
-        """Return the seeds, int64 [N, 1]; environments are made where the episodes are run."""
+        """Return the seeds, int64 [N, 1]; environments are created in ``infer``."""
         seeds = np.array([[start.seed] for start in samples], np.int64)
         env, measured = environment_of(self.model, self.options), self.options.script == "valid"
         foreign = [start.environment not in ("", env) for start in samples]
@@ -112,18 +94,18 @@ class PolicyRollout(Task):
         return Prepared([seeds], [Asked(start, measured, other) for start, other in zip(own, foreign, strict=True)])
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Asked]) -> Lanes:
-        """Run an episode for each seed, side by side."""
+        """Run the episodes of all seeds in parallel."""
         (engine,), setting = engines.values(), self.state
         starts = [asked.start for asked in contexts]
         parts = (starts[first : first + setting.rows] for first in range(0, len(starts), setting.rows))
         return Lanes(lane for part in parts for lane in roll(engine, setting, part))
 
     def decode(self, outputs: Sequence[Lane], contexts: Any) -> list[Lane | NoAnswer]:
-        """Return the episodes; one that failed or never ended has no answer."""
+        """Return the episodes; :class:`NoAnswer` for an episode that failed or did not end."""
         return [NoAnswer(lane.failure) if lane.failure else lane for lane in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of returns."""
+        """Return the metric of record."""
         from utils.metrics.returns import MeanReturn
 
         return MeanReturn()
@@ -144,14 +126,14 @@ class PolicyRollout(Task):
         return save_film(environment_of(self.model, self.options), seed, lane, text, self.options.film, folder)
 
     def summary(self, predictions: Sequence[Lane]) -> str:
-        """Say what the episodes' returns are together."""
+        """Return mean and range of the episodes' returns."""
         totals = np.array([lane.total for lane in predictions])
         return f"mean return {totals.mean():.6g}, from {totals.min():g} to {totals.max():g}"
 
     def extra_figures(self, timeline: Timeline, samples: int) -> Mapping[str, float]:
-        """Return how many steps the environments and the policy do in a second, apart.
+        """Return the steps per second of the environments and of the policy.
 
-        A step is one of one episode. Both are by the seconds of the threads that did them.
+        A step is one step of one episode; seconds are those of the executing threads.
         """
         found = {"steps": float(timeline.samples("environment"))}
         for stage in ("environment", "policy"):
@@ -160,7 +142,7 @@ class PolicyRollout(Task):
         return found if found["steps"] else {}
 
     def warning_counts(self, contexts: Sequence[Asked] | None) -> Mapping[str, int]:
-        """Count episodes of an evaluation, those that a recording lacks, and those whose recording is of another."""
+        """Count measured episodes, those without a recording, and those with a recording of another environment."""
         asked = list(contexts or ())
         starts = [one.start for one in asked]
         found = {
@@ -171,50 +153,45 @@ class PolicyRollout(Task):
         return {name: count for name, count in found.items() if count}
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
-        """Say where a mean is of too few episodes, or the recording of fewer than there are."""
+        """Return lines about too few episodes, and missing or foreign recordings."""
         from utils.metrics.returns import ENOUGH
 
         said = []
         if counts.get(EPISODES) and samples < ENOUGH:
-            said.append(f"a mean of {samples} episodes says little: at least {ENOUGH} are usual (--episodes {ENOUGH})")
+            said.append(f"a mean of {samples} episodes is unreliable: use at least {ENOUGH} (--episodes {ENOUGH})")
         if counts.get(UNRECORDED):
-            said.append(f"the recording has nothing of {counts[UNRECORDED]} seeds: no actions are compared there")
+            said.append(f"the recording lacks {counts[UNRECORDED]} seeds: their actions are not compared")
         if counts.get(FOREIGN):
-            said.append("the recording is of another environment than the one played: no actions are compared")
+            said.append("the recording is of another environment: actions are not compared")
         return said
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> Recorder:
-        """Return what writes the recording."""
+        """Return a writer of the recording."""
         return Recorder(path, environment_of(self.model, self.options))
 
 
 class Recorder:
-    """Writes at which observations the policy chose which action."""
+    """Writer of a recording: observations and the chosen actions."""
 
     def __init__(self, path: Path, environment: str) -> None:
         self._path, self._environment = path, environment
         self._kept = list[tuple[Array, Array, Array, Array]]()
 
     def see(self, batch: Batch, predictions: Sequence[Lane]) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         for start, lane in zip(batch.samples, predictions, strict=True):
             if lane.seen is not None:
                 seen, places = lane.seen
                 self._kept.append((np.full(len(places), start.seed, np.int64), places, seen, lane.actions[places]))
 
     def close(self) -> None:
-        """Write the recording.
-
-        Raises:
-            ConfigError: no episode kept what it saw.
-        """
+        """Write the recording. Raises ConfigError if the observations of all episodes are missing."""
         from utils.datasets.episodes import Recording, write_recording
 
         if not self._kept:
-            raise ConfigError("--save_predictions: no episode ended, so there is nothing to record")
+            raise ConfigError("--save_predictions: no episode ended, so the recording would be empty")
         seeds, steps, seen, actions = (np.concatenate(column) for column in zip(*self._kept, strict=True))
         write_recording(self._path, Recording(self._environment, seeds, steps, seen, actions))
 
 
-POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+POLICY_ROLLOUT = LegacyTask.view(PolicyRollout)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""How a picture becomes a segmentation model's input: what the flags and the export say of it."""
+"""Preprocessing of a segmentation model by flags and metadata."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from utils.tasks.common.outputs import KIND_FLAG, LAYOUT_FLAG
 from utils.tasks.model import Model
 
 NOTE = "segmentation"
-"""Key of what an export may store beside ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""
+"""Metadata key, optional, in addition to ``preprocess``: ``{"resize": one of RESIZES, "multiple": 32}``."""
 
 STRETCH, LETTERBOX, SHORT_SIDE, KEEP = RESIZES = ("stretch", "letterbox", "short_side", "keep")
-"""``stretch``: to the input, whatever the proportions. ``letterbox``: into it at the picture's own proportions,
-centred. ``short_side``: the short side to a length, as torchvision's ``SemanticSegmentation`` does; the input must have
-free sizes. ``keep``: not at all."""
+"""``stretch``: to the input size. ``letterbox``: into the input with the image's aspect ratio, centred. ``short_side``:
+the short side to a length, as torchvision's ``SemanticSegmentation``; the input size must be open. ``keep``: no
+resizing."""
 
 SHORT = 520
-"""The usual short side in pixels: torchvision's."""
+"""Default of the short side in pixels: torchvision's."""
 
 PLACES = ("picture", "model")
-"""Where answers are compared: at the picture's own size, or at the size it was resized to."""
+"""Size at which predictions are compared: the image's, or the one that it was resized to."""
 
 
 class Geometry(NamedTuple):
-    """How pictures are brought to the input.
+    """Settings of resizing.
 
     Attributes:
         mode: one of :data:`RESIZES`.
-        canvas: height and width of the input; ``None``: every picture has its own.
+        canvas: height and width of the input; ``None``: they differ by image.
         short: length of the short side for ``short_side``, in pixels.
-        multiple: sides of an input that is each picture's own are padded to multiples of this.
+        multiple: without a canvas, sides are padded to multiples of this.
     """
 
     mode: str
@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
     multiple: int = 1
 
     def placed(self, height: int, width: int) -> View:
-        """Return how a picture of this height and width lies in the input; ``extent`` is what it is resized to."""
+        """Return the placement of an image in the input; ``extent`` is the size that it is resized to."""
         size = height, width
         if self.canvas is not None:
             if self.mode == STRETCH:
@@ -60,20 +60,20 @@ class Geometry(NamedTuple):
 
 
 def short_side(height: int, width: int, length: int) -> tuple[int, int]:
-    """Return the size of a picture whose short side is resized to a length; the long one is cut to whole pixels."""
+    """Return the size of an image with its short side resized to a length; the long side is rounded down."""
     if width <= height:
         return int(length * height / width), length
     return length, int(length * width / height)
 
 
 def geometry_of(model: Model, options: Options, given: tuple[int, int] | None) -> Geometry:
-    """Return how pictures are brought to a model's input.
+    """Return the settings of resizing: ``--resize``, else the stored mode, else ``stretch``.
 
-    ``--resize`` decides, else what the export stored, else ``stretch``. Where the input has one size (its own, or
-    ``given`` by ``--input_size``), a stored ``short_side`` or ``keep`` cannot be followed, and pictures are stretched.
+    If the input has one size (fixed, or ``given`` by ``--input_size``), a stored ``short_side`` or ``keep`` is replaced
+    by ``stretch``.
 
     Raises:
-        ConfigError: the input takes no pictures, or its size is not known and the way needs it.
+        ConfigError: The input does not take images, or the mode needs a size and it is unknown.
     """
     height, width = given or form_of(model).size
     canvas, notes = None if height is None or width is None else (height, width), model.stored.json(NOTE, {})
@@ -82,8 +82,7 @@ def geometry_of(model: Model, options: Options, given: tuple[int, int] | None) -
     free = mode in (SHORT_SIDE, KEEP)
     if canvas is None and not free:
         raise ConfigError(
-            f"{model.ckpt}: its input may have any height and width; say which with --input_size, or use "
-            f"--resize {SHORT_SIDE}"
+            f"{model.ckpt}: height and width of its input are open; pass --input_size, or --resize {SHORT_SIDE}"
         )
     if free and canvas is not None:
         return Geometry(STRETCH, canvas) if options.resize is None else Geometry(mode, None, _short(model, options))
@@ -97,36 +96,27 @@ def _short(model: Model, options: Options) -> int:
 
 
 def form_of(model: Model) -> PictureForm:
-    """Return how the model's first input holds pictures.
+    """Return the image format of the model's first input.
 
     Raises:
-        ConfigError: it takes none by its shape or its dtype.
+        ConfigError: Its shape or dtype does not fit images.
     """
     return picture_form(model.inputs[0], model.ckpt, model.dtype)
 
 
 FLAGS = (
     SIZE_FLAG,
-    Flag("--resize", "how a picture becomes the input (default: what the export stored)", None, choices=RESIZES),
-    Flag("--short_side", f"pixels, for --resize {SHORT_SIDE} (default: what the export stored)", None, int),
-    Flag("--data_format", "what masks hold (default: by the folders)", FORMATS[0], choices=FORMATS),
+    Flag("--resize", "mode of resizing (default: as stored)", None, choices=RESIZES),
+    Flag("--short_side", f"pixels, for --resize {SHORT_SIDE} (default: as stored)", None, int),
+    Flag("--data_format", "format of masks (default: by the folders)", FORMATS[0], choices=FORMATS),
     Flag("--split", "part of a data set that has several", "val"),
-    Flag(
-        "--ignore_label",
-        f"level of a mask that counts for nothing (default: {IGNORE}, unless masks hold only 0 and {IGNORE})",
-        None,
-        int,
-    ),
+    Flag("--ignore_label", f"mask level that is ignored (default: {IGNORE}, unless masks have only 0 and {IGNORE})",
+         None, int),
     Flag("--overlap", "class of a pixel in several COCO regions", OVERLAPS[0], choices=OVERLAPS),
-    Flag("--unlisted", "COCO categories that the model does not know", UNLISTED[0], choices=UNLISTED),
+    Flag("--unlisted", "treatment of COCO categories that the model lacks", UNLISTED[0], choices=UNLISTED),
     KIND_FLAG,
     LAYOUT_FLAG,
     Flag("--threshold", "of a model with one output channel: least probability of the foreground", 0.5, float),
-    Flag(
-        "--evaluate_at",
-        "compare at the size of the picture, or at what it was resized to",
-        PLACES[0],
-        choices=PLACES,
-        scripts=("valid",),
-    ),
-)
+    Flag("--evaluate_at", "compare at the size of the image, or at the size that it was resized to", PLACES[0],
+         choices=PLACES, scripts=("valid",)),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a segmentation model gives, in any layout: scores by class, a score of the foreground, or class numbers."""
+"""Outputs of a segmentation model in any layout: scores per class, foreground scores, or class numbers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from utils.tasks.model import Model
 
 
 class Maps(NamedTuple):
-    """An output with its classes first: N x C x h x w scores, or N x h x w class numbers.
+    """Output with the class axis first: N x C x h x w scores, or N x h x w class numbers.
 
     Attributes:
-        values: the numbers. kind: what they are, one of :data:`utils.outputs.KINDS`.
-        independent: probabilities of classes that do not exclude one another, as a sigmoid gives them.
+        values: the numbers. kind: one of :data:`utils.outputs.KINDS`.
+        independent: whether the probabilities of classes are independent (of a sigmoid).
     """
 
     values: Array
@@ -38,7 +38,7 @@ class Maps(NamedTuple):
     independent: bool = False
 
     def scores(self, one: Array) -> Array:
-        """Return one picture's scores as numbers that can be resized: logits, or what stands for them."""
+        """Return one image's scores in a form that can be interpolated: logits or logarithms."""
         if self.kind == LOG_PROBABILITIES and self.values.shape[1] == 1:
             return log_odds(np.exp(one.astype(np.float32)))
         if self.kind != PROBABILITIES:
@@ -47,10 +47,10 @@ class Maps(NamedTuple):
 
 
 def class_count(model: Model, options: Options, place: int) -> int | None:
-    """Return how many classes an output tells apart; ``None`` where it does not say.
+    """Return the number of classes of an output; ``None`` if unknown.
 
     Raises:
-        ModelError: the metadata cannot be read, or contradict the graph.
+        ModelError: The metadata cannot be read, or contradicts the graph.
     """
     spec, form = model.outputs[place], model.form(options, place)
     if form.kind == LABELS:
@@ -62,15 +62,15 @@ def class_count(model: Model, options: Options, place: int) -> int | None:
 
 
 def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, options: Options, place: int) -> Maps:
-    """Return an output as what it is.
+    """Return an output with its kind.
 
     Args:
-        found: the output. samples: how many pictures it is of. canvas: height and width of the input.
-        model: says what the output is. options: flags that say otherwise. place: of the output.
+        found: the output. samples: number of images. canvas: height and width of the input.
+        model: its metadata and graph define the kind. options: flags override it. place: index of the output.
 
     Raises:
-        InputError: it has another shape, or its values are not what it should hold.
-        ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
+        InputError: The output has another shape, or values that contradict its kind.
+        ModelError: The number of labels is not that of classes, or the kind is unknown.
     """
     form = model.form(options, place)
     if form.kind == LABELS or found.dtype.kind in "iub":
@@ -86,13 +86,13 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
     if labels is not None and len(labels) != channels and not (channels == 1 and len(labels) <= 2):
         raise ModelError(
             f"{model.ckpt}: stores {len(labels)} labels and its output has {channels} channels "
-            f"({shape_text(found.shape)}, {form.layout or CHANNELS_FIRST}); export it with all labels, or say where "
-            "its classes lie with --output_layout"
+            f"({shape_text(found.shape)}, {form.layout or CHANNELS_FIRST}); export it with all labels, or pass "
+            "--output_layout"
         )
     if channels == 1 and form.source == DEFAULT and _are_whole(found):
         raise ModelError(
-            f"{model.ckpt}: output {form.name!r} has one channel of whole numbers, and nothing says whether they are "
-            "labels; say --output_kind labels, or --output_kind logits"
+            f"{model.ckpt}: output {form.name!r} has one channel of whole numbers, which may be labels or logits; "
+            "pass --output_kind labels, or --output_kind logits"
         )
     if form.kind != PROBABILITIES:
         if channels == 1 and form.source == DEFAULT:
@@ -103,7 +103,7 @@ def read(found: Array, samples: int, canvas: tuple[int, int], model: Model, opti
 
 
 def _labels(found: Array, samples: int, form: OutputForm, model: Model) -> Array:
-    """Return class numbers, N x h x w; NaN is no class."""
+    """Return class numbers, N x h x w; -1 for NaN."""
     if found.ndim == 4 and found.shape[1] == 1:
         found = found[:, 0]
     elif found.ndim == 4 and found.shape[3] == 1:
@@ -118,16 +118,16 @@ def _labels(found: Array, samples: int, form: OutputForm, model: Model) -> Array
 
 def _unknown(found: Array, samples: int, model: Model) -> InputError:
     return InputError(
-        f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {samples} samples; segmentation "
-        "takes scores N x C x h x w or N x h x w x C, or class numbers N x h x w; where its graph does not say which "
-        "it is, say it with --output_kind"
+        f"{model.ckpt}: an output of shape {found.shape} and dtype {found.dtype} for {samples} samples; expected "
+        "scores N x C x h x w or N x h x w x C, or class numbers N x h x w; if the graph does not define the kind, "
+        "pass --output_kind"
     )
 
 
 def _layout(found: Array, canvas: tuple[int, int], form: OutputForm, model: Model) -> str:
-    """Return where the classes lie: as the form says, else by the labels, else by the input's proportions.
+    """Return the layout: the form's, else by the number of labels, else by the input's aspect ratio.
 
-    Maps are as high and wide as the input, or smaller by a whole factor, the same one in both directions.
+    Maps have the size of the input, or are smaller by an equal factor in both directions.
     """
     if form.layout is not None:
         return form.layout
@@ -144,24 +144,24 @@ def _is_part(sides: tuple[int, ...], canvas: tuple[int, int]) -> bool:
 
 
 def _exclude(found: Array, form: OutputForm) -> bool:
-    """Say whether the probabilities of a pixel sum up to 1."""
+    """Return whether the probabilities of a pixel sum to 1."""
     if form.operator:
         return form.operator == "Softmax"
     return are_shares(np.moveaxis(found, 1, -1))
 
 
 def _hint(found: Array, model: Model) -> None:
-    """Warn of a foreground's scores that look like probabilities where nothing says what they are."""
+    """Warn if foreground scores of unknown kind look like probabilities."""
     low, high = float(np.nanmin(found, initial=1)), float(np.nanmax(found, initial=0))
     if 0 <= low < high <= 1:
         warnings.warn(
-            f"{model.ckpt}: its output is read as logits, and all of it lies in 0..1 as probabilities do; if they are, "
-            "say --output_kind probabilities",
+            f"{model.ckpt}: its output is read as logits, and all values are in 0..1; if they are probabilities, pass "
+            "--output_kind probabilities",
             stacklevel=3,
         )
 
 
 def _are_whole(found: Array) -> bool:
-    """Say whether all values are class numbers."""
+    """Return whether all values are class numbers."""
     known = found[~np.isnan(found)]
     return bool(known.size and (known >= 0).all() and (known == np.floor(known)).all() and known.max() > 0)

@@ -1,4 +1,4 @@
-"""Semantic segmentation: an image in, the class of every pixel out; the metric is the mean IoU."""
+"""Semantic segmentation: the class of every pixel of an image; the metric is the mean IoU."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from utils.preprocess.image.images import open_image
 from utils.preprocess.image.letterbox import FILL
 from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import PredictionWriter, Rendering
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
@@ -43,19 +44,21 @@ from utils.tasks.segmentation.output import class_count, read
 from utils.tasks.templates.discs import TEMPLATE
 
 SHOWN = 8
-"""Classes that the answer's line lists; the JSON has all."""
+"""Number of classes on the answer's line; the JSON has all."""
 
 BACKGROUND = ("background", "__background__", "bg", "unlabelled", "unlabeled", "void")
-"""Names of a class that is drawn as nothing, and that what no region covers belongs to."""
+"""Names of the class of pixels outside of all regions, which is not drawn."""
 
 OTHER_NAMES = {coco: voc for voc, coco in VOC_TO_COCO.items()}
-"""COCO's names of categories, and what VOC calls them: torchvision's networks have VOC's labels."""
+"""VOC's names of COCO's categories: torchvision's networks have VOC's labels."""
 
 
 class Context(NamedTuple):
-    """What is kept of an image: how it lies in the input, and, where it is to be evaluated, what is right.
+    """Context of an image.
 
-    ``decided``: what 255 was taken for in its mask, where that was not said.
+    Attributes:
+        view: placement in the input. truth: target classes in ``valid``.
+        decided: meaning of 255 in its mask, if it was not given.
     """
 
     view: View
@@ -64,31 +67,29 @@ class Context(NamedTuple):
 
 
 class Segmentation(ImageTask):
-    """The class of every pixel of an image, with the outputs that :meth:`decode` describes.
+    """Models with the outputs that :meth:`decode` describes; others override it.
 
-    A model with another output overrides :meth:`decode`. Samples are paths of images, or these with their masks;
-    predictions are H x W int16.
+    Samples are paths of images, or these with their masks; predictions are H x W int16.
     """
 
     name = "segmentation"
     domain = "segmentation"
     template = TEMPLATE
-    data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or pictures"
+    data_help = "a folder with images/ and masks/, a known data set's folder, COCO's JSON, or images"
     flags = FLAGS
-    writes = "the classes of every picture as PNGs into a folder"
+    writes = "the classes of every image as PNGs into a folder"
     writes_folder = True
 
     def check(self) -> None:
-        """Refuse values of flags that cannot be."""
+        """Check the options."""
         super().check()
         opt = self.options
-        if opt.short_side is not None and opt.short_side < 1:
-            raise ConfigError(f"--short_side {opt.short_side} must be at least 1 pixel")
+        at_least(opt, short_side=1)
         if not 0 < opt.threshold < 1:
             raise ConfigError(f"--threshold {opt.threshold} must be above 0 and below 1")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the images, for ``valid`` with where their masks are (:func:`.load_masks`)."""
+        """Return the images, in ``valid`` with their masks (:func:`.load_masks`)."""
         opt = self.options
         found = load_masks(paths, Reading(opt.data_format, opt.split, opt.ignore_label, opt.overlap, opt.unlisted))
         if opt.script == "valid":
@@ -98,22 +99,19 @@ class Segmentation(ImageTask):
 
     @property
     def given_size(self) -> tuple[int, int] | None:
-        """Height and width of the input as ``--input_size`` gives them; not where every image has its own size."""
+        """Height and width of the input by ``--input_size``; ``None`` if they differ by image."""
         return None if self.options.resize in (SHORT_SIDE, KEEP) else super().given_size
 
     def prepare(self, samples: Sequence[Labelled | Path], *, out: Array | None = None) -> Prepared:
-        """Bring images to the model's input, normalised, and read what is right of each.
-
-        ``--resize`` says how an image is resized, and ``--evaluate_at`` where the answer is compared; mean, standard
-        deviation and interpolation are what the export stored.
+        """Resize and normalise images by ``--resize`` and the metadata, and read their masks.
 
         Args:
             samples: paths of images, or these with their masks.
-            out: an array to write into, where all images become one size and it has that size.
+            out: an array to write into; used if it has the shape of the batch.
 
         Raises:
-            DataError: an image or a mask cannot be read, or they do not belong together.
-            ConfigError: the input's size is not known.
+            DataError: An image or a mask cannot be read, or their sizes differ.
+            ConfigError: The input's size is unknown.
         """
         model, geometry = self.model, geometry_of(self.model, self.options, self.given_size)
         if geometry.canvas is None or not form_of(model).plain:
@@ -129,7 +127,7 @@ class Segmentation(ImageTask):
         return Prepared([result], contexts)
 
     def _prepared(self, sample: Labelled | Path, geometry: Geometry, place: Array | None) -> tuple[Array, Context]:
-        """Return one image as the model takes it, and its context; written to ``place`` where there is one."""
+        """Return one image as the model's input, and its context; written to ``place`` if given."""
         model, notes, form = self.model, self.model.stored.picture, form_of(self.model)
         (image,) = form.opened([open_image(picture_of(sample))])
         size = image.height, image.width
@@ -146,12 +144,12 @@ class Segmentation(ImageTask):
         truth, decided = (None, "") if isinstance(sample, Path) else self._truth(sample, size)
         if self.options.evaluate_at == "model":
             view = view._replace(size=view.extent)
-            if truth is not None:  # as Pillow's ``nearest`` resizes: of the pixel that a centre lies in
+            if truth is not None:  # like Pillow's ``nearest``: the pixel that contains the centre
                 truth = nearest_classes(truth, View(view.extent, (0, 0), truth.shape, truth.shape))
         return array, Context(view, truth, decided)
 
     def _truth(self, sample: Labelled, size: tuple[int, int]) -> tuple[Array, str]:
-        """Return what is right for an image, H x W int16, in the model's classes, and what 255 was taken for."""
+        """Return the target of an image, H x W int16, in the model's classes, and the meaning of 255."""
         truth: Truth = sample.truth
         count = self._class_count()
         found, decided = truth.read_for(size, count) if isinstance(truth, MaskFile) else (truth.read(size), "")
@@ -163,40 +161,38 @@ class Segmentation(ImageTask):
             row, column = np.argwhere(found >= count)[0]
             raise DataError(
                 f"{truth.files[0]}: class {found[row, column]} at {column},{row} (column, row), and "
-                f"{self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct the mask, or name its format "
-                "with --data_format"
+                f"{self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct the mask, or pass "
+                "--data_format"
             )
         return found, decided
 
     def _class_count(self) -> int | None:
-        """Return how many classes the model tells apart; ``None`` where neither its output nor its labels say."""
+        """Return the number of classes of the output, else of the labels; ``None`` if unknown."""
         found = class_count(self.model, self.options, self._place) if self.model.outputs else None
         labels = self.model.stored.labels
         return found if found is not None or labels is None else len(labels)
 
     @property
     def _place(self) -> int:
-        """Place of the output that holds the classes: of ``logits``, ``out``, or the first."""
+        """Index of the output with the classes: ``logits``, ``out``, or the first."""
         names = [spec.name for spec in self.model.outputs]
         return next((names.index(name) for name in ("logits", "out") if name in names), 0)
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Array]:
-        """Return the class of every pixel of each image, H x W int16; -1 where the output holds NaN.
+        """Return the class of every pixel of each image, H x W int16; -1 for NaN.
 
-        The model's output is one of these; of several outputs it is the one called ``logits`` or ``out``, or the first.
+        The output (``logits``, ``out``, or the first) has one of these forms, determined by :mod:`utils.outputs`:
 
-        - N x C x h x w or N x h x w x C floats, one score per class: they are resized to the image (bilinear,
-          ``align_corners=False``, as torchvision and mmsegmentation do), and the highest wins. Of probabilities the
+        - N x C x h x w or N x h x w x C floats, one score per class: resized to the image (bilinear,
+          ``align_corners=False``, as torchvision and mmsegmentation do), then the argmax. Of probabilities the
           logarithms are resized.
-        - N x 1 x h x w, N x h x w x 1 or N x h x w floats, a score of the foreground: resized, and 1 where it is a
-          probability of at least ``--threshold``.
-        - N x h x w, N x 1 x h x w or N x h x w x 1 class numbers, of any dtype: resized by the nearest.
-
-        Which one it is says :mod:`utils.outputs`.
+        - N x 1 x h x w, N x h x w x 1 or N x h x w floats, foreground scores: resized, and 1 where the probability is
+          at least ``--threshold``. - N x h x w, N x 1 x h x w or N x h x w x 1 class numbers, of any dtype:
+          nearest-neighbour resizing.
 
         Raises:
-            InputError: the output has another shape.
-            ModelError: as many labels are stored as there are no classes, or it is not known what the output is.
+            InputError: The output has another shape.
+            ModelError: The number of labels is not that of classes, or the kind of the output is unknown.
         """
         found = outputs[self._place] if isinstance(outputs, (list, tuple)) else outputs
         views = self._views(contexts)
@@ -212,7 +208,8 @@ class Segmentation(ImageTask):
         return [best_classes(maps.scores(one), view) for one, view in pairs]
 
     def _views(self, contexts: Sequence[Context]) -> list[View]:
-        """Return how the images lie in the input of their batch, padded to the largest, or to a planned size."""
+        """Return the placement of the images in the input of their batch, which is padded to the largest image or
+        plan."""
         model, views = self.model, [context.view for context in contexts]
         spec, canvas = model.inputs[0] if model.inputs else None, []
         first = 1 if spec is not None and channels_last(spec.shape) else 2
@@ -225,34 +222,34 @@ class Segmentation(ImageTask):
         return [view._replace(canvas=(canvas[0], canvas[1])) for view in views]
 
     def _refuse_classes(self, contexts: Sequence[Context], count: int) -> None:
-        """Refuse masks with classes that the output lacks, where only the output says how many there are."""
+        """Raise DataError for masks with classes that the output lacks, if only the output defines their number."""
         if self._class_count() is not None:
             return
         top = max((int(one.truth.max(initial=-1)) for one in contexts if one.truth is not None), default=-1)
         if top >= count:
             raise DataError(
-                f"a mask holds class {top}, and {self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct "
-                "the masks, or name their format with --data_format"
+                f"a mask has class {top}, and {self.model.ckpt.name} has {count} classes (0 to {count - 1}); correct "
+                "the masks, or pass --data_format"
             )
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the mean IoU; its figures per class have the names that the model stores."""
+        """Return the mean IoU; figures per class have the stored names."""
         from utils.metrics.segmentation import MeanIoU
 
         return MeanIoU(self.model.stored.labels)
 
     def warning_counts(self, contexts: Sequence[Context] | None) -> Mapping[str, int]:
-        """Count the masks of 0 and 255 by what 255 was taken for."""
+        """Count the masks of 0 and 255 by the meaning of 255."""
         return Counter(context.decided for context in contexts or () if context.decided)
 
     def format_warnings(self, counts: Mapping[str, int], samples: int) -> list[str]:
-        """Say what 255 was taken for in masks of 0 and 255, and which flag says otherwise."""
+        """Return lines about the meaning of 255 in masks of 0 and 255, and the flag that changes it."""
         said = {
-            FOREGROUND: "is read as class 1, the foreground; --ignore_label 255 lets it count for nothing",
-            NOTHING: "counts for nothing; --data_format binary reads it as class 1",
+            FOREGROUND: "is read as class 1, the foreground; --ignore_label 255 ignores it",
+            NOTHING: "is ignored; --data_format binary reads it as class 1",
         }
         return [
-            f"{counts[key]} of {samples} masks are of a data set whose masks hold 0 and 255 only: 255 {what}"
+            f"{counts[key]} of {samples} masks are of a data set with masks of 0 and 255 only: 255 {what}"
             for key, what in said.items()
             if counts.get(key)
         ]
@@ -260,7 +257,7 @@ class Segmentation(ImageTask):
     def show(self, sample: Labelled | Path, prediction: Array) -> Rendering:
         """Return the classes with their share of the pixels; saving draws them over the image and writes the mask.
 
-        ``answer["mask"]`` is the palette PNG's path, once it is written.
+        ``answer["mask"]`` is the path of the palette PNG after saving.
         """
         names = self.model.stored.labels
         places, pixels = np.unique(prediction[prediction >= 0], return_counts=True)
@@ -284,7 +281,7 @@ class Segmentation(ImageTask):
         return Rendering(_in_words(classes), answer, save)
 
     def summary(self, predictions: Sequence[Array]) -> str:
-        """Return the share of each class in all images together, the most frequent ones."""
+        """Return the shares of the most frequent classes in all images."""
         names = self.model.stored.labels
         counts = np.zeros(1 + max(int(one.max(initial=0)) for one in predictions), np.int64)
         for one in predictions:
@@ -296,12 +293,12 @@ class Segmentation(ImageTask):
         )
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> PredictionWriter:
-        """Return what writes the masks."""
+        """Return a writer of masks."""
         return MaskFiles(path, dataset)
 
 
 def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image.Image:
-    """Return an image within a canvas of grey."""
+    """Return an image on a grey canvas."""
     inner = image if image.size == view.extent[::-1] else image.resize(view.extent[::-1], resample)
     canvas = Image.new("RGB", view.canvas[::-1], (FILL,) * 3)
     canvas.paste(inner, view.start[::-1])
@@ -310,9 +307,9 @@ def _within(image: Image.Image, view: View, resample: Image.Resampling) -> Image
 
 @lru_cache
 def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str) -> Array:
-    """Return the model's class of each of a data set's, int16; the data set's own number where it stores no labels.
+    """Return the model's class of each class of a data set, int16; the same number if the model has no labels.
 
-    A model without a class for the background does not count what no region covers.
+    Pixels outside of all regions are ignored if the model has no background class.
     """
     if labels is None:
         return np.arange(len(names), dtype=np.int16)
@@ -324,7 +321,7 @@ def _table(names: tuple[str, ...], labels: tuple[str, ...] | None, unlisted: str
         if place is None and unlisted == "refuse":
             raise ConfigError(
                 f"category {name!r} of the data set is not among the model's {len(labels)} labels"
-                f"{hint(name, labels)}; rename it, or say --unlisted background or --unlisted ignore"
+                f"{hint(name, labels)}; rename it, or pass --unlisted background or --unlisted ignore"
             )
         table.append(place if place is not None else empty if unlisted == "background" else IGNORED)
     return np.array(table, np.int16)
@@ -337,7 +334,7 @@ def _in_words(classes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Sequence[str] | None, folder: Path) -> Path:
-    """Draw the classes over the picture, write the mask into ``masks/`` beside that, and say so in the answer."""
+    """Draw the classes over the image, write the mask into ``masks/`` next to it, and add its path to the answer."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_masks import overlay, palette_mask
 
@@ -354,12 +351,12 @@ def _save(picture: Path, prediction: Array, answer: dict[str, Any], names: Seque
 
 
 class MaskFiles:
-    """Writes the classes of each picture as a palette PNG, at its path below the folder that holds all pictures.
+    """Writer of the classes of each image as a palette PNG, at its path below the common folder of all images.
 
-    Where several pictures differ in their endings alone, a hash of the whole path stands behind the stem of each.
+    If images differ only in their endings, a hash of the path is appended to the stem.
 
     Args:
-        folder: where to write; it is made. dataset: the pictures.
+        folder: output folder, created if missing. dataset: the images.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
@@ -393,8 +390,7 @@ class MaskFiles:
                 raise ConfigError(f"--save_predictions: {file} cannot be written ({reason})") from error
 
     def close(self) -> None:
-        """All is written."""
+        """Do nothing: ``see`` writes all files."""
 
 
-SEGMENTATION = LegacyTask.view(Segmentation)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SEGMENTATION = LegacyTask.view(Segmentation)  # for scripts that call dataclasses.replace

@@ -1,4 +1,4 @@
-"""From recordings to descriptions of the voices in them: windows of their speech, described and averaged."""
+"""Speaker embeddings: windows of speech, described by an encoder and averaged."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from utils.tasks.common.fixed_rows import outputs_of
 from utils.tasks.model import Model
 
 NOTE = "verification"
-"""Key of what an encoder's export may store: an object with ``threshold`` (the least similarity of one speaker),
-``frames`` (of a window, where the input may have any), ``step`` (frames from one window to the next) and ``level`` (dB
-of full scale, or null)."""
+"""Metadata key of the encoder, optional: an object with ``threshold`` (least similarity of one speaker), ``frames`` (of
+a window, if the input's length is open), ``step`` (frames between windows) and ``level`` (dB of full scale, or
+null)."""
 
 GATES = ("energy", "none")
-"""What leaves pauses out."""
+"""Methods that remove pauses."""
 
 
 class Heard(NamedTuple):
-    """A recording as it was read: its windows P x frames x bands, seconds of speech, and of all of it."""
+    """A prepared recording: windows P x frames x bands, seconds of speech, and seconds in all."""
 
     recording: Recording
     windows: Array
@@ -38,10 +38,10 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True)
 class Notes:
-    """How recordings are heard and their descriptions compared: what the flags say, else what the export stored.
+    """Settings of windows and comparison: the flags', else the stored ones.
 
     Attributes:
-        windows: how a recording becomes windows. threshold: least similarity of one speaker; ``None``: nobody said one.
+        windows: division of a recording into windows. threshold: least similarity of one speaker; ``None``: unknown.
     """
 
     windows: Windows
@@ -49,11 +49,11 @@ class Notes:
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Notes:
-        """Read them of an encoder.
+        """Read the settings of an encoder.
 
         Raises:
-            ModelError: what is stored is none of that, or does not fit the input.
-            ConfigError: the model takes no features.
+            ModelError: A stored value is invalid.
+            ConfigError: The model does not take features of that size, or the number of frames is unknown.
         """
         settings = settings_of(model.stored)
         stored = model.stored.json(NOTE, {})
@@ -62,12 +62,12 @@ class Notes:
         shape = model.inputs[0].shape if len(model.inputs) == 1 else ()
         if len(shape) != 3 or shape[2] not in (settings.bands, None):
             shapes = ", ".join(str(list(one.shape)) for one in model.inputs)
-            raise ConfigError(
-                f"{model.ckpt}: takes {shapes}; of {settings.bands} bands an encoder takes N x T x {settings.bands}"
-            )
+            raise ConfigError(f"{model.ckpt}: takes {shapes}; expected N x T x {settings.bands} (bands)")
         frames = shape[1] if shape[1] is not None else _number(model, stored, "frames", None)
         if frames is None:
-            raise ConfigError(f"{model.ckpt}: takes any number of frames; export it with one, or store 'frames'")
+            raise ConfigError(
+                f"{model.ckpt}: its number of frames is open; export it with a fixed one, or store 'frames'"
+            )
         step = _number(model, stored, "step", max(1, int(frames) // 2))
         level = _number(model, stored, "level", None)
         threshold = _number(model, stored, "threshold", None) if options.threshold is None else options.threshold
@@ -76,7 +76,7 @@ class Notes:
         return cls(windows, threshold)
 
     def same(self, score: float) -> bool | None:
-        """Say whether a score is of one speaker; ``None`` where nothing says so: no threshold, NaN."""
+        """Return whether a score means one speaker; ``None`` if the threshold is unknown or the score is NaN."""
         if self.threshold is None or score != score:  # NaN
             return None
         return score >= self.threshold
@@ -94,18 +94,19 @@ def _wrong(model: Model, what: str) -> ModelError:
 
 
 def similarity(one: Array, other: Array) -> float:
-    """Return the cosine of the angle between two descriptions; NaN where one of them is 0."""
+    """Return the cosine of the angle between two descriptions; NaN if one of them is 0."""
     a, b = one.astype(np.float64), other.astype(np.float64)
     size = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / size if size else float("nan")
 
 
 class VoiceDescriber:
-    """Describes recordings, each once, in whichever batch it comes first: in calls of one size, so that what is said of
-    a recording does not hang on those beside it.
+    """Description of recordings, each computed once, in the batch where it occurs first.
+
+    Calls have a fixed size, so that the result of a recording does not depend on the other recordings.
 
     Args:
-        engine: of the encoder. model: describes it. rows: windows of a call, where the model's batch is open.
+        engine: of the encoder. model: its tensors. rows: windows per call, if the model's batch is open.
     """
 
     def __init__(self, engine: Any, model: Model, rows: int) -> None:
@@ -113,7 +114,7 @@ class VoiceDescriber:
         self._described: Once[Recording, Array] = Once()
 
     def of(self, heard: Sequence[Heard]) -> tuple[list[Array], dict[Recording, float]]:
-        """Return a description of each recording, D float32, and how long those are that were described just now."""
+        """Return a description of each recording, D float32, and the seconds of newly described recordings."""
         known = {one.recording: one for one in heard}
         fresh: dict[Recording, float] = {}
 
@@ -124,12 +125,11 @@ class VoiceDescriber:
         return self._described.of([one.recording for one in heard], make), fresh
 
     def _made(self, windows: Sequence[Array]) -> list[Array]:
-        """Describe new recordings: the mean of their windows' descriptions, each of length 1."""
+        """Describe new recordings by the mean of their windows' descriptions, each scaled to length 1."""
         found = outputs_of(self._engine, np.concatenate(windows).astype(self._model.float_dtype), self._rows)[0]
         if found.ndim != 2 or found.dtype.kind != "f":
             raise ModelError(
-                f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; an encoder gives "
-                "N x D floats"
+                f"{self._model.ckpt}: its first output is {list(found.shape)} {found.dtype}; expected N x D floats"
             )
         rows = found.astype(np.float64)
         sizes = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Speaker verification: does one person speak in two recordings?"""
+"""Speaker verification: whether two recordings are of one speaker."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from utils.datasets.image.face_pairs import RULES
 from utils.metrics.base import Metric
 from utils.preprocess.audio.reading import Recording, is_sound, read_sound
 from utils.tasks.base import Flag, Options, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.sound_figures import SOUND, SoundNotes
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.prepared import Prepared
@@ -26,13 +27,13 @@ from utils.tasks.speaker_verification.embedding import GATES, Heard, Notes, Voic
 from utils.tasks.templates.hummers import TEMPLATE
 
 KEPT = 1 << 27
-"""Bytes of windows that are kept, as a recording comes in many trials."""
+"""Bytes of the cache of windows: a recording is part of many trials."""
 
 FARS, P_TARGETS = (0.01, 0.001), (0.01, 0.05)
-"""Rates of false acceptance, and shares of trials that are of one speaker, that figures are told at."""
+"""False acceptance rates, and shares of target trials, at which figures are reported."""
 
 RESERVED = {"first", "second", "pairs", "audio", "utt2spk"}
-"""Names of paths that are no speaker's."""
+"""Names of paths that are not names of speakers."""
 
 
 class Lengths(NamedTuple):
@@ -43,11 +44,11 @@ class Lengths(NamedTuple):
 
 
 class Both:
-    """What was heard of both recordings; no tuple, as only the score of a trial is looked through for NaN.
+    """Both recordings of a trial; not a tuple, so that only the score of a trial is checked for NaN.
 
     Args:
-        lengths: seconds of speech. sound: seconds of those recordings that were described for this trial, pauses
-            included: each of a data set counts once.
+        lengths: seconds of speech. sound: seconds, pauses included, of recordings that were first described for this
+            trial: each recording of a data set counts once.
     """
 
     def __init__(self, lengths: Lengths, sound: float) -> None:
@@ -55,11 +56,11 @@ class Both:
 
 
 class Comparison(NamedTuple):
-    """The answer to a trial.
+    """Prediction of a trial.
 
     Attributes:
-        score: the cosine of both descriptions, higher is more alike.
-        same: whether that is one speaker; ``None`` where no threshold is known. speech: what the answer is made of.
+        score: cosine of both descriptions, higher is more alike.
+        same: whether it is one speaker; ``None`` without a threshold. speech: seconds of speech.
     """
 
     score: float
@@ -68,10 +69,10 @@ class Comparison(NamedTuple):
 
 
 class SpeakerVerification(SoundNotes, Task):
-    """Recordings in pairs, how alike their voices are out.
+    """Similarity of the voices of two recordings.
 
     Attributes:
-        state: describes recordings, each once.
+        state: describer of recordings.
     """
 
     name, domain = "speaker_verification", "speech"
@@ -80,25 +81,23 @@ class SpeakerVerification(SoundNotes, Task):
         "a list of trials, a folder of speakers' folders, NAME=FOLDER ..., recordings, or first=FILE second=FILE"
     )
     flags = (
-        Flag("--gate", "what leaves pauses out", GATES[0], choices=GATES),
-        Flag("--least_speech", "seconds of speech that a recording must have", 0.5, float),
+        Flag("--gate", "method that removes pauses", GATES[0], choices=GATES),
+        Flag("--least_speech", "minimum seconds of speech of a recording", 0.5, float),
         Flag("--threshold", "least similarity of one speaker (default: as stored)", None, float),
-        Flag("--pairs", "how speakers' recordings become pairs", RULES[1], choices=RULES),
+        Flag("--pairs", "pairing of the speakers' recordings", RULES[1], choices=RULES),
         Flag("--of_each", "recordings drawn of each speaker, or of each of a speaker's folders; 0: all", 70, int),
-        Flag("--shortest", "seconds that a recording that is drawn must have; 0: any", 0.0, float),
-        Flag("--leave_out", "of NAME=FOLDER: patterns of paths that are no speech, such as beep*", [], nargs="*"),
-        Flag("--seed", "of what is drawn", 0, int),
-        Flag("--far", "rates of false acceptance at which the true acceptance is told", list(FARS), float, nargs="+"),
-        Flag("--p_target", "shares of trials of one speaker for the least cost", list(P_TARGETS), float, nargs="+"),
+        Flag("--shortest", "minimum seconds of a drawn recording; 0: any", 0.0, float),
+        Flag("--leave_out", "of NAME=FOLDER: patterns of paths without speech, such as beep*", [], nargs="*"),
+        Flag("--seed", "of the drawn recordings and pairs", 0, int),
+        Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
+        Flag("--p_target", "shares of target trials for the minimum detection cost", list(P_TARGETS), float, nargs="+"),
     )
     state: VoiceDescriber
 
     def check(self) -> None:
-        """Check the options."""
+        """Check counts, durations, the threshold and the rates."""
         options = self.options
-        for name in ("of_each", "seed"):
-            if getattr(options, name) < 0:
-                raise ConfigError(f"--{name} {getattr(options, name)} must be at least 0")
+        at_least(options, of_each=0, seed=0)
         for name in ("shortest", "least_speech"):
             if not 0 <= getattr(options, name) < np.inf:
                 raise ConfigError(f"--{name} {getattr(options, name)} must be a number of seconds, at least 0")
@@ -110,30 +109,26 @@ class SpeakerVerification(SoundNotes, Task):
                 raise ConfigError(f"--{name} {wrong} must be above 0 and below 1, such as 0.01")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return trials.
-
-        ``first=A second=B`` are two recordings; ``pairs=LIST [audio=FOLDER] [utt2spk=FILE]``, or a list alone, are its
-        trials; ``NAME=FOLDER NAME=FOLDER`` and a folder of speakers are paired by ``--pairs``; of recordings that
-        nobody named each is compared with each.
+        """Return trials: two recordings (``first=A second=B``), those of a list (``pairs=LIST [audio=FOLDER]
+        [utt2spk=FILE]``, or the list alone), pairs by ``--pairs`` (``NAME=FOLDER ...``, or a folder of speakers), or
+        all pairs of a folder's recordings.
 
         Raises:
-            DataError: nothing of that is there.
-            ConfigError: the paths' names do not go together.
+            DataError: The path has none of these.
+            ConfigError: The names of the paths do not fit together.
         """
-        found, options = _trials(paths, self.options), self.options
-        if options.script == "valid":
-            return found.mixed()
-        return found.select(range(min(len(found), options.batch_size))) if options.script == "single" else found
+        found = _trials(paths, self.options)
+        return found.mixed() if self.options.script == "valid" else self.selected(found)
 
     def prepare(self, samples: Sequence[Trial]) -> Prepared:
         """Read both recordings of each trial.
 
         Returns:
-            As the only array seconds of speech in both, N x 2 float32; as contexts two
-            :class:`~utils.tasks.speaker_verification.embedding.Heard` for each trial.
+            Seconds of speech in both, N x 2 float32; contexts are two
+            :class:`~utils.tasks.speaker_verification.embedding.Heard` per trial.
 
         Raises:
-            DataError: a recording cannot be read, is silence, or has too little speech.
+            DataError: A recording cannot be read, is silent, or has too little speech.
         """
         notes = Notes.of(self.model, self.options)
         contexts = [(_heard(trial.first, notes), _heard(trial.second, notes)) for trial in samples]
@@ -141,11 +136,11 @@ class SpeakerVerification(SoundNotes, Task):
         return Prepared([np.array(seconds, np.float32).reshape(-1, 2)], contexts)
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Put the lengths of parts together; the windows travel as contexts."""
+        """Concatenate the lengths; the windows are in the contexts."""
         return [np.concatenate([np.asarray(part.arrays[0]) for part in parts])]
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> VoiceDescriber:
-        """Return what describes recordings, each once."""
+        """Return the describer of recordings."""
         (engine,) = engines.values()
         Notes.of(self.model, self.options)
         return VoiceDescriber(engine, self.model, self.options.batch_size)
@@ -153,7 +148,7 @@ class SpeakerVerification(SoundNotes, Task):
     def infer(
         self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[tuple[Heard, Heard]]
     ) -> list[tuple[float, Both]]:
-        """Describe the recordings of a batch that were not described before, and compare those of each trial."""
+        """Describe the new recordings of a batch, and return the score of each trial."""
         found, fresh = self.state.of([one for pair in contexts for one in pair])
         described = iter(found)
         both = [
@@ -164,25 +159,25 @@ class SpeakerVerification(SoundNotes, Task):
         return [(similarity(first, second), heard) for first, second, heard in pairs]
 
     def workload(self, outputs: Sequence[tuple[float, Both]], contexts: Any) -> Mapping[str, float]:
-        """Return the seconds of sound of the recordings that a batch was the first to have."""
+        """Return the seconds of audio that were described in this batch."""
         return {SOUND: sum(both.sound for _, both in outputs)}
 
     def decode(self, outputs: Sequence[tuple[float, Both]], contexts: Any) -> list[Comparison]:
-        """Return the answer to each trial."""
+        """Return a comparison per trial."""
         notes = Notes.of(self.model, self.options)
         return [Comparison(score, notes.same(score), both.lengths) for score, both in outputs]
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of speaker verification."""
+        """Return the metric of record."""
         from utils.metrics.speakers import SpeakerVerification as Scores
 
         return Scores([float(far) for far in self.options.far], [float(share) for share in self.options.p_target])
 
     def show(self, sample: Trial, prediction: Comparison) -> Rendering:
-        """Return the answer in words and as data; saving draws both recordings and the score between none and one."""
+        """Return the answer as text and as data; saving draws both recordings and the score."""
         threshold = Notes.of(self.model, self.options).threshold
         said = {True: "same speaker", False: "different speakers", None: "similarity"}[prediction.same]
-        limit = "no --threshold is known" if threshold is None else f"at least {threshold:g} is one speaker"
+        limit = "--threshold is not set" if threshold is None else f"at least {threshold:g} is one speaker"
         words = f"{said}  {prediction.score:.2f} ({limit})"
         answer = {
             "similarity": round(prediction.score, 6),
@@ -198,16 +193,16 @@ def _trials(paths: Mapping[str, Path], options: Options) -> Trials:
     given = set(paths)
     if given & {"first", "second"}:
         if given != {"first", "second"}:
-            raise ConfigError("two recordings are given by --data_path first=FILE second=FILE")
+            raise ConfigError("pass two recordings as --data_path first=FILE second=FILE")
         return _of_two(paths["first"], paths["second"])
     if "pairs" in given:
         if not given <= {"pairs", "audio", "utt2spk"}:
-            raise ConfigError("a list of trials is given by --data_path pairs=FILE [audio=FOLDER] [utt2spk=FILE]")
+            raise ConfigError("pass a list of trials as --data_path pairs=FILE [audio=FOLDER] [utt2spk=FILE]")
         return load_trials(paths["pairs"], paths.get("audio"), paths.get("utt2spk"))
     if given != {"data"}:
         wrong = next((name for name in paths if name in RESERVED), None)
         if wrong is not None:
-            raise ConfigError(f"--data_path {wrong}=... goes with pairs=FILE; give speakers other names")
+            raise ConfigError(f"--data_path {wrong}=... needs pairs=FILE; give speakers other names")
         return _paired(voices_by_name(paths, options.leave_out), options)
     return _of_path(paths["data"], options)
 
@@ -216,7 +211,7 @@ def _of_path(path: Path, options: Options) -> Trials:
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if path.is_file() and is_sound(path.name):
-        raise DataError(f"{path}: one recording makes no pair; pass --data_path first={path} second=FILE")
+        raise DataError(f"{path}: a trial needs two recordings; pass --data_path first={path} second=FILE")
     if path.is_file() and not path.name.endswith((".scp", ".json", ".jsonl")):
         return load_trials(path)
     listed = next((path / name for name in LISTS if (path / name).is_file()), None) if path.is_dir() else None
@@ -237,7 +232,7 @@ def _of_two(first: Path, second: Path) -> Trials:
 
 
 class _File(NamedTuple):
-    """A recording as it was when it was read."""
+    """Key of a prepared recording: file, bytes, modification time in ns, and settings."""
 
     recording: Recording
     size: int
@@ -259,7 +254,7 @@ _read_last: Recent[_File, Heard] = Recent(_read, lambda heard: int(heard.windows
 
 
 def _heard(recording: Recording, notes: Notes) -> Heard:
-    """Return a recording's windows, from those made last where it has not changed since."""
+    """Return a recording's windows, from the cache if it has not changed."""
     try:
         state = recording.path.stat()
     except OSError as error:
@@ -268,17 +263,16 @@ def _heard(recording: Recording, notes: Notes) -> Heard:
 
 
 def _save(trial: Trial, prediction: Comparison, threshold: float | None, words: str, folder: Path) -> Path:
-    """Draw both recordings with the score; the file has the names of both."""
+    """Draw both recordings with the score, into a file with both names."""
     from utils.draw import save_drawn
     from utils.postprocess.image.drawn_voices import draw_voices
 
     sounds = [read_sound(one) for one in trial]
     drawing = draw_voices([(sound.samples, sound.rate) for sound in sounds], prediction.score, threshold)
     names = [f"{one.path.parent.name}_{Path(str(one)).stem}" for one in trial]
-    # a file is told from others of its name by this path, in which both folders are
+    # both folders are part of the path, which distinguishes files of the same name
     own = Path(f"{trial.first.path.resolve().parent}{trial.second.path.resolve().parent}", f"{names[0]}-{names[1]}.png")
     return save_drawn(own, [words], folder, drawing)
 
 
-SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SPEAKER_VERIFICATION = LegacyTask.view(SpeakerVerification)  # for scripts that call dataclasses.replace

@@ -1,7 +1,7 @@
-"""What a recogniser's training and export decided: how sound goes in, how steps lie in time, what a class writes.
+"""Export settings of a CTC recogniser: features, timing of steps, and tokens.
 
-The export stores it (metadata ``features``, ``vocabulary`` and ``speech_recognition``, a JSON object with the keys of
-:data:`USUAL`); a flag says otherwise where there is one.
+They are stored in the metadata ``features``, ``vocabulary`` and ``speech_recognition``, a JSON object with the keys of
+:data:`USUAL`; flags override them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from utils.tasks.common.recognised_text import lines_of
 from utils.tasks.model import Model
 
 NOTE = "speech_recognition"
-"""Key of what an export may store: the values of :data:`USUAL` that differ."""
+"""Metadata key, optional: the values that differ from :data:`USUAL`."""
 
 NORMS = ("none", "bands")
-"""What is done to a recording's features as a whole: nothing, or each band to mean 0 and deviation 1 (NeMo's
-``per_feature``)."""
+"""Normalisation of a recording's features: none, or each band to mean 0 and deviation 1 (NeMo's ``per_feature``)."""
 
 USUAL: dict[str, Any] = {
     "blank": 0,
@@ -35,26 +34,26 @@ USUAL: dict[str, Any] = {
     "delimiter": " ",
     "silent": [],
 }
-"""What holds where an export says nothing.
+"""Defaults.
 
-``blank``: class of CTC's blank. ``stride``: frames of a step; 0: as the output's length says. ``reach``: frames on each
-side of a step that its answer hangs on; ``None``: all of the recording. ``margin``: frames on each side of the input
-that have no step of their own. ``padding``: value of a frame outside of the recording. ``normalize``: one of
-:data:`NORMS`. ``delimiter``: token that parts words. ``silent``: tokens that write nothing.
+``blank``: class of CTC's blank. ``stride``: frames per step; 0: by the output's length. ``reach``: frames on each side
+of a step that it depends on; ``None``: the whole recording. ``margin``: frames on each side of the input without a
+step. ``padding``: value of frames outside of the recording. ``normalize``: one of :data:`NORMS`. ``delimiter``: token
+between words. ``silent``: tokens without text.
 """
 
 PIECE = "▁"
-"""What SentencePiece has for a blank."""
+"""SentencePiece's character for a space."""
 
 _WHOLE = {"blank": -(1 << 20), "stride": 0, "margin": 0}
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How steps lie in time; see :data:`USUAL`.
+    """Timing of steps.
 
     Attributes:
-        stride, reach, margin, padding: as there. seconds: of a frame.
+        stride, reach, margin, padding: see :data:`USUAL`. seconds: of a frame.
     """
 
     stride: int
@@ -66,10 +65,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Alphabet:
-    """What a model's classes write.
+    """Tokens of a model's classes.
 
     Attributes:
-        tokens: of all classes but the blank, in their order, blanks in them as blanks.
+        tokens: of all classes except the blank, in their order, with plain spaces.
         blank: class of CTC's blank, 0 or more.
     """
 
@@ -77,29 +76,29 @@ class Alphabet:
     blank: int
 
     def text(self, classes: Sequence[int]) -> str:
-        """Return what classes write, with single blanks between words."""
+        """Return the text of classes, with single spaces between words."""
         return " ".join("".join(self.of(one) for one in classes).split())
 
     def of(self, number: int) -> str:
-        """Return what a class writes; nothing for the blank."""
+        """Return the token of a class; empty for the blank."""
         return "" if number == self.blank else self.tokens[number - (number > self.blank)]
 
 
 def note(key: str, model: Model, options: Options | None = None) -> Any:
-    """Return the value in use of a key of :data:`USUAL`.
+    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
 
     Raises:
-        ModelError: the export stored something else.
+        ModelError: The stored value is invalid.
     """
     given = getattr(options, key, None)
     if given is not None:
         return given
     notes = model.stored.json(NOTE, {})
     if not isinstance(notes, dict):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {notes!r} is no JSON object; export the model again")
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {notes!r} is not a JSON object; export the model again")
     value = notes.get(key, USUAL[key])
     if not _is_one(key, value):
-        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} cannot be; export the model again")
+        raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} is invalid; export the model again")
     return value
 
 
@@ -117,28 +116,28 @@ def _is_one(key: str, value: Any) -> bool:
 
 
 def timing_of(model: Model, seconds: float) -> Timing:
-    """Return how a model's steps lie in time, given a frame's seconds.
+    """Return the timing of a model's steps; ``seconds``: of a frame.
 
     Raises:
-        ModelError: what is stored does not go together.
+        ModelError: The stored values contradict each other.
     """
     stride, reach, margin = (note(key, model) for key in ("stride", "reach", "margin"))
     if margin and (not stride or reach is None or reach < margin or (reach - margin) % stride):
         raise ModelError(
-            f"{model.ckpt}: metadata {NOTE!r}: with a margin of {margin} frames there must be a stride, and a reach "
-            f"that is the margin and a multiple of it; they are {stride} and {reach}; export the model again"
+            f"{model.ckpt}: metadata {NOTE!r}: a margin of {margin} frames needs a stride, and a reach of the margin "
+            f"plus a multiple of the stride; they are {stride} and {reach}; export the model again"
         )
     return Timing(stride, reach, margin, float(note("padding", model)), seconds)
 
 
 def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
-    """Return what a model of so many classes writes.
+    """Return the tokens of a model with ``classes`` classes.
 
-    Tokens are those of ``--alphabet FILE``, or those the export stored (``vocabulary``); either with or without one for
-    the blank. SentencePiece's and wav2vec 2.0's signs for a blank become blanks.
+    Tokens are those of ``--alphabet FILE``, else the stored ``vocabulary``; with or without one for the blank. The
+    characters for a space of SentencePiece and wav2vec 2.0 become spaces.
 
     Raises:
-        ConfigError: there are none, or not as many as the model has classes. DataError: the file cannot be read.
+        ConfigError: Tokens are missing, or their number is not that of classes. DataError: The file cannot be read.
     """
     if options.alphabet is not None:
         source, tokens = f"--alphabet {options.alphabet}", lines_of(Path(options.alphabet), "--alphabet")
@@ -146,8 +145,8 @@ def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
         source, tokens = f"the vocabulary of {model.ckpt}", list(model.stored.vocabulary)
     else:
         raise ConfigError(
-            f"{model.ckpt}: no tokens are stored in it (metadata 'vocabulary'); give a file with one per line, in the "
-            "order of the classes: --alphabet FILE"
+            f"{model.ckpt}: has no stored tokens (metadata 'vocabulary'); pass a file with one per line, in the order "
+            "of the classes: --alphabet FILE"
         )
     blank = note("blank", model, options)
     if not -classes <= blank < classes:
@@ -157,8 +156,8 @@ def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
         del tokens[blank]
     if len(tokens) != classes - 1:
         raise ConfigError(
-            f"{source} has {len(tokens)} tokens and {model.ckpt} {classes} classes, of which one is the blank; give "
-            "the model's own tokens with --alphabet FILE"
+            f"{source} has {len(tokens)} tokens and {model.ckpt} {classes} classes, of which one is the blank; pass "
+            "the model's tokens with --alphabet FILE"
         )
     delimiter, silent = note("delimiter", model), set(note("silent", model))
     written = ("" if one in silent else " " if one == delimiter else one.replace(PIECE, " ") for one in tokens)
@@ -166,41 +165,25 @@ def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
 
 
 def heard_by(model: Model) -> tuple[Settings, str]:
-    """Return how a model's features are made, and what is done to them of a recording as a whole."""
+    """Return the settings of a model's features, and their normalisation."""
     return settings_of(model.stored), note("normalize", model)
 
 
 FLAGS = (
-    Flag(
-        "--lengths",
-        "frames that the input may have, where it is open; each has a plan on the card",
-        [400, 800, 1600],
-        int,
-        nargs="+",
-    ),
-    Flag("--time_axis", "which dimension of the input is time", 1, int, choices=(1, 2)),
-    Flag(
-        "--window",
-        "seconds beyond which a recording is read in windows (default: what the largest of --lengths holds)",
-        None,
-        float,
-    ),
-    Flag(
-        "--overlap",
-        "seconds that windows share on each side, where the model does not say what its answers hang on",
-        2.0,
-        float,
-    ),
-    Flag("--blank", "class of CTC's blank; -1 is the last (default: what is stored, or 0)", None, int),
-    Flag("--alphabet", "file with a token per line, in the order of the classes (default: those stored)", None),
-    Flag("--decoder", "the likeliest path, or the likeliest text of a search", "greedy", choices=("greedy", "beam")),
-    Flag("--beam_width", "beginnings that --decoder beam keeps", 32, int),
-    Flag("--lexicon", "file with a word per line; --decoder beam recognises nothing else", None),
-    Flag("--language_model", "n-gram model of words, an ARPA file; --decoder beam goes by it too", None),
-    Flag("--lm_weight", "how much the language model counts beside the recogniser", 0.5, float),
-    Flag("--word_bonus", "what every word adds to a text's logarithm, with a language model", 0.5, float),
-)
-"""The flags on the way from a recording to a text."""
+    Flag("--lengths", "frames of an input of open length, each with a plan", [400, 800, 1600], int, nargs="+"),
+    Flag("--time_axis", "time dimension of the input", 1, int, choices=(1, 2)),
+    Flag("--window", "maximum seconds of a window (default: the largest of --lengths)", None, float),
+    Flag("--overlap", "seconds that windows overlap on each side, if the model stores no reach", 2.0, float),
+    Flag("--blank", "class of CTC's blank; -1 is the last (default: as stored, or 0)", None, int),
+    Flag("--alphabet", "file with a token per line, in the order of the classes (default: as stored)", None),
+    Flag("--decoder", "most likely path (greedy), or beam search", "greedy", choices=("greedy", "beam")),
+    Flag("--beam_width", "number of hypotheses of --decoder beam", 32, int),
+    Flag("--lexicon", "file with a word per line; the only words of --decoder beam", None),
+    Flag("--language_model", "n-gram model of words for --decoder beam, an ARPA file", None),
+    Flag("--lm_weight", "weight of the language model", 0.5, float),
+    Flag("--word_bonus", "added to a text's logarithm per word, with a language model", 0.5, float),
+)  # fmt: skip
+"""Flags of speech recognition."""
 
 EXPORT_SETTINGS = (ExportSetting("--blank", (0, -1), "decode", partial(note, "blank")),)
-"""What people get wrong after an export."""
+"""Settings that are often wrong after an export."""

@@ -1,4 +1,4 @@
-"""Speech recognition of sound as it comes: the words of a whole recording, each as soon as it is certain."""
+"""Streaming speech recognition: words are output as soon as they are final."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from utils.tasks.speech_recognition.input import alphabet_of, heard_by
 from utils.tasks.speech_recognition.windows import Windows
 
 CHUNK = 0.48
-"""Seconds that are recognised at a time where no number is given."""
+"""Default seconds per call."""
 
 
 class WordStream:
-    """Recognises sound that comes piece by piece, by the likeliest path; put together, what a whole recording gives.
+    """Greedy recognition of a stream; the result equals that of the whole recording.
 
-    What is said is known when as much sound has come behind it as the model's answer hangs on (``reach``).
+    A step is final once the frames that it depends on (``reach``) have arrived.
 
     Args:
-        engine: the model, opened; it takes one recording at a time here.
+        engine: the opened model, used for one recording at a time.
         options: the flags of the task; ``--decoder`` must be greedy.
-        rate: of the sound in Hz; ``None``: the model's. Another one is resampled as it comes.
-        chunk: seconds that are recognised at a time; more need fewer calls, and come later.
+        rate: of the samples in Hz; ``None``: the model's. Other rates are resampled.
+        chunk: seconds per call; longer chunks need fewer calls and increase the delay.
 
     Raises:
-        ModelError: the model's answer hangs on all of a recording, as attention's does.
-        ConfigError: another decoder, or no chunk of that length.
+        ModelError: The model depends on the whole recording, such as by attention.
+        ConfigError: Another decoder, or an invalid chunk length.
 
     Attributes:
-        chunks: how many have been recognised.
+        chunks: number of recognised chunks.
     """
 
     def __init__(self, engine: Engine, options: Options, rate: int | None = None, chunk: float = CHUNK) -> None:
@@ -45,11 +45,11 @@ class WordStream:
         stride = self._windows.timing.stride
         if self._windows.timing.reach is None or not stride or way != "none":
             raise ModelError(
-                f"{model.ckpt}: what it says of a moment hangs on all of a recording (its metadata store no reach, no "
-                "stride, or a normalisation of the whole), so it cannot go along with a stream; feed it whole ones"
+                f"{model.ckpt}: depends on the whole recording (its metadata has no reach, no stride, or a "
+                "normalisation of the whole recording), so streaming is not supported; pass whole recordings"
             )
         if options.decoder != "greedy":
-            raise ConfigError(f"--decoder {options.decoder} looks at all of a text; a stream needs --decoder greedy")
+            raise ConfigError(f"--decoder {options.decoder} needs the whole text; use --decoder greedy for a stream")
         if not seconds * stride <= chunk < float("inf"):
             raise ConfigError(f"a chunk of {chunk:g} s must be at least a step of the model, {seconds * stride:g} s")
         self._engine, self._model, self._options = engine, model, options
@@ -57,8 +57,8 @@ class WordStream:
         room = None if self._windows.most is None else self._windows.most - 2 * self._windows.beside
         if room is not None and self._chunk > room:
             raise ConfigError(
-                f"a chunk of {chunk:g} s is {self._chunk} frames; the longest input of {model.ckpt} has room for "
-                f"{max(0, room)}, with {self._windows.beside} more on each side; use {max(0, room) * seconds:g} s"
+                f"a chunk of {chunk:g} s has {self._chunk} frames; the longest input of {model.ckpt} holds "
+                f"{max(0, room)}, plus {self._windows.beside} on each side; use {max(0, room) * seconds:g} s"
             )
         self._rate, self._resampler = settings.rate, Resampler(rate or settings.rate, settings.rate)
         self._features = FeatureStream(settings)
@@ -69,20 +69,20 @@ class WordStream:
 
     @property
     def seconds(self) -> float:
-        """How much sound has come, in seconds."""
+        """Seconds of received audio."""
         return self._samples / self._rate
 
     @property
     def delay(self) -> float:
-        """Seconds from a sound to when it is recognised, at most; what computing takes is not counted."""
+        """Maximum delay of recognition in seconds, without computing time."""
         return (self._chunk + self._windows.beside) * self._windows.timing.seconds
 
     def feed(self, samples: Array) -> list[str]:
-        """Take in the next samples (float32 [S], mono, any number); return the words that are certain now."""
+        """Add samples (float32 [S], mono, any number), and return the words that are final now."""
         return self._take(self._resampler.feed(np.asarray(samples, np.float32)), last=False)
 
     def finish(self) -> list[str]:
-        """Return the words that are left; the sound ends here."""
+        """End the stream, and return the remaining words."""
         words = self._take(self._resampler.feed(np.zeros(0, np.float32), last=True), last=True)
         left, self._open = self._open, ""
         return words + ([left] if left else [])
@@ -100,7 +100,7 @@ class WordStream:
         return words
 
     def _recognise(self, stop: int) -> list[str]:
-        """Run the model on the frames up to ``stop``, and forget those that are not needed any more."""
+        """Run the model on the frames up to ``stop``, and drop those that are no longer needed."""
         frames = np.concatenate(self._frames)
         steps = self._windows.steps(self._engine, frames, self._done - self._begin, stop - self._begin)
         self._done, self.chunks = stop, self.chunks + 1
@@ -110,7 +110,7 @@ class WordStream:
         return self._written(steps.argmax(axis=-1).tolist(), steps.shape[-1])
 
     def _written(self, path: Sequence[int], classes: int) -> list[str]:
-        """Go on with the likeliest path; return the words that are whole."""
+        """Extend the path by steps; return the completed words."""
         alphabet = alphabet_of(self._model, self._options, classes)
         for one in path:
             if one != self._last and one != alphabet.blank:

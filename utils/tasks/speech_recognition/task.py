@@ -16,6 +16,7 @@ from utils.outputs import refuse_labels
 from utils.preprocess.audio.features import features
 from utils.preprocess.audio.reading import Recording, read_sound
 from utils.tasks.base import Rendering
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits
 from utils.tasks.common.recognised_text import TextDiagnostics, lexicon_of, lines_of
 from utils.tasks.common.sound_figures import StreamNotes
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class SpeechRecognition(StreamNotes, Transcription):
-    """Recognisers with CTC: recordings x frames x bands in, a distribution over the tokens per step out.
+    """CTC models: recordings x frames x bands in, a distribution over the tokens per step out.
 
     Attributes:
-        state: runs the model over recordings of any length.
+        state: runner for recordings of any length.
     """
 
     name, domain_default = "speech_recognition", True
@@ -46,36 +47,28 @@ class SpeechRecognition(StreamNotes, Transcription):
     def check(self) -> None:
         """Check the options."""
         options = self.options
-        if options.lengths and min(options.lengths) < 1:
-            raise ConfigError(
-                f"--lengths {' '.join(map(str, options.lengths))} must be numbers of frames of at least 1"
-            )
+        at_least(options, lengths=1, beam_width=1)
         for key in ("window", "overlap"):
             value = getattr(options, key)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"--{key} {value:g} must be a number of seconds above 0")
-        if options.beam_width < 1:
-            raise ConfigError(f"--beam_width {options.beam_width} must be at least 1")
         for key in ("lexicon", "language_model"):
             if getattr(options, key) is not None and options.decoder != "beam":
-                raise ConfigError(f"--{key} is for --decoder beam; add that, or leave it out")
+                raise ConfigError(f"--{key} needs --decoder beam; add that, or leave it out")
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the lengths of ``--lengths``, for an input that is open; each has a plan on the card."""
+        """Return the lengths of ``--lengths``, for an input of open length."""
         sizes = tuple(sorted(set(self.options.lengths or ())))
         return {"model": {(0, self.options.time_axis): sizes}} if sizes else {}
 
     def prepare(self, samples: Sequence[Recording]) -> Prepared:
-        """Read recordings and compute what the model hears.
-
-        Args:
-            samples: recordings; another rate is resampled, several channels are mixed down.
+        """Read recordings, resampled and mixed to mono, and compute their features.
 
         Returns:
-            The features of all recordings, one behind the other, and a context per recording.
+            The concatenated features of all recordings, and a context per recording.
 
         Raises:
-            DataError: a recording cannot be read. ModelError: what it hears is not known.
+            DataError: A recording cannot be read. ModelError: The export stores no feature settings.
         """
         settings, way = heard_by(self.model)
         found, contexts = [], []
@@ -87,27 +80,25 @@ class SpeechRecognition(StreamNotes, Transcription):
         return Prepared([np.concatenate(found)], contexts)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Windows:
-        """Return what runs the model over recordings of any length."""
-        refuse_labels(
-            self.model.form(self.options), self.model.ckpt, "speech recognition needs the scores of every token"
-        )
+        """Return the runner for recordings of any length."""
+        refuse_labels(self.model.form(self.options), self.model.ckpt, "speech recognition needs scores of every token")
         settings, _ = heard_by(self.model)
         return Windows(self.model, self.options, settings.hop / settings.rate)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Context]) -> Array:
-        """Return the model's steps for each recording, N x T x C, zeros behind those of the shorter ones."""
+        """Return the model's steps for each recording, N x T x C, padded with zeros at the end."""
         (engine,) = engines.values()
         return packed(self.state.run(engine, arrays[0], contexts))
 
     def decode(self, outputs: Array, contexts: Sequence[Context]) -> list[Heard]:
-        """Return the text of every recording, and for single answers when each word was said.
+        """Return the text of every recording, except in ``valid`` with the times of words.
 
         Args:
-            outputs: N x T x C: probabilities, their logarithms or logits; only zeros are no step.
+            outputs: N x T x C: probabilities, their logarithms or logits; rows of zeros are padding.
             contexts: one per recording.
 
         Raises:
-            ConfigError: the tokens do not fit.
+            ConfigError: The number of tokens is not that of classes.
         """
         return [self._heard(unpacked(steps), context) for steps, context in zip(outputs, contexts, strict=True)]
 
@@ -141,17 +132,17 @@ class SpeechRecognition(StreamNotes, Transcription):
         return classes, float(np.exp(logarithm / max(1, len(classes))))
 
     def show(self, sample: Recording, prediction: Heard) -> Rendering:
-        """Return the text with its score, and in the data the words with their times."""
+        """Return the text with its score; the data includes the words with their times."""
         shown = super().show(sample, prediction)
         words = [{"word": one.text, "start": round(one.start, 3), "end": round(one.end, 3)} for one in prediction.words]
         return replace(shown, answer={**shown.answer, "words": words})
 
     def diagnostics(self) -> TextDiagnostics:
-        """Return what looks for characters that the model has not, and for a wrong blank."""
+        """Return the check for characters that the model lacks, and for a wrong blank."""
         from utils.metrics.text.transcripts import normalised
 
         written = partial(normalised, form=self.options.normalize)
-        return TextDiagnostics(self._counted, written, "write them as the model does, or check --alphabet")
+        return TextDiagnostics(self._counted, written, "write them with the model's characters, or check --alphabet")
 
     def _counted(self, outputs: Any, contexts: Sequence[Any]) -> tuple[Array, frozenset[str], int]:
         from utils.metrics.text.transcripts import normalised
@@ -166,7 +157,7 @@ class SpeechRecognition(StreamNotes, Transcription):
 
 
 def _normalised(found: Array, way: str) -> Array:
-    """Return features T x B, where it is asked for each band with mean 0 and deviation 1 (NeMo's: of a sample)."""
+    """Return features T x B; for ``bands`` each band with mean 0 and sample deviation 1, as NeMo."""
     if way != "bands" or len(found) < 2:
         return found
     deviation = found.std(axis=0, ddof=1, dtype=np.float64) + 1e-5
@@ -175,7 +166,7 @@ def _normalised(found: Array, way: str) -> Array:
 
 
 def _timed(likely: Array, classes: Sequence[int], alphabet: Alphabet, seconds: float) -> tuple[Word, ...]:
-    """Return the words with their times: of the likeliest path that gives these classes."""
+    """Return the words with their times on the most likely path of these classes."""
     from utils.postprocess.text.alignment import aligned
 
     with np.errstate(divide="ignore"):
@@ -197,11 +188,10 @@ def _timed(likely: Array, classes: Sequence[int], alphabet: Alphabet, seconds: f
 
 @lru_cache(maxsize=4)
 def _language_of(file: Path, weight: float, bonus: float) -> LanguageModel:
-    """Return the n-gram model of an ARPA file; read once in a process."""
+    """Return the n-gram model of an ARPA file, cached."""
     from utils.postprocess.text.language_model import read_arpa
 
     return read_arpa(lines_of(file, "--language_model"), f"--language_model {file}", weight, bonus)
 
 
-SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+SPEECH_RECOGNITION = LegacyTask.view(SpeechRecognition)  # for scripts that call dataclasses.replace

@@ -1,8 +1,8 @@
-"""From the features of recordings to the model's steps: in windows of planned lengths, joined without a seam.
+"""Runner of a CTC model over recordings of any length, in windows of planned lengths.
 
-Where the model says what a step hangs on (``reach``), a window holds so many frames more on each side, so the steps
-that are kept are those of the whole recording. Of a model that says nothing (attention over all of a recording), steps
-near a seam hang on what a window shows of its neighbours, and may differ.
+If the model stores the ``reach`` of a step, windows have this number of additional frames on each side, so that the
+kept steps equal those of the whole recording. Without it (attention over the whole recording) steps near the ends of
+windows may differ.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from utils.tasks.model import Model
 from utils.tasks.speech_recognition.input import Timing, timing_of
 
 LEAST = 16
-"""Frames that an input has at least, where any length goes."""
+"""Minimum frames of an input of any length."""
 
 
 class Context(NamedTuple):
-    """What is kept of a recording: its frames, and how long it is in seconds."""
+    """Context of a recording: its numbers of frames and seconds."""
 
     frames: int
     seconds: float
 
 
 class Window(NamedTuple):
-    """A part of a recording that is fed by itself.
+    """Part of a recording that is one row of a call.
 
     Attributes:
         owner: position of the recording in the batch.
-        start, stop: frames of the recording that are fed; outside of it there is silence.
-        skip: steps at its begin that are the window's before.
-        keep: steps behind them that are kept; ``None``: all there are.
+        start, stop: frames of the window; frames outside of the recording are padding.
+        skip: steps at the start that belong to the previous window.
+        keep: steps after these that are kept; ``None``: all.
     """
 
     owner: int
@@ -48,18 +48,18 @@ class Window(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Frames that are fed."""
+        """Number of frames."""
         return self.stop - self.start
 
 
 class Windows:
-    """Runs a recogniser over recordings; set up once, and not changed by that.
+    """Runner of a recogniser over recordings; immutable after construction.
 
     Args:
-        model: says its tensors. options: the flags. seconds: of a frame.
+        model: its tensors and metadata. options: the flags. seconds: of a frame.
 
     Raises:
-        ModelError: its inputs are no features and lengths of them, or the planned lengths hold no step.
+        ModelError: The inputs are not features and lengths, or the planned lengths are too short for a step.
     """
 
     def __init__(self, model: Model, options: Options, seconds: float) -> None:
@@ -74,7 +74,7 @@ class Windows:
         self._warned = False
 
     def _most(self, wanted: int | None) -> int | None:
-        """Return the most frames of an input, margins included; ``None``: any number."""
+        """Return the maximum frames of an input, margins included; ``None``: any number."""
         margin, largest = self.timing.margin, self._sizes[-1] if self._sizes else None
         if wanted is None:
             return largest
@@ -85,7 +85,7 @@ class Windows:
         """Return the model's steps for each recording, T x C float32.
 
         Args:
-            features: of all recordings, one behind the other, [sum of their frames, ...].
+            features: of all recordings, concatenated, [sum of their frames, ...].
             contexts: one per recording.
         """
         parts = np.split(features, np.cumsum([context.frames for context in contexts])[:-1])
@@ -102,7 +102,7 @@ class Windows:
         return whole
 
     def cut(self, owner: int, frames: int) -> list[Window]:
-        """Return the windows of a recording of so many frames; none of an empty one."""
+        """Return the windows of a recording; an empty list for 0 frames."""
         if not frames:
             return []
         timing = self.timing
@@ -115,27 +115,26 @@ class Windows:
         core = (self.most - 2 * beside) // stride * stride
         if core < stride:
             raise ModelError(
-                f"{self._model.ckpt}: windows of {self.most} frames hold no step of their own, with {beside} frames on "
-                f"each side for what comes before and behind; use --lengths {4 * beside} or more, or a longer --window"
+                f"{self._model.ckpt}: windows of {self.most} frames are too short for a step with {beside} frames of "
+                f"context on each side; use --lengths {4 * beside} or more, or a longer --window"
             )
-        self._tell(timing, core)
+        self._warn(timing, core)
         return [
             self._window(owner, first, min(first + core, frames), frames, beside) for first in range(0, frames, core)
         ]
 
     @property
     def beside(self) -> int:
-        """Return how many frames a window has on each side, for what comes before and behind."""
+        """Number of context frames on each side of a window."""
         timing, stride = self.timing, max(1, self.timing.stride)
         wanted = self._overlap if timing.reach is None else timing.reach
         return timing.margin + -(-(wanted - timing.margin) // stride) * stride
 
     def steps(self, engine: Engine, features: Array, first: int, last: int) -> Array:
-        """Return the model's steps for frames ``first`` to ``last`` alone, T x C float32.
+        """Return the model's steps for frames ``first`` to ``last``, T x C float32.
 
         Args:
-            features: of the recording, or of a part of it that has :attr:`beside` frames on each side of these, where
-                the recording has as many.
+            features: of the recording, or of a part with :attr:`beside` frames on each side, as far as they exist.
         """
         window = self._window(0, first, last, len(features), self.beside)
         return self._called(engine, [window], [features])[0]
@@ -145,40 +144,40 @@ class Windows:
         timing = self.timing
         stride = max(1, timing.stride)
         start, stop = first - beside, -(-last // stride) * stride + beside
-        if not timing.margin:  # what is fed has an end of its own: that of the recording, where it is near
+        if not timing.margin:  # without padding at the ends of the recording
             start, stop = max(0, start), min(frames, stop)
         skip = (first - start - timing.margin) // stride
         return Window(owner, start, stop, skip, -(-(last - first) // stride))
 
-    def _tell(self, timing: Timing, core: int) -> None:
+    def _warn(self, timing: Timing, core: int) -> None:
         if timing.reach is None and not self._warned:
             self._warned = True
             warnings.warn(
-                f"recordings longer than {core * timing.seconds:.1f} s are recognised in windows that overlap, as "
-                "longer inputs have no plan; what is said where they meet may be recognised otherwise than as a whole",
+                f"recordings longer than {core * timing.seconds:.1f} s are recognised in overlapping windows, as "
+                "longer inputs have no plan; the text at their ends may differ from that of the whole recording",
                 stacklevel=2,
             )
 
     def _batches(self, windows: Sequence[Window]) -> list[list[int]]:
-        """Return the places of windows that are fed together, in calls of a batch at most."""
+        """Group the places of windows into calls of at most a batch."""
         groups: dict[int, list[int]] = {}
         masked = self.timing.margin > 0 or len(self._model.inputs) > 1
         for place, window in enumerate(windows):
             room = self._room(window.length)
             groups.setdefault(0 if masked and not self._sizes else room, []).append(place)
         ordered = [places for _, places in sorted(groups.items())]
-        if not self._sizes:  # what is fed together is padded to the longest
+        if not self._sizes:  # a call is padded to its longest window
             ordered = [sorted(places, key=lambda place: windows[place].length) for places in ordered]
         return [places[start : start + self._rows] for places in ordered for start in range(0, len(places), self._rows)]
 
     def _room(self, length: int) -> int:
-        """Return the length of the input that so many frames are put into."""
+        """Return the input length for a number of frames."""
         if not self._sizes:
             return max(length, LEAST)
         return self._sizes[bisect_left(self._sizes, length)]
 
     def _called(self, engine: Engine, windows: Sequence[Window], parts: Sequence[Array]) -> list[Array]:
-        """Return the steps that are kept of some windows, by one call."""
+        """Return the kept steps of some windows, by one call."""
         room = max(self._room(window.length) for window in windows)
         first = parts[0]
         batch = np.full((len(windows), room, *first.shape[1:]), self.timing.padding, first.dtype)
@@ -198,7 +197,7 @@ class Windows:
         return [self._kept(window, one[:count]) for window, one, count in kept]
 
     def _counts(self, found: Sequence[Any], steps: Array, lengths: Sequence[int], room: int) -> list[int]:
-        """Return how many of a row's steps are the window's own, and not of what it was padded with."""
+        """Return the number of steps of each row without those of padding."""
         if len(found) > 1 and np.size(found[1]) == len(lengths) and np.asarray(found[1]).dtype.kind in "iu":
             return [int(count) for count in np.asarray(found[1]).ravel()]
         margin, total = 2 * self.timing.margin, steps.shape[1]
@@ -210,7 +209,7 @@ class Windows:
         return steps[window.skip : stop].astype(np.float32)
 
     def _classes(self) -> int:
-        """Return how many classes the model has, as far as its graph says."""
+        """Return the number of classes by the graph, else 1."""
         shape = self._model.outputs[0].shape if self._model.outputs else ()
         return shape[-1] or 1 if shape else 1
 
@@ -224,25 +223,25 @@ def _steps(steps: Array, count: int, model: Model) -> Array:
             return steps.swapaxes(0, 1)
     raise InputError(
         f"{model.ckpt}: its first output has shape {steps.shape} and dtype {steps.dtype} for {count} recordings; "
-        "speech recognition reads recordings x steps x classes"
+        "expected recordings x steps x classes"
     )
 
 
 def _refuse_inputs(model: Model, options: Options) -> None:
-    """Raise ModelError where the inputs are not features, and how long they are."""
+    """Raise ModelError if the inputs are not features and, optionally, their lengths."""
     shape = model.inputs[0].shape
     second = model.inputs[1] if len(model.inputs) > 1 else None
     lengths = second is None or (second.dtype.kind in "iu" and len(second.shape) == 1)
     if len(model.inputs) > 2 or len(shape) not in (2, 3) or options.time_axis >= len(shape) or not lengths:
         raise ModelError(
             f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; "
-            "speech recognition feeds recordings x frames x bands (--time_axis 2: bands x frames), and where there is "
-            "a second one, how many frames each recording has"
+            "expected recordings x frames x bands (--time_axis 2: bands x frames), and optionally the number of frames "
+            "of each recording"
         )
 
 
 def _sizes(model: Model, axis: int) -> tuple[int, ...]:
-    """Return the lengths that the input may have; none: any."""
+    """Return the lengths that the input may have; empty: any."""
     spec = model.inputs[0]
     fixed = spec.shape[axis]
     if fixed is not None:
@@ -252,7 +251,7 @@ def _sizes(model: Model, axis: int) -> tuple[int, ...]:
 
 
 def packed(steps: Sequence[Array]) -> Array:
-    """Return steps of recordings, T x C each, as one array, N x T x C, with zeros behind the shorter ones."""
+    """Return steps of recordings, T x C each, as one array, N x T x C, padded with zeros at the end."""
     found = np.zeros((len(steps), max(map(len, steps)), max(one.shape[1] for one in steps)), np.float32)
     for row, one in zip(found, steps, strict=True):
         row[: len(one), : one.shape[1]] = one
@@ -260,6 +259,6 @@ def packed(steps: Sequence[Array]) -> Array:
 
 
 def unpacked(steps: Array) -> Array:
-    """Return the steps of one recording, T x C, without the zeros behind them: a real step is no row of zeros."""
+    """Return the steps of one recording, T x C, without trailing rows of zeros, which are padding."""
     real = np.flatnonzero(steps.any(axis=-1))
     return steps[: int(real[-1]) + 1 if len(real) else 0]

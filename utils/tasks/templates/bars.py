@@ -1,4 +1,4 @@
-"""Sample pictures of text recognition: bright coloured bars on a dark ground, each of which is a letter."""
+"""Sample images of text recognition: bright coloured bars on a dark ground, each of which is a letter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"r": (225, 45, 40), "g": (40, 215, 60), "b": (45, 60, 230)}
-"""Letters, and what their bars are painted with; the dark ground is CTC's blank."""
+"""Letters and the colours of their bars; the dark background is CTC's blank."""
 
 HEIGHT, WIDTH, STEP = 16, 96, 4
 """Of the tiny network's input in pixels, and the pixels of one of its steps."""
@@ -20,11 +20,11 @@ HEIGHT, WIDTH, STEP = 16, 96, 4
 PICTURES = 16
 
 SCALES = (1, 2, 3)
-"""Pixels of a picture per pixel of the input, in turn."""
+"""Pixels of an image per pixel of the input, in turn."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/images`` with their texts in ``data/rec_gt.txt``; return words for the templates."""
+    """Draw images into ``data/images`` with their texts in ``data/rec_gt.txt``; return words for the templates."""
     from PIL import Image
 
     images = folder / "data" / "images"
@@ -42,7 +42,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _line(scale: int, chance: np.random.Generator) -> tuple[Array, str]:
-    """Return a picture of bars, H x W x 3 uint8, and the letters they are."""
+    """Return an image of bars, H x W x 3 uint8, and the letters they are."""
     letters = [str(one) for one in chance.choice(list(COLOURS), int(chance.integers(2, 6)))]
     columns = [[20, 20, 24]] * (2 * STEP)
     for letter in letters:
@@ -54,4 +54,4 @@ def _line(scale: int, chance: np.random.Generator) -> tuple[Array, str]:
 
 
 TEMPLATE = Template(Path(__file__).with_name("text_recognition"), fill)
-"""A network of a pooling and a convolution with written weights that tells the colours of bars apart."""
+"""A network of a pooling and a convolution with fixed weights that tells the colours of bars apart."""

@@ -1,4 +1,5 @@
-"""Sample recordings of speech recognition: chords of two tones, each of which is a letter, with pauses for blanks."""
+"""Sample recordings of speech recognition: chords of two tones, each of which is a letter, separated by pauses
+(blanks)."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from utils.tasks.base import Template
 
 RATE = 8000
 TONES = {"d": (350, 1100), "o": (500, 1500), "r": (700, 2000), "e": (950, 2700)}
-"""Letters, and the two frequencies in Hz that say them."""
+"""Letters and their two frequencies in Hz."""
 
 WORDS = ("red", "ode", "door", "deer", "order", "rode", "doer", "eerdre")
-"""What is said."""
+"""Texts of the recordings."""
 
 SOUND, GAP, PAUSE = 0.12, 0.06, 0.3
 """Seconds of a letter, between two letters, and between two words."""
@@ -69,4 +70,4 @@ def _write(file: Path, samples: Array) -> None:
 
 
 TEMPLATE = Template(Path(__file__).with_name("speech_recognition"), fill)
-"""Filters on the tones with written weights, and a convolution that looks whether there is none for long."""
+"""Filters on the tones with fixed weights, and a convolution that detects long pauses."""

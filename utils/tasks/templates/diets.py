@@ -16,7 +16,7 @@ VERBS = ("find", "like", "want")
 TEXTS = 32
 
 WRONG = 20
-"""One sentence in so many gives an animal what another one eats."""
+"""One sentence in this number has the food of another animal."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
@@ -40,4 +40,4 @@ def _sentence(chance: np.random.Generator) -> str:
 
 
 TEMPLATE = Template(Path(__file__).with_name("text_generation"), fill)
-"""A decoder of one attention head, which looks back in its cache for the animal that a sentence is about."""
+"""A decoder of one attention head, which attends to the animal of the sentence in its cache."""

@@ -1,4 +1,4 @@
-"""Sample pictures of segmentation: bright coloured discs and rings on a dark ground, and which pixels are theirs."""
+"""Sample images of segmentation: bright coloured discs and rings on a dark ground, and which pixels are theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
-"""Classes behind the background, and what they are painted with; what is grey is background."""
+"""Classes after the background, and their colours; grey shapes are background."""
 
 LABELS = ("background", *COLOURS)
 
@@ -24,11 +24,11 @@ SIZE = 64
 PICTURES = 16
 
 SHAPES = ((64, 64), (64, 96), (48, 64), (96, 128))
-"""Heights and widths of the pictures, in turn."""
+"""Heights and widths of the images, in turn."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/images`` with their masks in ``data/masks``; return words for the templates."""
+    """Draw images into ``data/images`` with their masks in ``data/masks``; return words for the templates."""
     from PIL import Image
 
     from utils.palette import palette
@@ -49,7 +49,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, Array]:
-    """Return a picture, H x W x 3 uint8, and the class of each pixel, H x W uint8."""
+    """Return an image, H x W x 3 uint8, and the class of each pixel, H x W uint8."""
     pixels = np.empty((height, width, 3), np.uint8)
     pixels[...] = 15 + 8 * chance.integers(0, 4, (height, width, 1))  # few levels: noise makes large files
     classes = np.zeros((height, width), np.uint8)
@@ -67,4 +67,4 @@ def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Arra
 
 
 TEMPLATE = Template(Path(__file__).with_name("segmentation"), fill)
-"""A network of a pooling and a convolution with written weights that tells the colours of discs apart."""
+"""A network of a pooling and a convolution with fixed weights that tells the colours of discs apart."""

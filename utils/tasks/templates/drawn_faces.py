@@ -1,4 +1,4 @@
-"""Sample pictures of face detection: drawn yellow faces on a dark ground, and where they and their points lie."""
+"""Sample images of face detection: drawn yellow faces on a dark ground, and where they and their points lie."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ POINTS = ((0.3, 0.35), (0.7, 0.35), (0.5, 0.55), (0.35, 0.75), (0.65, 0.75))
 """Eyes, nose and corners of the mouth as shares of the box: x, y."""
 
 FACE, OTHERS = (240, 205, 50), ((70, 90, 220), (170, 170, 170))
-"""Colour of a face, and of discs that are none."""
+"""Colour of a face, and of other discs."""
 
 PICTURES = 24
 
 SHAPES = ((64, 64), (64, 64), (48, 64), (128, 128))
-"""Heights and widths of the pictures, in turn."""
+"""Heights and widths of the images, in turn."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/images`` with their faces in ``data/label.txt``; return words for the templates."""
+    """Draw images into ``data/images`` with their faces in ``data/label.txt``; return words for the templates."""
     from PIL import Image
 
     (folder / "data" / "images").mkdir(parents=True)
@@ -49,7 +49,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 def _picture(
     height: int, width: int, chance: np.random.Generator, with_faces: bool
 ) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """Return a picture, H x W x 3 uint8, and left, top and side of its faces."""
+    """Return an image, H x W x 3 uint8, and left, top and side of its faces."""
     unit = max(height, width) // SIZE
     side = SIDE * unit
     pixels = np.empty((height, width, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Sample recordings of speaker verification: hums, each speaker's with a pitch and with bands of its own."""
+"""Sample recordings of speaker verification: hums, with a pitch and bands per speaker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE, SECONDS = 8000, 0.7
 SPEAKERS = ("ada", "ben", "cleo", "dora", "emil", "finn", "gina", "hugo")
 
 RECORDINGS = 4
-"""Of each speaker; each begins after another pause, and at another loudness."""
+"""Recordings per speaker; they differ in initial pause and loudness."""
 
 BANDS, FRAMES = 20, 40
 """Mel bands and frames of the tiny network's input."""
@@ -56,4 +56,4 @@ def _hum(pitch: float, loud: Array, chance: np.random.Generator) -> Array:
 
 
 TEMPLATE = Template(Path(__file__).with_name("speaker_verification"), fill)
-"""A network of a convolution and a mean with written weights that describes a hum by how loud its bands are."""
+"""A network of a convolution and a mean with fixed weights that describes a hum by how loud its bands are."""

@@ -1,4 +1,4 @@
-"""Sample recording of a policy: states of a pole on a cart, and which way a written rule pushes at each."""
+"""Sample recording of a policy: states of a pole on a cart, and the action of a fixed rule at each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from utils.tasks.base import Template
 ENVIRONMENT = "CartPole-v1"
 
 WEIGHTS = (0.1, 0.3, 1.0, 0.5)
-"""Of the cart's place and speed, the pole's angle and how fast it falls: where their sum is above 0, push right."""
+"""Weights of the cart's position and speed, the pole's angle and angular speed: push right if the sum is above 0."""
 
 EPISODES, FIRST, STATES = 8, 1000, 10
 
@@ -32,7 +32,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _states() -> Array:
-    """Return states that are drawn, not played, none of them so near to the rule's edge that rounding decides."""
+    """Return random states, none of them so close to the rule's boundary that rounding decides."""
     drawn = np.random.default_rng(0).uniform(-1, 1, (4 * EPISODES * STATES, 4)) * (1.0, 1.0, 0.15, 1.0)
     states: Array = drawn.astype(np.float32)
     clear: Array = np.abs(states @ np.array(WEIGHTS)) > 0.05

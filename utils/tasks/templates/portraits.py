@@ -1,4 +1,4 @@
-"""Sample pictures of face verification: drawn faces of people whose hair, skin, eyes and clothes have own colours."""
+"""Sample images of face verification: drawn faces with colours of hair, skin, eyes and clothes per person."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from engine import Array
 from utils.tasks.base import Template
 
 SIZE = 32
-"""Height and width of the pictures and of the tiny network's input."""
+"""Height and width of the images and of the tiny network's input."""
 
 PEOPLE = ("ada", "ben", "cleo", "dora", "emil", "finn", "gina", "hugo", "ines", "jan", "kira", "luca")
 
 PICTURES = 4
-"""Of each person; odd ones have one more row of hair, as heads move."""
+"""Images per person; odd ones have one more row of hair."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/NAME/NAME_0001.png``; return words for the templates."""
+    """Draw images into ``data/NAME/NAME_0001.png``; return words for the templates."""
     from PIL import Image
 
     chance = np.random.default_rng(1)
@@ -48,4 +48,4 @@ def _portrait(colours: Array, lower: int, light: int) -> Array:
 
 
 TEMPLATE = Template(Path(__file__).with_name("face_verification"), fill)
-"""A network of a pooling and a convolution with written weights that describes the drawn faces by their colours."""
+"""A network of a pooling and a convolution with fixed weights that describes the drawn faces by their colours."""

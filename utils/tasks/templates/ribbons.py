@@ -61,4 +61,5 @@ def _page(chance: np.random.Generator, count: int) -> tuple[Array, list[dict[str
 
 
 TEMPLATE = Template(Path(__file__).with_name("page_reading"), fill)
-"""Three networks with written weights: one finds rows of bars, one calls all upright, one tells their colours apart."""
+"""Three networks with fixed weights: one finds rows of bars, one predicts upright for all, one classifies their
+colours."""

@@ -1,4 +1,5 @@
-"""Sample graphs of graph prediction: rings and chains of beads in two colours, and how well neighbours go together."""
+"""Sample graphs of graph prediction: rings and chains of beads in two colours, and the sum of the couplings of
+neighbours."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from utils.tasks.base import Template
 GRAPHS, UNLABELLED = 80, 8
 
 COUPLING = ((1.0, -0.5), (-0.5, 0.75))
-"""What a pair of neighbours counts, by the colours of both."""
+"""Coupling of two neighbours, by their colours."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Write graphs into ``data/val.npz``, with what is right, and into ``data/graphs.npz``; return further words."""
+    """Write graphs into ``data/val.npz``, with targets, and into ``data/graphs.npz``; return further words."""
     (folder / "data").mkdir(parents=True)
     chance = np.random.default_rng(0)
     graphs = [_graph(place, chance) for place in range(GRAPHS)]
@@ -30,7 +31,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _graph(place: int, chance: np.random.Generator) -> Graph:
-    """Return a ring, or every third time a chain, of 4 to 15 beads; some have a bead at their side."""
+    """Return a ring, or every third time a chain, of 4 to 15 beads; some have an additional bead."""
     beads, ring = int(chance.integers(4, 16)), place % 3 != 2
     ends = [(bead, (bead + 1) % beads) for bead in range(beads if ring else beads - 1)]
     angles = 2 * np.pi * np.arange(beads) / beads
@@ -57,4 +58,4 @@ def _right(graph: Graph) -> float:
 
 
 TEMPLATE = Template(Path(__file__).with_name("graph_prediction"), fill)
-"""A network that adds up what neighbours count, by a matrix of couplings."""
+"""A network that sums the couplings of neighbours, by a matrix."""

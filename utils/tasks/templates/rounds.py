@@ -1,4 +1,4 @@
-"""Sample data of recommendation: people who walk from stall to stall of a market, mostly in the same order."""
+"""Sample data of recommendation: people who visit the stalls of a market, mostly in the same order."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from utils.tasks.base import Template
 
 STALLS = ("bread", "cheese", "fruit", "fish", "tea", "books", "flowers", "lamps", "shoes", "toys", "maps", "bells")
-"""What is sold, in the order in which the stalls stand."""
+"""Stalls, in their order."""
 
 PEOPLE, STOPS, STRAYS = 30, 6, 0.2
-"""People, stalls that each stops at, and how often somebody goes somewhere else than to the next one."""
+"""Number of people, stalls per person, and probability of a stall other than the next one."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
@@ -36,4 +36,4 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 TEMPLATE = Template(Path(__file__).with_name("item_recommendation"), fill)
-"""A table of what follows what."""
+"""A table of the next item of each item."""

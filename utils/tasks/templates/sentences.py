@@ -13,14 +13,14 @@ WORDS = {
     "negative": ["awful", "boring", "clumsy", "dull", "flat", "noisy", "weak", "wooden"],
     "positive": ["bright", "charming", "clever", "funny", "lovely", "moving", "superb", "warm"],
 }
-"""What speaks for each class."""
+"""Words of each class."""
 
 THINGS = ["acting", "camera", "cast", "dialogue", "ending", "film", "music", "plot", "score", "story"]
 
 TEXTS = 80
 
 NEGATED = 20
-"""One text in so many says that something is not so: counting words takes it for its opposite."""
+"""One text in this number has a negation, for which counting words fails."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:

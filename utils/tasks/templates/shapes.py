@@ -1,4 +1,4 @@
-"""Sample pictures of classification: one drawn shape each."""
+"""Sample images of classification: one drawn shape each."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 from utils.tasks.base import Template
 
 SHAPES = ("circle", "cross", "square")
-"""Classes of the sample pictures."""
+"""Classes of the sample images."""
 
 SIZE = 32
-"""Height and width of the sample pictures and of the tiny network's input."""
+"""Height and width of the sample images and of the tiny network's input."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw two pictures of each shape into ``images/`` with their label file; return words for the templates."""
+    """Draw two images of each shape into ``images/`` with their label file; return words for the templates."""
     (folder / "images").mkdir(parents=True)
     labels = [_draw(folder / "images", shape, label) for label, shape in enumerate(SHAPES)]
-    text = "# Pictures drawn by `teco new` and their classes: path and class index.\n" + "".join(labels)
+    text = "# Images drawn by `teco new` and their classes: path and class index.\n" + "".join(labels)
     (folder / "images" / "val.txt").write_text(text, encoding="utf-8")
     return {"shapes": ", ".join(SHAPES), "size": str(SIZE), "labels": json.dumps(SHAPES)}
 
 
 def _draw(folder: Path, shape: str, label: int) -> str:
-    """Draw two pictures of a shape and return their lines of the label file."""
+    """Draw two images of a shape and return their lines of the label file."""
     from PIL import Image, ImageDraw
 
     lines = []

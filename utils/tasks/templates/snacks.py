@@ -1,4 +1,4 @@
-"""Sample rows of click prediction: people with a taste, snacks of a kind, and whether one was taken."""
+"""Sample rows of click prediction: people with a taste, snacks with a kind, and clicks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from utils.tasks.base import Template
 
 TASTES = ("sweet", "salty", "sour")
-"""Kinds of snacks, and what people like."""
+"""Kinds of snacks, and tastes of people."""
 
 PEOPLE, SNACKS, ROWS = 24, 18, 480
 
 LIKED, OTHER = 0.9, 0.15
-"""How often a snack is taken that is to somebody's taste, and how often another one is."""
+"""Probabilities of a click on a snack that matches the taste, and on another one."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Sample pictures of detection: bright coloured squares on a dark ground, and where they lie."""
+"""Sample images of detection: bright coloured squares on a dark ground, and where they lie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine import Array
 from utils.tasks.base import Template
 
 COLOURS = {"red": (225, 45, 40), "green": (40, 215, 60), "blue": (45, 60, 230)}
-"""Classes of the squares and what they are painted with; a grey square is no object."""
+"""Classes and colours of the squares; a grey square is not an object."""
 
 GREY = (170, 170, 170)
 
@@ -23,11 +23,11 @@ SIZE = 64
 PICTURES = 24
 
 SHAPES = ((64, 64), (64, 96), (48, 64), (96, 128))
-"""Heights and widths of the pictures, in turn."""
+"""Heights and widths of the images, in turn."""
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Draw pictures into ``data/`` with their boxes in ``data/val.json``; return words for the templates."""
+    """Draw images into ``data/`` with their boxes in ``data/val.json``; return words for the templates."""
     from PIL import Image
 
     (folder / "data").mkdir(parents=True)
@@ -51,7 +51,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _picture(height: int, width: int, chance: np.random.Generator) -> tuple[Array, list[tuple[list[int], int]]]:
-    """Return a picture, H x W x 3 uint8, and the boxes (left, top, width, height) of its squares with their classes."""
+    """Return an image, H x W x 3 uint8, and the boxes (left, top, width, height) of its squares with their classes."""
     unit = max(height, width) / SIZE
     pixels = np.empty((height, width, 3), np.uint8)
     pixels[...] = 15 + 8 * chance.integers(0, 4, (height, width, 1))  # few levels: noise makes large files

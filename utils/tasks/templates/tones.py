@@ -1,4 +1,4 @@
-"""Sample recordings of voice activity: tones that come and go in faint noise, and when they are there."""
+"""Sample recordings of voice activity: tones with pauses in faint noise, and their times."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from utils.preprocess.audio.wav import write_mu_law
 from utils.tasks.base import Template
 
 RATE, CHUNK, CONTEXT = 8000, 256, 32
-"""Of the tiny network: samples per second, per chunk, and before a chunk that are seen again."""
+"""Of the tiny network: samples per second, per chunk, and of context before a chunk."""
 
 RECORDINGS = 16
 
 
 def fill(folder: Path) -> Mapping[str, str]:
-    """Write recordings into ``data/sounds`` and when there are tones into ``data/val.jsonl``; return further words."""
+    """Write recordings into ``data/sounds`` and times of tones into ``data/val.jsonl``; return further words."""
     sounds = folder / "data" / "sounds"
     sounds.mkdir(parents=True)
     chance, rows = np.random.default_rng(0), []
@@ -34,7 +34,7 @@ def fill(folder: Path) -> Mapping[str, str]:
 
 
 def _recording(chunks: int, chance: np.random.Generator) -> tuple[Array, list[list[float]]]:
-    """Return a recording of so many chunks, and where its tones are, in seconds."""
+    """Return a recording of a number of chunks, and the times of its tones in seconds."""
     there, at = np.zeros(chunks, bool), int(chance.integers(4, 10))
     while at < chunks - 12:
         long = int(chance.integers(12, 20))
@@ -48,4 +48,4 @@ def _recording(chunks: int, chance: np.random.Generator) -> tuple[Array, list[li
 
 
 TEMPLATE = Template(Path(__file__).with_name("voice_activity"), fill)
-"""A network with written weights that tells loud from quiet, and remembers half of how loud it was before."""
+"""A network with fixed weights that detects loudness, averaged with that of the previous chunk."""

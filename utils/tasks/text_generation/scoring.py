@@ -1,4 +1,4 @@
-"""What a decoder makes of texts: the cost of each token given those before it, in windows where a text is too long."""
+"""Scoring of texts by a decoder: negative log-likelihood, in windows if a text is too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.tasks.common.generation import Decoder, log_probabilities
 
 
 class Window(NamedTuple):
-    """Part of a text: the tokens from ``begin`` to ``end``, of which those from ``first`` on are predicted here."""
+    """Part of a text: the tokens from ``begin`` to ``end``; those from ``first`` on are predicted in this window."""
 
     begin: int
     end: int
@@ -20,8 +20,8 @@ class Window(NamedTuple):
 
 
 def windows(tokens: int, size: int, stride: int) -> list[Window]:
-    """Return windows of at most ``size`` tokens, each ``stride`` further, in which every token but the first is
-    predicted once, with as many tokens before it as there are in the first window that holds it.
+    """Return windows of at most ``size`` tokens, ``stride`` apart; every token except the first is predicted once, in
+    the first window that contains it.
     """
     found = [Window(0, min(size, tokens), 1)]
     while found[-1].end < tokens:
@@ -32,11 +32,11 @@ def windows(tokens: int, size: int, stride: int) -> list[Window]:
 
 
 def costs(decoder: Decoder, texts: Sequence[Array], size: int, stride: int) -> list[float]:
-    """Return the cost of each text: the negative natural logarithm of the probability of all tokens but the first.
+    """Return the negative natural log-likelihood of each text, without its first token.
 
     Args:
-        decoder: a cache is begun for each round of windows. texts: int64, at least two tokens each.
-        size: tokens of a window at most. stride: how far the next one begins behind it, at most ``size - 1``.
+        decoder: gets an empty cache for each round of windows. texts: int64, at least two tokens each.
+        size: maximum tokens of a window. stride: tokens between starts of windows, at most ``size - 1``.
     """
     cut = [windows(len(text), size, stride) for text in texts]
     found = [0.0] * len(texts)

@@ -1,4 +1,4 @@
-"""Text generation: a prompt in, what follows it out, token by token; the metric is perplexity on texts."""
+"""Autoregressive text generation; the metric is perplexity on texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from utils.metrics.base import Metric
 from utils.postprocess.text.sampling import Chooser, Sampling, seed_of
 from utils.preprocess.text.tokens import Tokens
 from utils.tasks.base import Flag, OpenSizes, Options, Rendering, Task, str2bool
-from utils.tasks.collating import joined
+from utils.tasks.common.checks import at_least
+from utils.tasks.common.class_scores import JoinedRows
 from utils.tasks.common.generation import CHUNKS, FIRST, NEXT, SLOTS, Continuation, Decoder, Limits, Plans, generate
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -24,40 +25,40 @@ from utils.tasks.prepared import Prepared
 from utils.tasks.templates.diets import TEMPLATE
 
 STORED = "generation"
-"""Key of what an export stores as JSON: ``positions`` (tokens of a text at most), ``begin`` and ``end`` (tokens that a
-text begins and ends with, or null), ``begins`` (whether the model was trained on texts with ``begin`` before them)."""
+"""Metadata key: an object with ``positions`` (maximum tokens of a text), ``begin`` and ``end`` (start and end token, or
+null), ``begins`` (whether texts of the training started with ``begin``)."""
 
 SCORED = "scored tokens"
-"""Stage in a timeline: texts that are scored; samples are their tokens."""
+"""Stage in a timeline: scoring of texts; samples are tokens."""
 
 TAIL = 8
-"""Tokens that are looked at for a string that ends a text, beside as many as the string has characters."""
+"""Number of last tokens that are checked for a stop string, in addition to the string's number of characters."""
 
 ENDS = {
-    "stop": "ended by themselves",
+    "stop": "ended by the end token",
     "ended": "at a string of --stop",
-    "limit": "cut at --max_new_tokens",
+    "limit": "truncated at --max_new_tokens",
     "nan": "NaN",
 }
-"""Why texts ended (:class:`~utils.tasks.common.generation.Continuation`), in words."""
+"""Reasons of the end of a text (:class:`~utils.tasks.common.generation.Continuation`), in words."""
 
 ANSWERS = ("single", "multi")
-"""The scripts that continue prompts; ``valid`` scores texts."""
+"""Scripts that continue prompts; ``valid`` scores texts."""
 
 
 class Prompt(NamedTuple):
-    """A text, and how many equal ones stand before it in the data, so that each goes on its own way."""
+    """A text, and the number of equal texts before it in the data, which makes random draws differ."""
 
     text: str
     again: int = 0
 
 
 class Text(NamedTuple):
-    """What is known of a text while it is computed.
+    """Context of a text.
 
     Attributes:
-        prompt: the text. ids: its tokens, int64, with the one that begins a text where that is wanted.
-        size: bytes of UTF-8 of what is predicted: of all characters but those of the first token.
+        prompt: the text. ids: its tokens, int64, with the start token if requested.
+        size: UTF-8 bytes of the predicted characters: all except those of the first token.
     """
 
     prompt: Prompt
@@ -66,12 +67,12 @@ class Text(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What follows a prompt.
+    """Prediction for a prompt.
 
     Attributes:
-        prompt, text: the prompt, and what follows it, up to a string of ``--stop``.
-        tokens: how many were made. why: it ended, as :class:`~utils.tasks.common.generation.Continuation` has it.
-        score: mean natural logarithm of the probability of a token.
+        prompt, text: the prompt, and its continuation, up to a string of ``--stop``.
+        tokens: number of new tokens. why: see :class:`~utils.tasks.common.generation.Continuation`.
+        score: mean natural logarithm of the tokens' probabilities.
     """
 
     prompt: str
@@ -82,7 +83,7 @@ class Answer(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """What an export stored of its texts (:data:`STORED`); ``None``: nothing."""
+    """Metadata of the export (:data:`STORED`); ``None``: not stored."""
 
     positions: int | None = None
     begin: int | None = None
@@ -91,11 +92,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> Notes:
-        """Read what the export stored.
-
-        Raises:
-            ModelError: it is not what an export writes.
-        """
+        """Read the metadata. Raises ModelError if it is invalid."""
         found = model.stored.json(STORED)
         if found is None:
             return cls()
@@ -107,101 +104,90 @@ class Notes(NamedTuple):
 
 
 def plans(options: Options) -> Plans:
-    """Return the planned sizes that the flags ask for; a chunk of one token is always among them."""
+    """Return the planned sizes by the flags; they always include a chunk of one token."""
     return Plans(tuple(sorted(set(options.lengths or SLOTS))), tuple(sorted({1, *(options.chunks or CHUNKS)})))
 
 
-class TextGeneration(Task):
-    """A decoder with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`), which is the state."""
+class TextGeneration(JoinedRows, Task):
+    """Decoders with a key/value cache of planned sizes (:mod:`utils.tasks.common.generation`).
+
+    Attributes:
+        state: the decoder.
+    """
 
     name = "text_generation"
     domain = "nlp"
     template = TEMPLATE
     data_help = "a .txt file with a text per line, or a .jsonl, .tsv or .csv file with a column text or prompt"
     flags = (
-        Flag("--max_new_tokens", "most tokens of an answer", 40, int, scripts=ANSWERS),
-        Flag("--stop", "strings that end an answer, which is cut before them", None, nargs="+", scripts=ANSWERS),
-        Flag("--do_sample", "draw each token at random, else take the best", False, str2bool, nargs="?",
-             scripts=ANSWERS),
-        Flag("--temperature", "what logits are divided by before drawing", 1.0, float, scripts=ANSWERS),
-        Flag("--top_k", "draw from so many of the best tokens; 0: all", 50, int, scripts=ANSWERS),
-        Flag("--top_p", "draw from the best tokens with this probability together; 1: all", 1.0, float,
-             scripts=ANSWERS),
-        Flag("--repetition_penalty", "makes tokens that the text has less likely where above 1", 1.0, float,
-             scripts=ANSWERS),
-        Flag("--seed", "of what is drawn; the answer to a prompt depends on this and the prompt", 0, int,
-             scripts=ANSWERS),
-        Flag("--ignore_end", "go on behind the token that ends a text", False, str2bool, nargs="?", scripts=ANSWERS),
+        Flag("--max_new_tokens", "maximum tokens of an answer", 40, int, scripts=ANSWERS),
+        Flag("--stop", "strings that end an answer; it is cut before them", None, nargs="+", scripts=ANSWERS),
+        Flag("--do_sample", "sample each token, else take the best", False, str2bool, nargs="?", scripts=ANSWERS),
+        Flag("--temperature", "divisor of the logits before sampling", 1.0, float, scripts=ANSWERS),
+        Flag("--top_k", "sample from this number of best tokens; 0: all", 50, int, scripts=ANSWERS),
+        Flag("--top_p", "sample from the best tokens with this total probability; 1: all", 1.0, float, scripts=ANSWERS),
+        Flag("--repetition_penalty", "above 1: lowers the probability of used tokens", 1.0, float, scripts=ANSWERS),
+        Flag("--seed", "of sampling; the answer depends on the seed and the prompt", 0, int, scripts=ANSWERS),
+        Flag("--ignore_end", "continue after the end token", False, str2bool, nargs="?", scripts=ANSWERS),
         Flag("--text", "prompts to continue instead of data", None, nargs="+", metavar="TEXT", scripts=ANSWERS),
-        Flag("--begin", "put the token that begins a text before it (default: what is stored)", None, str2bool,
-             nargs="?"),
-        Flag("--window", "tokens of a text that are seen at once; 0: as many as the model takes", 0, int,
-             scripts=("valid",)),
-        Flag("--stride", "how far the next window begins; 0: half a window", 0, int, scripts=("valid",)),
-        Flag("--text_column", "column of a table that holds the texts", None, metavar="NAME"),
-        Flag("--tokenizer", "tokenizer.json, or its folder, where the model stores none", None, metavar="FILE"),
+        Flag("--begin", "prepend the start token (default: as stored)", None, str2bool, nargs="?"),
+        Flag("--window", "tokens per window; 0: the model's maximum", 0, int, scripts=("valid",)),
+        Flag("--stride", "tokens between starts of windows; 0: half a window", 0, int, scripts=("valid",)),
+        Flag("--text_column", "column of a table with the texts", None, metavar="NAME"),
+        Flag("--tokenizer", "tokenizer.json, or its folder, if the model stores none", None, metavar="FILE"),
         Flag("--lengths", "planned sizes of the key/value cache", [64, 128, 256, 512, 1024], int, nargs="+"),
-        Flag("--chunks", "planned numbers of tokens that are fed at once, beside 1", [16, 64], int, nargs="+"),
+        Flag("--chunks", "planned numbers of tokens per call, in addition to 1", [16, 64], int, nargs="+"),
     )  # fmt: skip
     state: Decoder
 
     def check(self) -> None:
         """Check all numbers, and ``--stop``."""
         options = self.options
-        for name in ("lengths", "chunks"):
-            if any(one < 1 for one in getattr(options, name) or ()):
-                raise ConfigError(f"--{name} {' '.join(map(str, getattr(options, name)))} must be at least 1 each")
-        for name, least in (("max_new_tokens", 1), ("top_k", 0), ("window", 0), ("stride", 0), ("seed", 0)):
-            if getattr(options, name) < least:
-                raise ConfigError(f"--{name} {getattr(options, name)} must be at least {least}")
+        at_least(options, lengths=1, chunks=1, max_new_tokens=1, top_k=0, window=0, stride=0, seed=0)
         if options.window == 1:
-            raise ConfigError("--window 1 leaves nothing to predict from; use at least 2")
+            raise ConfigError("--window 1 leaves no token to predict from; use at least 2")
         for name, most in (("temperature", float("inf")), ("top_p", 1.0), ("repetition_penalty", float("inf"))):
             value = getattr(options, name)
             if not 0 < value <= most or value == float("inf"):  # NaN too
-                hint = (
-                    "; the best token each time: leave out --do_sample" if (name, value) == ("temperature", 0) else ""
-                )
+                hint = "; for the best token, leave out --do_sample" if (name, value) == ("temperature", 0) else ""
                 raise ConfigError(
                     f"--{name} {value} must be a finite number above 0{'' if most > 1 else ' and at most 1'}{hint}"
                 )
         if any(not one for one in options.stop or ()):
-            raise ConfigError("--stop: an empty string is in every text; leave it out")
+            raise ConfigError("--stop: an empty string is part of every text; leave it out")
 
     def open_sizes(self) -> Mapping[str, OpenSizes]:
-        """Return the sizes of what is open: tokens, the first input's second dimension, and slots, the mask's."""
+        """Return the sizes of open dimensions: tokens (input 0, dimension 1) and slots of the mask (input 2)."""
         asked = plans(self.options)
         return {"model": {(0, 1): asked.chunks, (2, 1): asked.slots}}
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
         """Return the texts of a file or folder (:func:`~utils.datasets.text.texts.load_texts`), as prompts.
 
-        The script for one sample takes the first of them, a batch. What is right about a text is the text itself.
+        The target of a text is the text itself.
         """
         from utils.datasets.text.texts import Columns, load_texts
 
-        made = _prompts(load_texts(paths["data"], Columns(text=self.options.text_column)))
-        one = self.options.script == "single"
-        return made.select(range(min(len(made), self.options.batch_size))) if one else made
+        return self.selected(_prompts(load_texts(paths["data"], Columns(text=self.options.text_column))))
 
     def inline_samples(self) -> Dataset | None:
-        """Return the prompts of ``--text``; ``None`` where there is none."""
+        """Return the prompts of ``--text``; ``None`` if not given."""
         from utils.tasks.common.text_input import typed_texts
 
         found = typed_texts(self.options)
         return None if found is None else _prompts(found)
 
     def prepare(self, samples: Sequence[Prompt]) -> Prepared:
-        """Return how many tokens each text has, N int64; the tokens themselves are in the contexts.
+        """Return the number of tokens of each text, N int64; the tokens are in the contexts.
 
         Raises:
-            DataError: a text has no token, or a prompt and what is to follow it do not fit into the model.
-            ConfigError: a text is to begin with a token that the model does not name.
+            DataError: A text is too short, or a prompt with its continuation is too long for the model.
+            ConfigError: ``--begin`` is given, and the model stores no start token.
         """
         tokens, stored = Tokens.of(self.model, self.options), Notes.of(self.model)
         begins = stored.begins if self.options.begin is None else self.options.begin
         if begins and stored.begin is None:
-            raise ConfigError(f"{self.model.ckpt}: it names no token that begins a text; leave --begin out")
+            raise ConfigError(f"{self.model.ckpt}: has no stored start token; leave out --begin")
         before = np.array([stored.begin] if begins else [], np.int64)
         made = []
         for sample in samples:
@@ -214,22 +200,22 @@ class TextGeneration(Task):
         return Prepared([np.array([len(one.ids) for one in made], np.int64)], made)
 
     def _refuse(self, count: int) -> None:
-        """Refuse a text that cannot be scored, or a prompt that would not fit: the last new token is never fed."""
+        """Raise DataError if a text is too short for scoring or a prompt too long; the last new token is never fed."""
         if self.options.script == "valid":
             if count < 2:
-                raise DataError("the text is a single token, so there is none to predict; write more")
+                raise DataError("the text is a single token; at least two are needed")
             return
         (most, what), new = self._room(), self.options.max_new_tokens
         if count > most:
             raise DataError(f"the prompt has {count} tokens, {what} {most}; shorten it")
         if count + new - 1 > most:
             raise DataError(
-                f"the prompt has {count} tokens, {what} {most}, so {most + 1 - count} more are possible and "
-                f"--max_new_tokens asks for {new}; ask for fewer, or shorten the prompt"
+                f"the prompt has {count} tokens, {what} {most}, so --max_new_tokens {new} must be at most "
+                f"{most + 1 - count}; lower it, or shorten the prompt"
             )
 
     def _room(self) -> tuple[int, str]:
-        """Return how many tokens can be fed in all, and what says so."""
+        """Return the maximum number of fed tokens, and a phrase about the limit."""
         cache = max(self._planned(), default=0)
         positions = Notes.of(self.model).positions
         if positions is not None and positions <= cache:
@@ -237,7 +223,7 @@ class TextGeneration(Task):
         return cache, "the largest planned cache (--lengths) holds"
 
     def _planned(self) -> tuple[int, ...]:
-        """Return the sizes of a cache: the model's own, those of ``--dim``, or ``--lengths``."""
+        """Return the sizes of a cache: the fixed one, those of ``--dim``, or ``--lengths``."""
         slots = plans(self.options).slots
         past = next((one for one in self.model.inputs if "past" in one.name.lower() and len(one.shape) > 2), None)
         if past is None:
@@ -247,19 +233,15 @@ class TextGeneration(Task):
         fixed, symbol = past.shape[axis], past.symbols[axis] if past.symbols else None
         return (fixed,) if fixed else self.model.dims.get(symbol or "") or slots
 
-    def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Return the lengths of a batch's texts."""
-        return joined(parts)
-
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Decoder:
-        """Return the decoder; a model that is none is refused here."""
+        """Return the decoder, and check the model's inputs and outputs."""
         (engine,) = engines.values()
         return Decoder(engine, Model.of(engine), plans(self.options))
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Text]) -> list[Any]:
-        """Score texts (``valid``), or continue prompts; each entry begins with a number, NaN where the model's is.
+        """Score texts (``valid``), or continue prompts; entries start with a score, NaN if the model outputs NaN.
 
-        With ``--skip_postprocess`` the raw output is the logits behind each prompt, N x V float32.
+        With ``--skip_postprocess`` return the logits after each prompt, N x V float32.
         """
         (engine,) = engines.values()
         if getattr(self.options, "skip_postprocess", False):
@@ -290,7 +272,7 @@ class TextGeneration(Task):
         return [Score(cost, len(one.ids) - 1, one.size) for cost, one in zip(found, contexts, strict=True)]
 
     def _window(self) -> int:
-        """Return how many tokens a window has: what model and cache hold, or ``--window``."""
+        """Return the tokens per window: ``--window``, or the maximum of model and cache."""
         most, what = self._room()
         asked: int = self.options.window or most
         if asked > most:
@@ -300,13 +282,11 @@ class TextGeneration(Task):
     def _stride(self, size: int) -> int:
         found: int = self.options.stride or max(1, size // 2)
         if found >= size:
-            raise ConfigError(
-                f"--stride {found} leaves a window of {size} tokens nothing to look back at; use a smaller one"
-            )
+            raise ConfigError(f"--stride {found} must be less than the window of {size} tokens")
         return found
 
     def decode(self, outputs: Sequence[Any], contexts: Sequence[Text]) -> list[Any]:
-        """Return the text that follows each prompt, or, of an evaluation, what each text costs."""
+        """Return the continuation of each prompt, or in ``valid`` the score of each text."""
         if self.options.script == "valid":
             return list(outputs)
         tokens, stop = Tokens.of(self.model, self.options), self.options.stop or ()
@@ -319,7 +299,7 @@ class TextGeneration(Task):
         return Perplexity()
 
     def show(self, sample: Prompt, prediction: Answer) -> Rendering:
-        """Return the continuation as one line; saving writes prompt and continuation as a text file."""
+        """Return the continuation as one line; saving writes prompt and continuation to a text file."""
         from tecoinfer_modelzoo.formatting import clean_line
 
         line = clean_line(prediction.text.replace("\n", " \u23ce ")) or "(nothing)"
@@ -327,16 +307,15 @@ class TextGeneration(Task):
         return Rendering(f"-> {line}", answer, partial(_save, sample, prediction))
 
     def summary(self, predictions: Sequence[Answer]) -> str:
-        """Say how many tokens there are, and how the texts ended."""
+        """Return the number of tokens, and the reasons of the texts' ends."""
         ends = Counter(one.why for one in predictions)
         listed = ", ".join(f"{count} {ENDS[why]}" for why, count in sorted(ends.items()))
         return f"{sum(one.tokens for one in predictions)} tokens; {listed}"
 
     def extra_figures(self, timeline: Timeline, samples: int) -> dict[str, float]:
-        """Return tokens/s, and how long a batch waits for its first tokens: median and 99th percentile, in seconds.
+        """Return tokens/s, and the time to the first token, median and 99th percentile, in seconds.
 
-        ``decode_tokens_per_s`` counts the tokens behind the first and the time of the steps that made them. Times are
-        those of this host, also where a simulated card computes.
+        ``decode_tokens_per_s`` covers the tokens after the first. Times are host times, also with a simulated card.
         """
         found = {}
         for name, stage in (("decode_tokens_per_s", NEXT), ("scored_tokens_per_s", SCORED)):
@@ -351,7 +330,7 @@ class TextGeneration(Task):
 
 
 def _prompts(found: Any) -> ListDataset:
-    """Return texts as prompts; of pairs, which a table may have, the first text."""
+    """Return texts as prompts; of pairs the first text."""
     seen: Counter[str] = Counter()
     prompts = []
     for one in found.samples:
@@ -363,13 +342,13 @@ def _prompts(found: Any) -> ListDataset:
 
 
 def _says(tokens: Tokens, strings: Sequence[str], ids: Sequence[int]) -> bool:
-    """Say whether the last tokens say one of some strings."""
+    """Return whether the last tokens contain one of the strings."""
     tail = tokens.decode(ids[-TAIL - max(map(len, strings)) :])
     return any(one in tail for one in strings)
 
 
 def _answer(tokens: Tokens, given: Text, made: Continuation, stop: Sequence[str]) -> Answer:
-    """Return the text of some tokens: what they add to the prompt's, as some tokenizers write a first one apart."""
+    """Return the text that new tokens add to the prompt: some tokenizers decode a first token differently."""
     before, whole = tokens.decode(given.ids), tokens.decode([*given.ids.tolist(), *made.ids])
     text = whole[len(before) :] if whole.startswith(before) else tokens.decode(made.ids)
     ends = [place for place in (text.find(one) for one in stop) if place >= 0]
@@ -378,7 +357,7 @@ def _answer(tokens: Tokens, given: Text, made: Continuation, stop: Sequence[str]
 
 
 def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
-    """Write a file that no other prompt of a run has, an equal one neither, and that the same run writes again."""
+    """Write prompt and continuation; the file name is reproducible and unique per prompt, also for equal prompts."""
     from hashlib import sha256
 
     from tecoinfer_modelzoo.files import write_file
@@ -395,5 +374,4 @@ def _save(prompt: Prompt, one: Answer, folder: Path) -> Path:
     return path
 
 
-TEXT_GENERATION = LegacyTask.view(TextGeneration)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+TEXT_GENERATION = LegacyTask.view(TextGeneration)  # for scripts that call dataclasses.replace

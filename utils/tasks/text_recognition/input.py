@@ -1,7 +1,7 @@
-"""What a recogniser's training and export decided: how lines go in, how outputs lie, which character a class is.
+"""Export settings of a text recogniser: preprocessing of lines, layout of outputs, and characters.
 
-The value in use is what the flag says, or else what the export stored (metadata ``text_recognition``, a JSON object by
-flag), or else PP-OCR's.
+The value in use is the flag's, else the stored one (metadata ``text_recognition``, a JSON object by flag), else
+PP-OCR's.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from utils.tasks.common.recognised_text import lines_of
 from utils.tasks.model import Model
 
 NOTE = "text_recognition"
-"""Key of what an export may store: the values of :data:`USUAL` that differ."""
+"""Metadata key, optional: the values that differ from :data:`USUAL`."""
 
 PADDLE = "character"
-"""Key under which PP-OCR's exports keep their characters, one per line, without the blank and the space."""
+"""Metadata key of PP-OCR's exports: characters, one per line, without the blank and the space."""
 
 USUAL: dict[str, Any] = {
     "blank": 0,
@@ -34,7 +34,7 @@ USUAL: dict[str, Any] = {
     "max_width": 3200,
     "multiple": 1,
 }
-"""PP-OCR's, version 3 and later."""
+"""Defaults: those of PP-OCR, version 3 and later."""
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "channel_order": ORDERS,
@@ -45,17 +45,17 @@ _LARGEST = 1 << 16
 
 
 class Charset(NamedTuple):
-    """The characters of a model's classes in their order, the blank left out, and the blank's class."""
+    """Characters of a model's classes in their order, without the blank, and the blank's class."""
 
     characters: tuple[str, ...]
     blank: int
 
 
 def now(key: str, model: Model, options: Options) -> Any:
-    """Return the value in use of a key of :data:`USUAL`.
+    """Return the value in use of a key of :data:`USUAL`: the flag's, else the stored one, else the default.
 
     Raises:
-        ModelError: the export stored something else.
+        ModelError: The stored value is invalid.
     """
     value = getattr(options, key, None)
     if value is not None:
@@ -63,7 +63,7 @@ def now(key: str, model: Model, options: Options) -> Any:
     notes = model.stored.json(NOTE, {})
     value = notes.get(key, USUAL[key]) if isinstance(notes, dict) else None
     if not _is_one(key, value):
-        what = "one of " + ", ".join(_NAMES[key]) if key in _NAMES else "a whole number that can be"
+        what = "one of " + ", ".join(_NAMES[key]) if key in _NAMES else "a valid whole number"
         raise ModelError(f"{model.ckpt}: metadata {NOTE!r}: {key} {value!r} must be {what}; export the model again")
     return value
 
@@ -76,18 +76,16 @@ def _is_one(key: str, value: Any) -> bool:
 
 
 def form_of(model: Model, options: Options) -> LineForm:
-    """Return how lines become the model's input.
-
-    Height, width and channels are the input's own where it declares them.
+    """Return the preprocessing of lines; height, width and channels are those of the input, if fixed.
 
     Raises:
-        ModelError: the input is no image, or there is another one.
+        ModelError: The input is not an image, or the model has several inputs.
     """
     shape = model.inputs[0].shape
     if len(model.inputs) != 1 or len(shape) != 4 or shape[1] not in (1, 3, None):
         raise ModelError(
             f"{model.ckpt}: its inputs are {', '.join(f'{one.name} {list(one.shape)}' for one in model.inputs)}; "
-            "text recognition feeds one of N x 1 or 3 x H x W; replace prepare in the task"
+            "expected one of N x 1 or 3 x H x W; replace prepare in the task"
         )
     height, width = given_size(options) or (None, None)
     height, width = height or shape[2] or now("height", model, options), width or shape[3]
@@ -105,7 +103,7 @@ def form_of(model: Model, options: Options) -> LineForm:
 
 
 def given_size(options: Options) -> tuple[int, int | None] | None:
-    """Return height and, where it is said, width of the input as ``--input_size`` has them."""
+    """Return height and optional width of the input by ``--input_size``."""
     given = options.input_size
     if given is None:
         return None
@@ -114,14 +112,13 @@ def given_size(options: Options) -> tuple[int, int | None] | None:
 
 
 def charset_of(model: Model, options: Options, classes: int) -> Charset:
-    """Return the characters of a model of so many classes.
+    """Return the characters of a model with ``classes`` classes.
 
-    They are those of ``--charset FILE``, or those the export stored (``vocabulary``, or PP-OCR's ``character``). Where
-    there is one class more than characters and blank, it is the last one, a space, as PaddleOCR adds it
-    (``use_space_char``).
+    They are those of ``--charset FILE``, else the stored ones (``vocabulary``, or PP-OCR's ``character``). If there is
+    one class more than characters and blank, the last one is a space, as PaddleOCR adds it (``use_space_char``).
 
     Raises:
-        ConfigError: there are none, or not as many as the model has classes. DataError: the file cannot be read.
+        ConfigError: Characters are missing, or their number is not that of classes. DataError: The file cannot be read.
     """
     source, characters = _characters(model, options.charset)
     blank = now("blank", model, options)
@@ -134,13 +131,13 @@ def charset_of(model: Model, options: Options, classes: int) -> Charset:
     if len(characters) != classes - 1:
         raise ConfigError(
             f"{source} has {len(characters)} characters and {model.ckpt} {classes} classes, of which one is the blank; "
-            "give the model's own characters with --charset FILE"
+            "pass the model's characters with --charset FILE"
         )
     return Charset(characters, blank)
 
 
 def _characters(model: Model, file: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return where a model's characters are from, and them."""
+    """Return the source of a model's characters, and the characters."""
     if file is not None:
         return f"--charset {file}", tuple(lines_of(Path(file), "--charset"))
     if model.stored.vocabulary is not None:
@@ -148,8 +145,8 @@ def _characters(model: Model, file: str | None) -> tuple[str, tuple[str, ...]]:
     text = model.metadata.get(PADDLE)
     if text is None:
         raise ConfigError(
-            f"{model.ckpt}: no characters are stored in it (metadata 'vocabulary', or PP-OCR's {PADDLE!r}); give a "
-            "file with one per line: --charset FILE"
+            f"{model.ckpt}: has no stored characters (metadata 'vocabulary', or PP-OCR's {PADDLE!r}); pass a file with "
+            "one per line: --charset FILE"
         )
     return f"metadata {PADDLE!r} of {model.ckpt}", _split(text)
 
@@ -160,51 +157,43 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def steps_of(outputs: Any, count: int | None, model: Model) -> Array:
-    """Return the first output as N x T x C; the batch is its second axis where the graph or the batch says so.
+    """Return the first output as N x T x C; also of a T x N x C output, by the graph or the number of lines.
 
     Raises:
-        InputError: it has not three dimensions, or none of the first two is the batch.
+        InputError: The output does not have three dimensions, or neither of the first two is the batch.
     """
     found = np.asarray(outputs[0] if isinstance(outputs, (list, tuple)) else outputs)
     if found.ndim != 3 or found.dtype.kind != "f":
         raise InputError(
-            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; text recognition reads "
-            "samples x steps x classes, or steps x samples x classes"
+            f"{model.ckpt}: its first output has shape {found.shape} and dtype {found.dtype}; expected samples x steps "
+            "x classes, or steps x samples x classes"
         )
     axis = model.outputs[0].batch_axis if model.outputs else None
     if axis not in (0, 1) or (count is not None and found.shape[axis] != count):
         axis = 1 if count is not None and found.shape[0] != count else 0
     if count is not None and found.shape[axis] != count:
-        raise InputError(
-            f"{model.ckpt}: its first output has shape {found.shape} for {count} lines; none of its axes is"
-        )
+        raise InputError(f"{model.ckpt}: its first output has shape {found.shape}, without an axis of {count} lines")
     return found if axis == 0 else found.swapaxes(0, 1)
 
 
 def _usual(key: str, text: str, type_: Any = None) -> Flag:
-    return Flag(f"--{key}", f"{text} (default: what is stored, or {USUAL[key]})", None, type_, _NAMES.get(key))
+    return Flag(f"--{key}", f"{text} (default: as stored, or {USUAL[key]})", None, type_, _NAMES.get(key))
 
 
 FLAGS = (
     Flag("--input_size", "height (and width) of the input in pixels (default: the model's own)", None, int, nargs="+"),
-    Flag(
-        "--widths",
-        "widths that the input may take, where it is open; each has a plan on the card",
-        None,
-        int,
-        nargs="+",
-    ),
-    _usual("max_width", "width beyond which a line is squeezed, in pixels", int),
+    Flag("--widths", "widths of an input of open width; the card has a plan for each", None, int, nargs="+"),
+    _usual("max_width", "maximum width of a line in pixels; longer lines are squeezed", int),
     _usual("channel_order", "channels of the input"),
-    _usual("pixel_values", "range of the input, or whose mean and standard deviation"),
-    _usual("interpolation", "filter to resize with; opencv is bilinear without antialiasing"),
+    _usual("pixel_values", "range of the input, or named mean and standard deviation"),
+    _usual("interpolation", "filter of resizing; opencv is bilinear without antialiasing"),
     _usual("blank", "class of CTC's blank; -1 is the last", int),
-    Flag("--charset", "file with a character per line, in the order of the classes (default: those stored)", None),
-    Flag("--decoder", "the likeliest path, or the likeliest text of a search", "greedy", choices=("greedy", "beam")),
-    Flag("--beam_width", "beginnings that --decoder beam keeps", 16, int),
-    Flag("--lexicon", "file with a word per line; --decoder beam reads nothing else", None),
+    Flag("--charset", "file with a character per line, in the order of the classes (default: as stored)", None),
+    Flag("--decoder", "most likely path (greedy), or beam search", "greedy", choices=("greedy", "beam")),
+    Flag("--beam_width", "number of hypotheses of --decoder beam", 16, int),
+    Flag("--lexicon", "file with a word per line; the only words of --decoder beam", None),
 )
-"""The flags on the way from an image to a text."""
+"""Flags of text recognition."""
 
 
 def _setting(key: str, stage: str, *values: Any, fine: bool = False) -> ExportSetting:
@@ -217,4 +206,4 @@ EXPORT_SETTINGS = (
     _setting("pixel_values", "prepare", *PIXEL_VALUES),
     _setting("interpolation", "prepare", OPENCV, "bilinear", "bicubic", fine=True),
 )
-"""What people get wrong after an export, the cheap and the likely first."""
+"""Settings that are often wrong after an export, cheap and likely ones first."""

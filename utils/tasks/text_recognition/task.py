@@ -1,4 +1,4 @@
-"""Text recognition: an image of one line in, its text out, read off CTC's outputs."""
+"""Recognition of the text of line images, by CTC models."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from utils.outputs import LABELS
 from utils.postprocess.text.ctc import Text, class_texts, greedy
 from utils.preprocess.image.lines import line_input
 from utils.tasks.base import Flag, Rendering, Task
+from utils.tasks.common.checks import at_least
 from utils.tasks.common.outputs import KIND_FLAG, are_logits, label_steps
 from utils.tasks.common.prediction_files import RowsWriter
 from utils.tasks.common.recognised_text import TextAnswers, TextDiagnostics, lexicon_of
@@ -40,63 +41,43 @@ UNITS = ("line", "folder", "name")
 
 
 class Context(NamedTuple):
-    """What is kept of a line: how much of the input's width it takes, in pixels."""
+    """Context of a line: its width in the input, in pixels."""
 
     width: int
 
 
 class TextRecognition(TextAnswers, Task):
-    """Recognisers with CTC: N x C x H x W in, a distribution over the characters per step out."""
+    """CTC models: N x C x H x W in, a distribution over the characters per step out."""
 
     name, domain, domain_default = "text_recognition", "ocr", True
     template = TEMPLATE
-    data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the pictures, or pictures"
+    data_help = "a label file (rec_gt.txt), a folder with one or with texts beside the images, or images"
     export_settings, metadata_key = EXPORT_SETTINGS, NOTE
-    writes = "what was read as a label file: path, tab, text"
+    writes = "the texts as a label file: path, tab, text"
     flags = (
         *FLAGS,
         KIND_FLAG,
-        Flag(
-            "--metric",
-            "the metric of record; the other one is shown beside it",
-            METRICS[0],
-            choices=METRICS,
-            scripts=("valid",),
-        ),
-        Flag(
-            "--normalize",
-            "Unicode form that texts are compared in",
-            "NFC",
-            choices=("NFC", "NFKC", "none"),
-            scripts=("valid",),
-        ),
-        Flag(
-            "--units",
-            "what belongs together: a line, a folder, or lines page1_*.png",
-            UNITS[0],
-            choices=UNITS,
-            scripts=("valid",),
-        ),
-    )
+        Flag("--metric", "the metric of record; the other one is reported too", METRICS[0], choices=METRICS,
+             scripts=("valid",)),
+        Flag("--normalize", "Unicode form of texts for the comparison", "NFC", choices=("NFC", "NFKC", "none"),
+             scripts=("valid",)),
+        Flag("--units", "independent units: a line, a folder, or lines page1_*.png", UNITS[0], choices=UNITS,
+             scripts=("valid",)),
+    )  # fmt: skip
 
     def check(self) -> None:
-        """Check the options."""
+        """Check sizes, widths, and that ``--lexicon`` goes with ``--decoder beam``."""
         options = self.options
         given, sides = options.input_size, given_size(options)
         several = isinstance(given, Sequence) and len(given) > 2
         if several or (sides is not None and min(side or 1 for side in sides) < 1):
             raise ConfigError(f"--input_size {given} must be one or two positive numbers: height and width")
-        if options.max_width is not None and options.max_width < 1:
-            raise ConfigError(f"--max_width {options.max_width} must be at least 1 pixel")
-        if options.widths and min(options.widths) < 1:
-            raise ConfigError(f"--widths {' '.join(map(str, options.widths))} must be numbers of pixels of at least 1")
-        if options.beam_width < 1:
-            raise ConfigError(f"--beam_width {options.beam_width} must be at least 1")
+        at_least(options, max_width=1, widths=1, beam_width=1)
         if options.lexicon is not None and options.decoder != "beam":
-            raise ConfigError("--lexicon is for --decoder beam; add that, or leave the lexicon out")
+            raise ConfigError("--lexicon needs --decoder beam; add that, or leave the lexicon out")
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the images, for ``valid`` with their texts (:func:`.load_text_lines`)."""
+        """Return the images, in ``valid`` with their texts (:func:`.load_text_lines`)."""
         from utils.datasets.image.text_lines import TextLines, load_text_lines
 
         if self.options.script == "valid":
@@ -105,23 +86,23 @@ class TextRecognition(TextAnswers, Task):
         return TextLines(found.samples, None, found.files[0], found.rejected)
 
     def input_size(self) -> tuple[tuple[int | None, ...], ...] | None:
-        """Return the shape of the one input, where ``--input_size`` says it."""
+        """Return the shape of the input by ``--input_size``, if given."""
         given = given_size(self.options)
         return None if given is None else ((None, None, *given),)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the widths of ``--widths``, which the input may take where neither it nor another flag says one."""
+        """Return the widths of ``--widths``, for an input of open width."""
         widths = tuple(sorted(set(self.options.widths or ())))
         return {"model": {(0, 3): widths}} if widths else {}
 
     def prepare(self, samples: Sequence[Path | Image.Image]) -> Prepared:
-        """Bring lines to the model's height (:mod:`utils.preprocess.image.lines`), one array each, as wide as they are.
+        """Resize lines to the model's height (:mod:`utils.preprocess.image.lines`); one array per line.
 
         Args:
-            samples: paths of images, or images, such as lines cut out of a page.
+            samples: paths of images, or images, such as lines cropped from a page.
 
         Raises:
-            DataError: an image cannot be read. ModelError, ConfigError: the input is no such image.
+            DataError: An image cannot be read. ModelError, ConfigError: The input does not take such images.
         """
         from utils.preprocess.image.images import open_image
 
@@ -141,15 +122,14 @@ class TextRecognition(TextAnswers, Task):
             contexts: one per line.
 
         Raises:
-            InputError: the output has another form. ConfigError: the characters do not fit.
+            InputError: The output has another form. ConfigError: The number of characters is not that of classes.
         """
         model, options = self.model, self.options
         form = model.form(options)
         if form.kind == LABELS:
             if options.decoder != "greedy":
                 raise ConfigError(
-                    f"--decoder {options.decoder}: {model.ckpt} gives the label of one class per step and no scores; "
-                    "use --decoder greedy"
+                    f"--decoder {options.decoder}: {model.ckpt} outputs labels, not scores; use --decoder greedy"
                 )
             outputs = label_steps(outputs, form, model)
         steps = steps_of(outputs, None if contexts is None else len(contexts), model)
@@ -164,7 +144,7 @@ class TextRecognition(TextAnswers, Task):
         return beam(steps, charset.characters, charset.blank, **how)
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of record; the other one is beside it."""
+        """Return the metric of record."""
         from utils.metrics.text.edits import METRICS as KINDS
 
         return KINDS[self.options.metric](self.options.normalize)
@@ -180,7 +160,7 @@ class TextRecognition(TextAnswers, Task):
         return Rendering(f"{shown}  {score:.2f}", {"text": prediction.text, "score": score}, save)
 
     def diagnostics(self) -> TextDiagnostics:
-        """Return what looks for characters that the model has not, and for a wrong blank."""
+        """Return the check for characters that the model lacks, and for a wrong blank."""
         return TextDiagnostics(self._counted, str, "if it should have them, check --charset")
 
     def _counted(self, outputs: Any, contexts: Sequence[Any]) -> tuple[Array, frozenset[str], int]:
@@ -190,7 +170,7 @@ class TextRecognition(TextAnswers, Task):
         return counts, frozenset("".join(charset.characters)), charset.blank % steps.shape[-1]
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
-        """Return what writes PaddleOCR's label file."""
+        """Return a writer of PaddleOCR's label file."""
         return RowsWriter(path, lambda name, target, one: [f"{name}\t{one.text}\n"])
 
 
@@ -200,5 +180,4 @@ def _save(image: Path, text: str, folder: Path) -> Path:
     return save_drawn(image, [text], folder)
 
 
-TEXT_RECOGNITION = LegacyTask.view(TextRecognition)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+TEXT_RECOGNITION = LegacyTask.view(TextRecognition)  # for scripts that call dataclasses.replace

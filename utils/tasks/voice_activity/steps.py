@@ -1,4 +1,4 @@
-"""What a model of voice activity is, and how sound goes through it: chunk by chunk, each with the state of the last."""
+"""Stateful voice activity models: layout, and processing chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from utils.tasks.common.outputs import sigmoid
 from utils.tasks.model import Model
 
 KEY = "voice_activity"
-"""Key of the metadata that holds ``chunk`` and ``context`` in samples, as a JSON object."""
+"""Metadata key: a JSON object with ``chunk`` and ``context`` in samples."""
 
 CHUNK, CONTEXT = {8000: 256, 16000: 512}, {8000: 32, 16000: 64}
-"""Silero's samples per chunk, and of those before it that the model sees again, by rate."""
+"""Silero's samples per chunk, and samples before it that are repeated in the input, by rate."""
 
 
 class Layout(NamedTuple):
-    """How a model takes sound.
+    """Input layout of a model.
 
     Attributes:
-        rate: in Hz. chunk: samples of one step. context: samples before it that are put in front.
-        places: where among the inputs the sound is, the state, and the rate (-1: it takes none).
+        rate: in Hz. chunk: samples of one step. context: previous samples that are prepended.
+        places: input indices of sound, state and rate (-1: the model has no such input).
     """
 
     rate: int
@@ -36,10 +36,10 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, options: Options) -> Layout:
-        """Return how a model takes sound: as it stores, and otherwise as Silero's do at ``--rate``.
+        """Return the stored layout, else Silero's at ``--rate``.
 
         Raises:
-            ModelError: it has other inputs, or stores what cannot be.
+            ModelError: The model has other inputs, or invalid metadata.
         """
         stored = model.stored
         rate = stored.sample_rate or options.rate
@@ -55,13 +55,13 @@ class Layout(NamedTuple):
         width = model.inputs[layout.places[0]].shape[1]
         if width is not None and width != layout.chunk + layout.context:
             raise ModelError(
-                f"{model.ckpt}: takes {width} samples at once, and {layout.chunk} with {layout.context} before are "
-                f"{layout.chunk + layout.context} (at {rate} Hz); correct --rate"
+                f"{model.ckpt}: takes {width} samples per step, and a chunk of {layout.chunk} with {layout.context} "
+                f"before has {layout.chunk + layout.context} (at {rate} Hz); correct --rate"
             )
         return layout
 
     def chunks(self, samples: int) -> int:
-        """Return how many chunks so many samples are; the last may be filled up."""
+        """Return the number of chunks of some samples, rounded up."""
         return -(-samples // self.chunk)
 
 
@@ -81,17 +81,17 @@ def _places(model: Model) -> tuple[int, int, int]:
     if min(found["sound"], found["state"]) < 0 or len(model.outputs) < 2:
         names = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in model.inputs)
         raise ModelError(
-            f"{model.ckpt}: inputs {names}; voice activity takes sound [N, samples], a state of three dimensions and, "
-            "where the model asks for it, the rate, and gives a probability [N, 1] and the next state"
+            f"{model.ckpt}: inputs {names}; expected sound [N, samples], a state of three dimensions and optionally "
+            "the rate, and as outputs a probability [N, 1] and the next state"
         )
     return found["sound"], found["state"], found["rate"]
 
 
 class Voices:
-    """The probability of speech in several recordings side by side, chunk by chunk.
+    """Probability of speech in several parallel recordings, chunk by chunk.
 
     Args:
-        engine: the model. layout: how it takes sound. count: recordings.
+        engine: the model. layout: its input layout. count: number of recordings.
     """
 
     def __init__(self, engine: Engine, layout: Layout, count: int) -> None:
@@ -108,7 +108,7 @@ class Voices:
             self._inputs[rate] = np.full([size or 1 for size in spec.shape], layout.rate, spec.dtype)
 
     def keep(self, going: Array) -> None:
-        """Go on with some of the recordings only: bool, one for each that is left."""
+        """Keep only some recordings: bool, one for each current recording."""
         if going.all():
             return
         state = self._layout.places[1]
@@ -137,22 +137,22 @@ def _zero_state(spec: TensorSpec, count: int) -> Array:
 
 
 class Segment(NamedTuple):
-    """Where somebody speaks, in seconds."""
+    """Start and end of speech, in seconds."""
 
     start: float
     end: float
 
 
 class VoiceStream:
-    """Finds speech in sound that comes piece by piece; put together, what a whole recording gives.
+    """Voice activity of a stream; the result equals that of the whole recording.
 
     Args:
-        engine: the model, opened; it takes one recording at a time here.
-        layout: how the model takes sound. rules: when speech begins and ends.
-        rate: of the sound in Hz; ``None``: the model's. Another one is resampled as it comes.
+        engine: the opened model, used for one recording at a time.
+        layout: input layout of the model. rules: start and end of speech.
+        rate: of the samples in Hz; ``None``: the model's. Other rates are resampled.
 
     Attributes:
-        probability: of speech in the last whole chunk. speaking: whether somebody speaks now.
+        probability: of speech in the last complete chunk.
     """
 
     def __init__(self, engine: Engine, layout: Layout, rules: Rules, rate: int | None = None) -> None:
@@ -163,20 +163,20 @@ class VoiceStream:
 
     @property
     def speaking(self) -> bool:
-        """Whether somebody speaks now, as far as what has come tells."""
+        """Whether the received audio ends in speech."""
         return self._segmenter.speaking
 
     @property
     def seconds(self) -> float:
-        """How much sound has come, in seconds."""
+        """Seconds of received audio."""
         return self._samples / self._layout.rate
 
     def feed(self, samples: Array) -> list[Segment]:
-        """Take in the next samples (float32 [S], mono, any number); return the segments that are certain now."""
+        """Add samples (float32 [S], mono, any number), and return the segments that are final now."""
         return self._take(self._resampler.feed(np.asarray(samples, np.float32)))
 
     def finish(self) -> list[Segment]:
-        """Return what is left; the sound ends here, and its last chunk is filled up with zeros."""
+        """End the stream, with its last chunk padded with zeros, and return the remaining segments."""
         done = self._take(self._resampler.feed(np.zeros(0, np.float32), last=True))
         if len(self._left):
             done += self._hear(np.pad(self._left, (0, self._layout.chunk - len(self._left))))

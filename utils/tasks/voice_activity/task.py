@@ -1,4 +1,4 @@
-"""Voice activity: sound in, where somebody speaks out; the metric is the frames' area under the ROC curve."""
+"""Voice activity detection; the metric is the area under the ROC curve over frames."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from utils.tasks.templates.tones import TEMPLATE
 from utils.tasks.voice_activity.steps import CHUNK, CONTEXT, Layout, Segment, Voices
 
 SHOWN = 6
-"""Segments that the answer's line names; the JSON has all."""
+"""Number of segments on the answer's line; the JSON has all."""
 
 
 class Heard(NamedTuple):
-    """What is kept of a recording.
+    """Context of a recording.
 
     Attributes:
-        samples: how many it has at the model's rate. seconds: how long it is.
-        truth: bool [T], for each chunk whether its middle lies where somebody speaks; ``None``: not known.
+        samples: number of samples at the model's rate. seconds: length of the recording.
+        truth: bool [T], whether the middle of each chunk is speech; ``None``: unknown.
     """
 
     samples: int
@@ -41,12 +41,12 @@ class Heard(NamedTuple):
 
 
 class Voice(NamedTuple):
-    """Where somebody speaks in a recording.
+    """Speech in a recording.
 
     Attributes:
         scores: float32 [T], the probability of speech in each chunk. frame: seconds of a chunk.
-        said: bool [T], whether a chunk's middle lies in a segment.
-        segments: in seconds. seconds: how long the recording is.
+        said: bool [T], whether the middle of each chunk is in a segment.
+        segments: in seconds. seconds: length of the recording.
     """
 
     scores: Array
@@ -57,35 +57,28 @@ class Voice(NamedTuple):
 
 
 class VoiceActivity(StreamNotes, Task):
-    """Silero's way: one call per chunk, with the state of the last one, for several recordings side by side.
+    """Stateful models such as Silero VAD: one call per chunk for several parallel recordings.
 
     Attributes:
-        state: how the model takes sound.
+        state: input layout of the model.
     """
 
     name, domain = "voice_activity", "speech"
     template = TEMPLATE
     data_help = "a recording, a folder of them, a JSON list with segments, or audio=FOLDER rttm=FILE"
-    writes = "where somebody speaks as RTTM"
+    writes = "the segments of speech as RTTM"
     flags = (
         Flag("--threshold", "probability from which a chunk is speech", 0.5, float),
         Flag("--low_threshold", "probability below which speech may end (default: --threshold less 0.15)", None, float),
-        Flag("--min_speech", "milliseconds; what is not longer is dropped", 250.0, float),
+        Flag("--min_speech", "milliseconds; segments that are not longer are dropped", 250.0, float),
         Flag("--min_silence", "milliseconds below --low_threshold that end speech", 100.0, float),
-        Flag("--pad", "milliseconds added before and behind speech", 30.0, float),
+        Flag("--pad", "milliseconds added before and after speech", 30.0, float),
         Flag("--rate", "samples per second of a model that stores none", 16000, int, choices=tuple(CHUNK)),
-        Flag(
-            "--other_rate", "what is done with a recording of another rate", "resample", choices=("resample", "refuse")
-        ),
+        Flag("--other_rate", "treatment of recordings with another rate", "resample", choices=("resample", "refuse")),
         Flag("--metric", "metric of record", "auc", choices=("auc", "f1"), scripts=("valid",)),
-        Flag(
-            "--units",
-            "what is independent of the rest: for the gate",
-            "recording",
-            choices=("recording", "speaker", "file"),
-            scripts=("valid",),
-        ),
-    )
+        Flag("--units", "independent units, for the gate", "recording", choices=("recording", "speaker", "file"),
+             scripts=("valid",)),
+    )  # fmt: skip
     state: Layout
 
     def check(self) -> None:
@@ -93,12 +86,12 @@ class VoiceActivity(StreamNotes, Task):
         self._rules(rate=1, chunk=1)
 
     def _rules(self, rate: int, chunk: int) -> Rules:
-        """Return when speech begins and ends, by the flags."""
+        """Return the rules for start and end of speech, by the flags."""
         opt = self.options
         return Rules(rate, chunk, opt.threshold, opt.low_threshold, opt.min_speech, opt.min_silence, opt.pad)
 
     def load(self, paths: Mapping[str, Path]) -> Dataset:
-        """Return the recordings, for ``valid`` with where somebody speaks (:func:`.load_spoken`)."""
+        """Return the recordings, in ``valid`` with their speech segments (:func:`.load_spoken`)."""
         found = load_spoken(paths, getattr(self.options, "units", "recording"))
         if self.options.script == "valid" or found.targets is None:
             return found
@@ -108,18 +101,18 @@ class VoiceActivity(StreamNotes, Task):
         return Sounds([Row(_recording(one), {}) for one in found.samples], found.files[0], found.rejected)
 
     def open_sizes(self) -> dict[str, dict[tuple[int, int], tuple[int, ...]]]:
-        """Return the length of the model's input where it is open: a chunk of Silero's and what comes before it."""
+        """Return the length of an open input: Silero's chunk and context."""
         rate = self.options.rate
         return {"model": {(0, 1): (CHUNK[rate] + CONTEXT[rate],)}}
 
     def prepare(self, samples: Sequence[Recording | Spoken]) -> Prepared:
-        """Read recordings, mono and at the model's rate, filled up to whole chunks.
+        """Read recordings, mono and at the model's rate, padded to whole chunks.
 
         Returns:
             One array per recording, float32 [chunks * chunk], and a :class:`Heard` for each.
 
         Raises:
-            DataError: a recording cannot be used, or ends before somebody speaks in it.
+            DataError: A recording cannot be read, or is shorter than its speech segments.
         """
         layout = Layout.of(self.model, self.options)
         arrays, contexts = list[Array](), list[Any]()
@@ -132,7 +125,7 @@ class VoiceActivity(StreamNotes, Task):
         return Prepared([arrays], contexts)
 
     def collate(self, parts: Sequence[Prepared]) -> list[Array]:
-        """Lay recordings side by side, float32 [N, S], shorter ones filled up with silence."""
+        """Stack recordings, float32 [N, S], padded with zeros at the end."""
         rows = [row for part in parts for row in part.arrays[0]]
         found = np.zeros((len(rows), max(len(row) for row in rows)), np.float32)
         for place, row in zip(found, rows, strict=True):
@@ -140,15 +133,11 @@ class VoiceActivity(StreamNotes, Task):
         return [found]
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> Layout:
-        """Return how the model takes sound."""
+        """Return the input layout of the model."""
         return Layout.of(self.model, self.options)
 
     def infer(self, engines: Mapping[str, Engine], arrays: Any, contexts: Sequence[Heard]) -> Array:
-        """Return the probability of speech in every chunk of each recording, float32 [N, T].
-
-        They go through the model side by side, each with its own state, until it has ended; behind that the result is
-        0.
-        """
+        """Return the probability of speech in every chunk of each recording, float32 [N, T]; 0 after its end."""
         (engine,), (sound,), chunk = engines.values(), arrays, self.state.chunk
         lengths = np.array([self.state.chunks(heard.samples) for heard in contexts])
         found = np.zeros((len(sound), lengths.max()), np.float32)
@@ -161,7 +150,7 @@ class VoiceActivity(StreamNotes, Task):
         return found
 
     def decode(self, outputs: Array, contexts: Sequence[Heard]) -> list[Voice]:
-        """Return where somebody speaks in each recording."""
+        """Return the speech segments of each recording."""
         layout = Layout.of(self.model, self.options)
         rules, frame = self._rules(layout.rate, layout.chunk), layout.chunk / layout.rate
         answers = []
@@ -173,7 +162,7 @@ class VoiceActivity(StreamNotes, Task):
         return answers
 
     def metric(self, dataset: Dataset) -> Metric:
-        """Return the metric of frames."""
+        """Return the metric of record."""
         from utils.metrics.frames import FrameScores
 
         return FrameScores(self.options.metric, self.options.threshold)
@@ -195,13 +184,13 @@ class VoiceActivity(StreamNotes, Task):
         return Rendering(text, answer, partial(_save, _recording(sample), prediction, limits))
 
     def summary(self, predictions: Sequence[Voice]) -> str:
-        """Say how much of all recordings is speech."""
+        """Return the seconds of speech in all recordings."""
         silent = sum(not voice.segments for voice in predictions)
         speech, whole = sum(map(_spoken, predictions)), sum(voice.seconds for voice in predictions)
         return f"speech in {speech:.1f} of {whole:.1f} s, {silent} of {len(predictions)} recordings without any"
 
     def prediction_writer(self, path: Path, dataset: Dataset) -> RowsWriter:
-        """Return what writes the segments as NIST's RTTM: a line each."""
+        """Return a writer of NIST's RTTM, a line per segment."""
         return RowsWriter(path, _rttm)
 
 
@@ -217,14 +206,14 @@ def _spoken(voice: Voice) -> float:
 def _truth(one: Spoken, seconds: float, layout: Layout, count: int) -> Array:
     if one.spans and max(end for _, end in one.spans) > seconds + SLACK:
         raise DataError(
-            f"{one.recording}: somebody speaks until {max(end for _, end in one.spans):g} s of its list, and it is "
+            f"{one.recording}: its list has speech until {max(end for _, end in one.spans):g} s, and the recording is "
             f"{seconds:.2f} s long; correct the list"
         )
     return within(one.spans, count, layout.chunk / layout.rate)
 
 
 def within(spans: Spans | Sequence[Segment], count: int, frame: float) -> Array:
-    """Return for so many frames whether their middle lies in one of the spans, bool [count]; times in seconds."""
+    """Return whether the middle of each of ``count`` frames is in one of the spans, bool [count]; times in seconds."""
     middles = (np.arange(count) + 0.5) * frame
     found: Array = np.zeros(count, bool)
     for start, end in spans:
@@ -255,5 +244,4 @@ def _rttm(name: str, target: Any, voice: Voice) -> list[str]:
     ]
 
 
-VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)
-"""The same in the form before, for scripts that use ``dataclasses.replace``."""
+VOICE_ACTIVITY = LegacyTask.view(VoiceActivity)  # for scripts that call dataclasses.replace

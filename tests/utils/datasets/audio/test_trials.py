@@ -1,4 +1,4 @@
-"""Trials: lists of every kind, who speaks by them, folders of speakers, what is drawn, and what is wrong in them."""
+"""Trials: lists in all formats, their speakers, folders of speakers, random draws, and invalid lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sound(path: Path, seconds: float = 0.1) -> Path:
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three speakers of two sessions with two recordings each, as VoxCeleb has them."""
+    """Three speakers of two sessions with two recordings each, in VoxCeleb's layout."""
     root = tmp_path_factory.mktemp("vox")
     for speaker in ("id1", "id2", "id3"):
         for session in ("x", "y"):
@@ -45,7 +45,7 @@ def written(folder: Path, name: str, *lines: str) -> Path:
 
 
 def told(trials: Trials) -> list[Any]:
-    """Return per trial whether it is one speaker, and who both are."""
+    """Return per trial whether it is one speaker, and both speakers."""
     targets = trials.batch(range(len(trials))).targets
     assert targets is not None
     return [(one.same, *one.people) for one in targets]
@@ -61,7 +61,7 @@ def test_a_list_of_voxceleb(people: Path) -> None:
     assert (trials.has_units, list(trials.rejected)) == (True, [])
 
 
-def test_what_is_wrong_in_a_list_costs_its_trial(people: Path) -> None:
+def test_invalid_lines_are_rejected(people: Path) -> None:
     lines = (
         "1 id1/x/1.wav id1/y/1.wav",
         "0 id1/x/1.wav id9/x/1.wav",
@@ -76,8 +76,8 @@ def test_what_is_wrong_in_a_list_costs_its_trial(people: Path) -> None:
     reasons = {one.path.name: one.reason for one in trials.rejected}
     assert set(reasons) == {"wrong.txt:2", "wrong.txt:3", "wrong.txt:4", "wrong.txt:5"}
     assert "'id9/x/1.wav' is not in" in reasons["wrong.txt:2"]
-    assert "2 columns, and the first line has 3" in reasons["wrong.txt:3"]
-    assert "'2' is neither 1 nor 0" in reasons["wrong.txt:4"]
+    assert "2 columns" in reasons["wrong.txt:3"]
+    assert "'2' must be" in reasons["wrong.txt:4"]
     assert "with itself" in reasons["wrong.txt:5"]
 
 
@@ -97,7 +97,7 @@ def test_kaldis_trials(people: Path, tmp_path: Path) -> None:
         load_trials(file, people)
 
 
-def test_without_names_a_list_says_who_belongs_together(people: Path, tmp_path: Path) -> None:
+def test_speakers_are_inferred_from_the_list(people: Path, tmp_path: Path) -> None:
     for name in "abcde":
         sound(tmp_path / f"{name}.wav")
     lines = ("utt1\tutt2\tlabel", "a\tb\t1", "b\tc\t1", "a\td\t0", "d\te\t0", "a\tc\t0")
@@ -111,7 +111,7 @@ def test_without_names_a_list_says_who_belongs_together(people: Path, tmp_path: 
     assert [one.path.name for one in trials.rejected] == ["trials.tsv:6"]  # a, b and c are one
 
 
-def test_a_list_without_answers(tmp_path: Path) -> None:
+def test_a_list_without_labels(tmp_path: Path) -> None:
     for name in "ab":
         sound(tmp_path / f"{name}.wav")
     trials = load_trials(written(tmp_path, "list.txt", "a.wav b.wav"))
@@ -121,13 +121,13 @@ def test_a_list_without_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (("",), "an empty list"),
-        (("hello",), "'hello' is no trial; write lines as '1 a.wav b.wav'"),
-        (("a b maybe",), "is no trial"),
-        (("1 a.wav b.wav",), "no trial can be used; the first of 1 reasons"),
+        (("",), "the list is empty"),
+        (("hello",), "'hello' is not a trial"),
+        (("a b maybe",), "is not a trial"),
+        (("1 a.wav b.wav",), "no trial can be used"),
     ],
 )
-def test_what_is_no_list(lines: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_invalid_lists(lines: tuple[str, ...], words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=words):
         load_trials(written(tmp_path, "list.txt", *lines))
 
@@ -156,24 +156,24 @@ def test_folders_by_name_with_sessions(people: Path) -> None:
 
 
 def test_only_long_recordings_are_drawn(people: Path) -> None:
-    with pytest.warns(UserWarning, match="6 of 12 recordings are shorter than --shortest 0.15 s"):
+    with pytest.warns(UserWarning, match="6 of 12 .*--shortest 0.15"):
         voices = drawn(voices_of(people), 0, 0.15, 0)
     assert {one.path.name for one in voices.recordings} == {"2.wav"}
-    with pytest.raises(DataError, match="no recording has 9 s"):
+    with pytest.raises(DataError, match=r"has 9 s.*--shortest"):
         drawn(voices_of(people), 0, 9.0, 0)
 
 
 def test_too_few(people: Path, tmp_path: Path) -> None:
     sound(tmp_path / "one" / "a" / "1.wav")
-    with pytest.raises(DataError, match="1 recording makes no pair"):
+    with pytest.raises(DataError, match="1 recordings are too few"):
         paired(voices_of(tmp_path / "one"), "all", 0)
     sound(tmp_path / "one" / "a" / "2.wav")
-    with pytest.raises(DataError, match=r"one speaker alone \(a\)"):
+    with pytest.raises(DataError, match=r"one speaker \(a\)"):
         paired(voices_of(tmp_path / "one"), "all", 0)
-    with pytest.raises(DataError, match=r"anna=.* is no folder"):
+    with pytest.raises(DataError, match=r"anna=.* is not a folder"):
         voices_by_name({"anna": tmp_path / "none"})
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no recording"):
+    with pytest.raises(DataError, match="contains no recording"):
         voices_by_name({"anna": tmp_path / "empty"})
     many = voices_of(people)._replace(recordings=list(voices_of(people).recordings) * 400)
     with pytest.raises(ConfigError, match="use --of_each"):

@@ -22,7 +22,7 @@ from utils.pipeline import Failure, evaluate, predict
 from utils.pipeline.ahead import prepared, processes
 from utils.pipeline.ahead.processes import live_cpu_seconds
 from utils.pipeline.launch.exit_status import Stopped
-from utils.pipeline.run.prepare import Buffers, PreparedBatch
+from utils.pipeline.run.pipeline import Buffers, PreparedBatch
 
 HERE = Path(__file__).resolve().parent
 

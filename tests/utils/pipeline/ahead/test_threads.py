@@ -13,7 +13,7 @@ from engine import ConfigError, DataError, Timeline, usable_cores
 from utils.datasets import load_dataset
 from utils.datasets.samples import Batch
 from utils.pipeline.ahead import prepared
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.preprocess.pytorch.classification import preprocess
 
 WORKERS = [0, 1, 2, 5, None]
@@ -99,7 +99,7 @@ def test_bad_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, reason in {
         "b.png": "truncated",
         "d.png": "empty",
-        "e.png": "not a picture",
+        "e.png": "not an image",
         "f.png": "decompression bomb",
     }.items():
         assert reason in reasons[name]

@@ -86,7 +86,7 @@ OWN = dict(CLASSIFICATION.advice)
         ("preprocess", "exact", "--decode fused, or more cores"),
         ("preprocess", "fused", "more cores"),
         ("preprocess", "reduced", "more cores"),  # it does what fused does, and more
-        ("disk", "exact", "keep the pictures on a faster disk, or in memory"),
+        ("disk", "exact", "keep the images on a faster disk, or in memory"),
     ],
 )
 def test_a_tasks_own_words_leave_out_what_is_in_use(stage: str, decode: str, expected: str) -> None:

@@ -25,7 +25,7 @@ from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.classification.task import CLASSIFICATION
 
 STAGES = ("disk", "decode", "preprocess", "engine", "postprocess")
-FASTER_DISK = "keep the pictures on a faster disk, or in memory"
+FASTER_DISK = "keep the images on a faster disk, or in memory"
 CAPACITY = "--target cpu --dtype int8, where the metric allows it"
 
 

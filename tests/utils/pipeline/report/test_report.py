@@ -10,7 +10,7 @@ import pytest
 
 from engine import ConfigError
 from utils.pipeline.report.report import SCHEMA_VERSION, Report, environment, write_json
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 
 METRIC = re.compile(r"eval_metric ([0-9]+\.[0-9]+)")
 SUMMARY = re.compile(

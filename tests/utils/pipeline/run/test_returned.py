@@ -17,8 +17,8 @@ from utils.datasets import ListDataset
 from utils.metrics import MeanMetric
 from utils.pipeline.answers import main as answered
 from utils.pipeline.flags.options import options
-from utils.pipeline.run.prepare import Failure, Preprocessor, nothing_evaluated
-from utils.pipeline.run.returned import measure, predictions, prepared, returned
+from utils.pipeline.run.function_task import FunctionTask
+from utils.pipeline.run.pipeline import Failure, Pipeline, Preprocessor, measure, nothing_evaluated, returned
 from utils.pipeline.valid import main as evaluated
 from utils.tasks import Artifact, Flag, Model, Prepared, Task
 
@@ -123,12 +123,12 @@ def test_what_is_drawn_is_a_file(copier: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_is_right_comes_back_as_it_is(copier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metric, done = Share(), Prepared([np.ones((1, 1))])
+    metric = Share()
     assert measure(metric, wrong, "echo") is metric
-    assert prepared(done, wrong, "echo", 1) is done
     assert returned("text", str, wrong, "echo") == "text"
-    for value in ([], (1,), np.zeros(2), {0: 1}):
-        assert predictions(value, wrong, "echo") is value
+    for value in ([7], (1,), np.zeros(1), {0: 1}):
+        pipeline = Pipeline(FunctionTask(None, wrong, partial(wrong, value=value)), {})
+        assert pipeline.predictions(np.zeros(1), None, 1) is value
     monkeypatch.setattr("sys.argv", ["valid", "--target", "onnx", "--workers", "0"])
     assert evaluated("", task(), ckpt=copier, batch_size=3) == 0
 

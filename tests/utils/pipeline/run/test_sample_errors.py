@@ -12,9 +12,10 @@ from engine import ConfigError, DataError, Timeline
 from utils.datasets.base import Batch, ListDataset
 from utils.metrics.base import MeanMetric
 from utils.pipeline.ahead import prepared
+from utils.pipeline.run.function_task import FunctionTask
 from utils.pipeline.run.loops import evaluate_pipeline, predict_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.prepare import Failure, FunctionTask, Preprocessor, nan_names
+from utils.pipeline.run.nan import nan_names
+from utils.pipeline.run.pipeline import Failure, Pipeline, Preprocessor
 from utils.tasks.prepared import NoAnswer, Shards
 
 ROWS = [{"x": 1.0}, {"y": 2.0}, {"x": 3.0}]

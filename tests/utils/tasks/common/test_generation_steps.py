@@ -112,18 +112,18 @@ def test_nan_ends_one_sample_only() -> None:
 
 
 def test_a_text_beyond_the_largest_plan_is_refused() -> None:
-    with pytest.raises(DataError, match=r"9 tokens do not fit into the largest planned cache, 8 slots"):
+    with pytest.raises(DataError, match=r"9 tokens .*8 slots.*--lengths"):
         decoder(described({"tokens": (1, 4), "slots": (4, 8)}))([TEXT[:9]], None)
 
 
 def test_a_model_that_is_no_decoder_is_refused() -> None:
     model = described()
-    with pytest.raises(ModelError, match="0 caches and 4 outputs beside the logits"):
+    with pytest.raises(ModelError, match=r"0 .*4 outputs"):
         Decoder(called(network()), Model(model.ckpt, model.inputs[:3], model.outputs))
-    with pytest.raises(ModelError, match="neither the places of tokens nor the length of the past"):
+    with pytest.raises(ModelError, match="position_ids"):
         Decoder(called(network()), Model(model.ckpt, (model.inputs[0], *model.inputs[3:]), model.outputs))
     odd = TensorSpec("pixels", np.dtype(np.float32), (None, 3), 0)
-    with pytest.raises(ModelError, match="nothing is known to feed its input 'pixels'"):
+    with pytest.raises(ModelError, match="input 'pixels'"):
         Decoder(called(network()), Model(model.ckpt, (*model.inputs, odd), model.outputs))
 
 

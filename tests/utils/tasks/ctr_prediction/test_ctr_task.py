@@ -82,7 +82,7 @@ def test_answers_are_of_one_user(ratings: Path) -> None:
     with pytest.raises(ConfigError, match=r"u\.data: no user '33' among 4; .*'3'"):
         loaded(ratings, "multi", user="33")
     late = read_ratings(ratings)._replace(times=np.arange(40.0)[::-1])
-    with pytest.raises(ConfigError, match=r"no rating of user 4 is in part 'test' of the split 'temporal'"):
+    with pytest.raises(ConfigError, match=r"user 4 .*'test' .*'temporal'"):
         RatedRows(late, Wanted("temporal", user="4"))
 
 
@@ -101,7 +101,7 @@ def test_a_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no user 'anne'; did you mean 'ann'"):
         load_table(file, only="anne")
     file.write_text("x\n3\n")
-    with pytest.raises(DataError, match=r"no row can be used: .*'3' is no label; write 0 or 1"):
+    with pytest.raises(DataError, match=r"'3' .*write 0 or 1"):
         load_table(file, label="x")
     with pytest.raises(ConfigError, match="name it with --user_column"):
         load_table(file, only="ann")
@@ -111,12 +111,12 @@ def test_a_table(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist; check the path"):
+    with pytest.raises(DataError, match="does not exist"):
         loaded(tmp_path / "gone")
-    with pytest.raises(DataError, match=r"neither ratings .* nor a table"):
+    with pytest.raises(DataError, match=r"ratings .* nor a table"):
         loaded(tmp_path)
     (tmp_path / "clicks.txt").write_text("1 2 3\n")
-    with pytest.raises(DataError, match=r"clicks.txt: its first lines are none of Criteo's .* \.tsv \.csv"):
+    with pytest.raises(DataError, match=r"clicks\.txt: .*Criteo.* \.tsv \.csv"):
         loaded(tmp_path / "clicks.txt")
     (tmp_path / "clicks.txt").write_text("")
     with pytest.raises(DataError, match=r"clicks\.txt: it is empty"):
@@ -140,9 +140,9 @@ def test_outputs() -> None:
     logits = task(ctr_prediction='{"output": "logits"}')
     big = logits.decode([np.array([-1e4, 0.0], np.float32)], contexts)
     assert [one.score for one in big] == [0.0, 0.5]
-    with pytest.raises(InputError, match=r"gives 1\.5, which is no probability; use --output logits"):
+    with pytest.raises(InputError, match=r"1\.5, .*--output logits"):
         task().decode([np.array([0.5, 1.5], np.float32)], contexts)
-    with pytest.raises(InputError, match=r"shape \(2, 2\) .* one floating-point number per row"):
+    with pytest.raises(InputError, match=r"shape \(2, 2\) .*one floating-point number"):
         task().decode([np.zeros((2, 2), np.float32)], contexts)
     with pytest.raises(ModelError, match="output 'odds' must be one of probability, logits"):
         output_of(stored(ctr_prediction='{"output": "odds"}'), options(CtrPrediction))
@@ -151,7 +151,7 @@ def test_outputs() -> None:
 def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
     with opened(CKPT, "onnx") as engine:
         run = bound(CtrPrediction, described(engine))
-        with pytest.raises(DataError, match=r"needs the fields age, category, .* has user_id, item_id;"):
+        with pytest.raises(DataError, match=r"fields age, category, .* has user_id, item_id"):
             run.setup({"model": engine}, loaded(ratings))
         run.setup({"model": engine}, loaded(FOLDER / "data" / "val.csv"))
         trained = {"how": "random", "seed": 0, "positive": 4.0, "ratings": 40}
@@ -160,11 +160,9 @@ def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
         for wrong in ({"part": "train"}, {"split": "temporal"}, {"split_seed": 3}, {"positive": 3.0}, {"part": "all"}):
             with pytest.raises(ConfigError, match=r"use --split random --split_seed 0 --positive 4\.0 --part test"):
                 refuse_trained_rows(trained, loaded(ratings, **wrong), CKPT)
-        with pytest.raises(
-            ConfigError, match="a split of 100000 ratings, and these are 40, so it may know these answers"
-        ):
+        with pytest.raises(ConfigError, match=r"split of 100000 ratings.* are 40"):
             refuse_trained_rows({**trained, "ratings": 100000}, loaded(ratings), CKPT)
-        with pytest.warns(UserWarning, match="does not store the split that it was trained by"):
+        with pytest.warns(UserWarning, match="does not store the split"):
             refuse_trained_rows(None, loaded(ratings), CKPT)
 
 
@@ -189,7 +187,7 @@ def test_the_committed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found["metric"] == pytest.approx(0.795535, abs=1e-4)
     assert found["secondary"]["gauc"] == pytest.approx(0.769528, abs=1e-4)
     assert found["counts"] == {"unknown age": 213, "unknown user_id": 102}
-    said = "user_id: 102 of 4000 rows have a value that the training did not know, or none; these share one row"
+    said = "user_id: 102 of 4000 rows"
     assert said in capsys.readouterr().out
     assert task().format_warnings({"unknown user_id": 0}, 5) == []
 
@@ -204,7 +202,7 @@ def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[st
     code = answers.main(None, CtrPrediction, "multi", argv=words, ckpt=CKPT, data_path=file, batch_size=4)
     out, error = capsys.readouterr()
     assert code == 1
-    assert "rows.csv:3: price 'cheap' is no finite number; write one, or leave the field empty" in out + error
+    assert "rows.csv:3: price 'cheap' is not a finite number; write one, or leave the field empty" in out + error
     assert "rows.csv:5: 2 fields, and there are 9 columns; correct the line" in out + error
     assert [line.split()[0] for line in out.splitlines() if line.startswith("rows.csv")][:2] == [
         "rows.csv:2",

@@ -68,7 +68,7 @@ def test_what_a_model_lacks_is_said_in_one_line_with_the_fix(tmp_path: Path) -> 
     names.write_text("# VOC's\n\naeroplane = airplane\ntvmonitor= tv\n")
     with pytest.raises(DataError, match=r"class 'cow' of the data set is not among .* 'cow = LABEL' into"):
         made(path, labels=names)
-    with pytest.warns(UserWarning, match="1 of 4 classes are left out, with 1 objects, as the model has .*: cow$"):
+    with pytest.warns(UserWarning, match=r"1 of 4 classes .*: cow$"):
         found = made(path, labels=names, common_classes=True)
     (real,) = bound(Detection, None, labels=names).load({"data": path}).batch([0]).targets or ()
     found.update([perfect(real, 1, 0, 3, 5)], [real])
@@ -109,7 +109,7 @@ def test_bad_files_of_names(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said) as caught:
         made(path, labels=tmp_path / "names")
     assert "\n" not in str(caught.value)
-    with pytest.raises(DataError, match=r"labels file .*gone cannot be read"):
+    with pytest.raises(DataError, match="gone cannot be read"):
         read_renames(tmp_path / "gone")
 
 
@@ -117,7 +117,7 @@ def test_classes_that_only_have_numbers(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("2 0.5 0.5 1 1\n")
     assert made(tmp_path).compute is not None
-    with pytest.raises(DataError, match="the data set has a class 2 and the model 2 labels; give the data set names"):
+    with pytest.raises(DataError, match=r"class 2 .*2 labels.*data\.yaml"):
         made(tmp_path, ["a", "b"])
 
 
@@ -196,7 +196,7 @@ def test_pictures_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys
         notes.append({"id": i, "image_id": i, "category_id": 0, "bbox": [1, 1, 9, 9]})
     content = {"images": images, "annotations": notes, "categories": [{"id": 0, "name": "red"}]}
     (tmp_path / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"val.json: pictures of another size than annotated: 1 "):
+    with pytest.warns(UserWarning, match=r"val\.json: .*annotated: 1 "):
         code, found = run(tiny, tmp_path, "--data_path", str(tmp_path / "val.json"))
     assert (code, found["samples"]) == (1, len(MODES) + 2)
     assert [Path(one["name"]).name for one in found["failures"]] == ["broken.png"]
@@ -210,7 +210,7 @@ def test_the_flag_names_the_rules_that_there_are() -> None:
 def test_nothing_to_be_found_is_said(tiny: Path, tmp_path: Path) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text()) | {"annotations": []}
     (tiny / "data" / "empty.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="mAP: the data set holds no object to be found; check its annotations"):
+    with pytest.raises(DataError, match=r"^mAP: "):
         run(tiny, tmp_path, "--data_path", str(tiny / "data" / "empty.json"))
 
 
@@ -230,7 +230,7 @@ def test_where_nothing_can_be_measured_the_first_reason_is_said(tmp_path: Path) 
     for one in content["images"]:
         one["id"] = str(one["id"])  # and the objects' image_id are numbers
     listed.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"no object .* could not be used, the first: .*annotations\[0\]: image_id"):
+    with pytest.raises(DataError, match=r"annotations\[0\]: image_id"):
         valid.main(
             None, Detection, argv=["--target", "onnx"], ckpt=model / f"{NAME}_dyn.onnx", data_path=model / "data"
         )

@@ -116,11 +116,11 @@ def test_the_scripts_have_thresholds_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ([(1, 5, 4)], r"its outputs \(output_0 \[1, 5, 4\], for 1 samples\) have none of the known layouts"),
-        ([(1, 5, 4), (1, 6, 2)], r"boxes \[1, 5, 4\], scores \[1, 6, 2\], for 1 samples\) have none of the known"),
-        ([(1, 5, 3), (1, 5, 2)], "say with --layout which of boxes"),
+        ([(1, 5, 4)], r"its outputs \(output_0 \[1, 5, 4\], for 1 samples\) fit no known layout"),
+        ([(1, 5, 4), (1, 6, 2)], r"boxes \[1, 5, 4\], scores \[1, 6, 2\], for 1 samples\) fit no known"),
+        ([(1, 5, 3), (1, 5, 2)], "set --layout to one of boxes"),
         ([(2, 5, 4), (2, 5, 2)], "for 1 samples"),
-        ([(1, 5, 4), (1, 5)], "none of the known layouts"),
+        ([(1, 5, 4), (1, 5)], "no known layout"),
     ],
 )
 def test_outputs_of_another_shape(shapes: list[tuple[int, ...]], said: str) -> None:
@@ -145,7 +145,7 @@ def test_answers(tmp_path: Path) -> None:
     assert bound(Detection, MODEL).show(tmp_path / "a.png", many).text.endswith("; and 3 more")
     unnamed = replace(MODEL, metadata=PLAIN)
     assert bound(Detection, unnamed).show(tmp_path / "a.png", found).answer[1]["label"] == "1"
-    with pytest.raises(ModelError, match="stores 1 labels and found class 1"):
+    with pytest.raises(ModelError, match=r"1 labels .*class 1"):
         bound(Detection, replace(MODEL, metadata={"class_labels": '["cat"]'})).show(tmp_path / "a.png", found)
 
 
@@ -154,9 +154,9 @@ def test_sizes() -> None:
     assert bound(Detection, None, input_size=64).input_size() == ((None, 3, 64, 64),)
     assert bound(Detection, None, input_size=[32, 64]).input_size() == ((None, 3, 32, 64),)
     free = replace(MODEL, inputs=(replace(PICTURE, shape=(None, 3, None, None)),))
-    with pytest.raises(ConfigError, match="say which with --input_size"):
+    with pytest.raises(ConfigError, match="pass --input_size"):
         bound(Detection, free).prepare([])
-    with pytest.raises(ConfigError, match="pictures need N x C x H x W"):
+    with pytest.raises(ConfigError, match="N x C x H x W"):
         bound(Detection, replace(MODEL, inputs=(replace(PICTURE, shape=(None, 7)),))).prepare([])
 
 
@@ -178,5 +178,5 @@ def test_options_that_make_no_sense(given: dict[str, object], said: str) -> None
 
 def test_a_bad_picture_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"a.png: is not a picture"):
+    with pytest.raises(DataError, match=r"a.png: is not an image"):
         bound(Detection, MODEL).prepare([tmp_path / "a.png"])

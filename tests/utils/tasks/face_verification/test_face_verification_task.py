@@ -76,10 +76,10 @@ def test_no_face_and_several(tiny: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert found["samples"] + len(found["failures"]) == 8
     assert len(found["failures"]) >= 1
     out = "".join(capsys.readouterr())
-    assert "2 pictures show (ben/ben_0001.png, ben/ben_0002.png) several faces; the largest is compared" in out
+    assert "2 images show (ben/ben_0001.png, ben/ben_0002.png) several faces; the largest" in out
     code, found = run("valid", tmp_path / "r.json", "--no_face", "center", **how)
     assert (code, found["failures"]) == (0, [])
-    assert "1 picture shows (ada/ada_0002.png) no face" in "".join(capsys.readouterr())
+    assert "1 image shows (ada/ada_0002.png) no detected face" in "".join(capsys.readouterr())
 
 
 def test_the_answer_to_two_pictures(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,14 +108,14 @@ def test_pictures_of_a_folder_each_with_each(tiny: Path, tmp_path: Path) -> None
     code, found = run("multi", tmp_path / "r.json", "--save", str(tmp_path / "out"), **how)
     assert (code, len(found["answers"])) == (0, 6)
     assert len(list((tmp_path / "out").iterdir())) == 6
-    with pytest.raises(DataError, match="has no label; pass data with targets"):
+    with pytest.raises(DataError, match="pass data with targets"):
         run("valid", tmp_path / "r.json", **how)
 
 
 def test_what_is_no_descriptor(tiny: Path, tmp_path: Path) -> None:
     wrong = {"detector": tiny / "detector.onnx", "descriptor": tiny / "detector.onnx"}
     how: dict[str, Any] = {"data_path": tiny / "photographs" / "ben", "input_size": SIDE}
-    with pytest.raises(ModelError, match=r"its first output is \[4, 1, 56, 56\] float32; a descriptor gives N x D"):
+    with pytest.raises(ModelError, match=r"output is \[4, 1, 56, 56\] float32; .*N x D"):
         run("multi", tmp_path / "r.json", ckpt=wrong, **how)
 
 
@@ -211,7 +211,7 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         task.load({"data": tmp_path / "none"})
     Image.new("L", (2, 2)).save(tmp_path / "one.png")
-    with pytest.raises(DataError, match="one picture makes no pair; pass --data_path first="):
+    with pytest.raises(DataError, match="pass --data_path first="):
         task.load({"data": tmp_path / "one.png"})
     (tmp_path / "one.png").unlink()
     with pytest.raises(DataError, match="is empty"):

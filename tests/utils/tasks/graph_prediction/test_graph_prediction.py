@@ -140,11 +140,11 @@ def model_of(notes: object = None, names: tuple[str, ...] = ("x", "adjacency", "
 @pytest.mark.parametrize(
     ("notes", "said"),
     [
-        ([], "is no JSON object"),
-        ({"messages": "loud"}, "messages 'loud' is not known"),
-        ({"loops": 1}, "loops 1 is not known"),
-        ({"kind": "ranking"}, "kind 'ranking' is not known"),
-        ({"colour": "red"}, "colour 'red' is not known"),
+        ([], "not a JSON object"),
+        ({"messages": "loud"}, "messages 'loud'"),
+        ({"loops": 1}, "loops 1"),
+        ({"kind": "ranking"}, "kind 'ranking'"),
+        ({"colour": "red"}, "colour 'red'"),
         ({"atoms": {}}, "atoms must be an object with elements"),
     ],
 )
@@ -155,9 +155,7 @@ def test_what_an_export_stored_wrongly(notes: object, said: str) -> None:
 
 
 def test_inputs_of_another_model() -> None:
-    with pytest.raises(
-        ModelError, match=r"its inputs are a, b; a graph network takes x, adjacency, mask \(dense\) or x"
-    ):
+    with pytest.raises(ModelError, match=r"inputs are a, b; .*x, adjacency, mask \(dense\) or x"):
         bound(GraphPrediction, model_of(names=("a", "b"))).prepare([])
 
 
@@ -173,7 +171,7 @@ def test_the_kinds_of_answers() -> None:
     np.testing.assert_allclose(np.sum(classes, axis=1), 1)
     data = plain.load({"data": _file_of_one()})
     assert yes.metric(data).name == "roc_auc"
-    with pytest.raises(ConfigError, match="--metric rmse is none of classes: use accuracy, roc_auc"):
+    with pytest.raises(ConfigError, match=r"--metric rmse .*accuracy, roc_auc"):
         bound(GraphPrediction, model_of(), metric="rmse", kind="classes").metric(data)
     with pytest.raises(InputError, match="two classes or more"):
         chosen.decode(logits[:, :1], None)
@@ -195,14 +193,14 @@ def _file_of_one() -> Path:
 
 def test_molecules_need_a_model_that_says_what_atoms_are() -> None:
     sample = Molecule("CC", False, "ethane")
-    with pytest.raises(ConfigError, match="so it takes no molecules"):
+    with pytest.raises(ConfigError, match="molecules are not supported"):
         bound(GraphPrediction, model_of()).prepare([sample])
     found = bound(GraphPrediction, model_of({"atoms": AtomFeatures().stored()})).prepare([sample])
     assert [array[0].shape for array in found.arrays] == [(2, 22), (2, 2), (2,)]
     assert found.contexts == [(2, 4)]
     np.testing.assert_allclose(found.arrays[1][0], 0.5)
     short = Graph(np.zeros((2, 3), np.float32), np.array([[0], [1]]), None, "one")
-    with pytest.raises(ConfigError, match=r"one has 3 numbers per node, and m.onnx takes 22"):
+    with pytest.raises(ConfigError, match=r"one has 3 .*m\.onnx takes 22"):
         bound(GraphPrediction, model_of()).prepare([short])
 
 
@@ -213,7 +211,7 @@ def test_data_of_other_features_are_refused(folder: Path, tmp_path: Path) -> Non
     stored = next(entry for entry in model.metadata_props if entry.key == "graph")
     stored.value = json.dumps({**json.loads(stored.value), "atoms": AtomFeatures().stored()})
     onnx.save(model, tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=r"are not those that m.onnx was trained with"):
+    with pytest.raises(ConfigError, match=r"features .*m\.onnx; make"):
         run("valid", tmp_path, "m.onnx", file)
 
 
@@ -234,7 +232,7 @@ def test_sizes_with_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     other = bound(GraphPrediction, None, batch_size=1, edges=[50])
     assert other.open_sizes()["model"]["all_edges"] == (50,)
     for flag in ("nodes", "edges"):
-        with pytest.raises(ConfigError, match=f"--{flag} 0 must be at least 1 each"):
+        with pytest.raises(ConfigError, match=f"--{flag} 0 must be at least 1"):
             bound(GraphPrediction, None, **{flag: [0]}).check()
     names = ("x", "edges", "weights", "member", "share", "sizes")
     assert packed_limits(model_of(names=names)) == ((), (), ())

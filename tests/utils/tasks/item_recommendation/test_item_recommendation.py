@@ -107,7 +107,7 @@ def test_a_new_item_is_known_to_the_tower_of_items(
     (found,) = _run("single", tmp_path, two, "--users", "u0", "--topk", "1", data_path=data)["answers"]
     assert found["answer"]["items"][0]["id"] == "i11"
     _run("valid", tmp_path, two, data_path=data)
-    assert "1 of 12 items are new to the model: it knows them by their features alone" in capsys.readouterr().err
+    assert "hint: 1 of 12 items" in capsys.readouterr().err
 
 
 def test_unknown_items_are_left_out_counted_and_missed(
@@ -118,10 +118,10 @@ def test_unknown_items_are_left_out_counted_and_missed(
     found = _run("valid", tmp_path, ckpt, data_path=data)
     assert found["code"] == 0
     said = "".join(capsys.readouterr())
-    assert "3 of 12 items are unknown to the model: it cannot recommend them" in said
+    assert "3 of 12 items are not in the model" in said
     # of the first four items u0 loses i0 and i1, u1 i1, and u2 to u5 i5; what is right for u1 is i5
-    assert "7 items in 6 of 7 histories are unknown to the model and were left out" in said
-    assert "1 of the right items are unknown to the model: they count as missed" in said
+    assert "7 items in 6 of 7 histories are not in the model" in said
+    assert "1 of the target items" in said
     assert found["counts"] == {"unknown items": 7, "histories with unknown items": 6, "unknown right items": 1}
 
 
@@ -131,7 +131,7 @@ def test_a_user_whose_items_are_all_unknown_costs_only_that_user(data: Path, tmp
     assert (found["code"], found["samples"]) == (1, 6)
     (failure,) = found["failures"]
     assert failure["name"] == "user once"
-    assert "its history has 1 items, and the model knows none of them" in failure["reason"]
+    assert "its history has 1 items" in failure["reason"]
 
 
 def test_users_and_histories_that_are_not_there(data: Path, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_users_and_histories_that_are_not_there(data: Path, tmp_path: Path) -> N
 def test_another_split_than_that_of_the_training_is_refused(data: Path, tmp_path: Path) -> None:
     note = {"split": "random", "seed": 3}
     ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next(), recommendation=note)}
-    with pytest.raises(ConfigError, match=r"trained by the split random.*pass --split random --seed 3"):
+    with pytest.raises(ConfigError, match=r"split random.*pass --split random --seed 3"):
         _run("valid", tmp_path, ckpt, data_path=data)
     with pytest.raises(ConfigError, match="--seed 3"):
         _run("valid", tmp_path, ckpt, "--split", "random", data_path=data)
@@ -173,21 +173,21 @@ def test_nan_among_the_vectors_makes_every_ranking_unsure(data: Path, tmp_path: 
 
 def test_models_that_do_not_go_together_are_one_line(data: Path, tmp_path: Path) -> None:
     two = towers(tmp_path, ITEMS, np.ones((13, 4)))
-    with pytest.raises(ModelError, match="a score for each of 12 items; with a model of items"):
+    with pytest.raises(ModelError, match="score for each of 12 items"):
         _run("valid", tmp_path, {"query": two["query"]}, data_path=data)
     scores = follows(tmp_path / "m.onnx", ITEMS, _next())
-    with pytest.raises(ModelError, match="vectors of 4 as the items' are; with scores, leave item=FILE out"):
+    with pytest.raises(ModelError, match=r"vectors of 4 .*leave item=FILE out"):
         _run("valid", tmp_path, {"query": scores, "item": two["item"]}, data_path=data)
-    with pytest.raises(ModelError, match="stores no names of items"):
+    with pytest.raises(ModelError, match="no stored item names"):
         _run("valid", tmp_path, {"query": two["item"]}, data_path=data)
     other = follows(tmp_path / "n.onnx", ["a", "b"], np.ones((3, 2)))
-    with pytest.raises(ModelError, match="it knows none of the 12 items"):
+    with pytest.raises(ModelError, match="all 12 items"):
         _run("valid", tmp_path, {"query": other}, data_path=data)
-    with pytest.raises(ConfigError, match=r"--places 7: .*looks at 4 items"):
+    with pytest.raises(ConfigError, match=r"--places 7: .* 4 items"):
         _run("valid", tmp_path, {"query": scores}, "--places", "7", data_path=data)
-    with pytest.raises(ConfigError, match="--users and --history are both given"):
+    with pytest.raises(ConfigError, match="--users and --history"):
         _run("single", tmp_path, {"query": scores}, "--users", "u1", "--history", "i1", data_path=data)
-    with pytest.raises(ConfigError, match="--depth 5 finds fewer"):
+    with pytest.raises(ConfigError, match=r"--depth 5 .*--cut"):
         _run("valid", tmp_path, {"query": scores}, "--depth", "5", data_path=data)
 
 
@@ -213,15 +213,15 @@ def test_a_script_that_names_users_takes_a_history_and_other_ratings(data: Path,
     some = _run("multi", tmp_path, ckpt, data_path=data, users=["nobody", "u2", "u1"])
     assert (some["code"], [one["answer"]["user"] for one in some["answers"]]) == (0, ["u2", "u1"])
     assert len(_run("multi", tmp_path, ckpt, data_path=data, users=["nobody"])["answers"]) == 7
-    with pytest.raises(ConfigError, match="--users and --history are both given"):
+    with pytest.raises(ConfigError, match="--users and --history"):
         _run("multi", tmp_path, ckpt, "--users", "u1", "--history", "i1", data_path=data, users=["u1"])
 
 
 def test_why_nobody_can_be_asked_is_told(data: Path, tmp_path: Path) -> None:
     ckpt = {"query": follows(tmp_path / "m.onnx", ITEMS, _next())}
     (data / "r.inter").write_text("\n".join([HEAD, *["u1\ti1\t4\t1"] * 3]))
-    with pytest.raises(DataError, match=r"before it \(1 with nothing new in it\)"):
+    with pytest.raises(DataError, match=r"\(1 with nothing new"):
         _run("valid", tmp_path, ckpt, data_path=data)
     (data / "r.inter").write_text("\n".join([HEAD, "u1\ti1\t4\t1", "u1\ti2\t4\t"]))
-    with pytest.raises(ConfigError, match=r"r.inter: 1 of 2 rows have no time.*use --split random"):
+    with pytest.raises(ConfigError, match=r"r\.inter: 1 of 2 rows .*use --split random"):
         _run("valid", tmp_path, ckpt, data_path=data)

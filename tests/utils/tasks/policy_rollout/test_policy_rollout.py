@@ -101,7 +101,7 @@ SAID = {
     "Reset-v0": "the environment Reset-v0 failed at reset: it raises OSError: no such track",
     "Shape-v0": "the environment Shape-v0 failed at step 3: it shows an observation of shape [3], and its space says",
     "Nan-v0": "the environment Nan-v0 failed at step 3: it shows an observation with NaN",
-    "Reward-v0": "the environment Reward-v0 failed at step 3: it gives a reward of nan",
+    "Reward-v0": "the environment Reward-v0 failed at step 3: it returns a reward of nan",
     "Exit-v0": "the environment Exit-v0 failed at step 3: it raises SystemExit: bye",
     "Endless-v0": "the episode did not end within 50 steps; check the environment, or raise --max_steps",
 }
@@ -124,14 +124,14 @@ def test_a_bad_episode_costs_itself_alone(env: str, tmp_path: Path, capsys: pyte
 
 
 def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"no sample could be evaluated: seed 1000: the episode did not end within 20 "):
+    with pytest.raises(Exception, match=r"seed 1000: .* 20 steps"):
         run("valid", policy(tmp_path), "--env", "Never-v0", "--max_steps", 20)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], r"policy\.onnx: stores no environment; pass --env, such as --env CartPole-v1"),
+        ([], r"policy\.onnx: .*pass --env"),
         (["--env", "CartPool-v1"], r"--env CartPool-v1: gymnasium knows no such environment \(.*CartPole"),
         (["--env", "no_such:Plain-v0"], r"--env no_such:Plain-v0: the environment cannot be made \(ModuleNotFoundErr"),
         (["--env", "Made-v0"], r"--env Made-v0: the environment cannot be made \(ValueError: no display\); check"),
@@ -143,11 +143,11 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "Push-v0", "--episodes", 0], r"--episodes 0 must be at least 1"),
         (["--env", "Plain-v0", "--seed", -1], r"--seed -1 must be at least 0"),
         (["--env", "Plain-v0", "--max_steps", 0], r"--max_steps 0 must be at least 1"),
-        (["--env", "Words-v0"], r"actions of kind Text cannot be said by one output of a policy"),
+        (["--env", "Words-v0"], r"actions of kind Text"),
         (["--env", "Spaceless-v0"], r"does not say what it shows and takes .*; give it an observation_space"),
         (["--env", "Plain-v0", "--seed", 2**63], r"--seed 9223372036854775808 with --episodes 10 passes"),
         (["--env", "FrozenLake-v1"], r"an observation has shape \[16\], and the policy's input observation takes"),
-        (["--env", "Blackjack-v1"], r"observations of kind Tuple are no array; wrap the environment"),
+        (["--env", "Blackjack-v1"], r"observations of kind Tuple"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(words: list[object], said: str, tmp_path: Path) -> None:
@@ -159,9 +159,7 @@ def test_what_cannot_be_played_is_one_line(words: list[object], said: str, tmp_p
 def test_a_model_imports_no_module(tmp_path: Path) -> None:
     (tmp_path / "surprise.py").write_text("raise SystemExit('it ran')")
     ckpt, name = policy(tmp_path, "surprise:Plain-v0"), f"{MODULE}:Plain-v0"
-    said = (
-        r"policy\.onnx: metadata 'policy': env 'surprise:Plain-v0' names a module to import, .*pass --env surprise:Pl"
-    )
+    said = r"policy\.onnx: metadata 'policy': env 'surprise:Plain-v0' imports a module, .*pass --env surprise:Pl"
     with pytest.raises(ModelError, match=said):
         run("multi", ckpt)
     assert run("multi", ckpt, "--env", name, "--episodes", 1)[0] == 0
@@ -198,7 +196,7 @@ def test_actions_are_compared_at_recorded_observations(tmp_path: Path, capsys: p
     assert found["secondary"]["action_agreement"] == 0
     capsys.readouterr()
     run("valid", ckpt, "--data_path", file, "--seed", 1005)
-    assert "the recording has nothing of 5 seeds: no actions are compared there" in capsys.readouterr().out
+    assert "the recording lacks 5 seeds" in capsys.readouterr().out
     shown = run("single", ckpt, "--data_path", file, "--episodes", 1)[1]["answers"]
     assert (shown[0]["answer"]["action_agreement"], shown[0]["answer"]["recorded"]) == (1, 5)
 
@@ -208,9 +206,9 @@ def test_actions_are_compared_at_recorded_observations(tmp_path: Path, capsys: p
     [
         (
             ("--env", "Chance-v0"),
-            "the recording is of another environment than the one played: no actions are compared",
+            "the recording is of another environment",
         ),
-        (("--seed", 7), "the recording has nothing of 10 seeds: no actions are compared there"),
+        (("--seed", 7), "the recording lacks 10 seeds"),
     ],
 )
 def test_a_recording_of_something_else_is_not_in_the_way(
@@ -269,7 +267,7 @@ def test_observations_that_the_policy_would_cut_off(tmp_path: Path) -> None:
 walker (int64[batch,2] observation) => (float[batch,2] logits) { logits = Cast<to = 1>(observation) }"""
     )
     save(model, tmp_path / "policy.onnx")
-    with pytest.raises(ModelError, match="observation is of float32, and the policy's input observation takes int64"):
+    with pytest.raises(ModelError, match=r"float32, .*observation takes int64"):
         run("valid", tmp_path / "policy.onnx", "--env", "Plain-v0")
 
 
@@ -283,18 +281,18 @@ def test_an_output_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_fewer_than_a_hundred_episodes_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ckpt, said = policy(tmp_path, "Plain-v0"), "a mean of 10 episodes says little: at least 100 are usual"
+    ckpt, said = policy(tmp_path, "Plain-v0"), "a mean of 10 episodes is unreliable"
     run("valid", ckpt)
     assert said in capsys.readouterr().out
     run("valid", ckpt, "--episodes", 100, "--batch_size", 50)
-    assert "says little" not in capsys.readouterr().out
+    assert "is unreliable" not in capsys.readouterr().out
     run("multi", ckpt)
-    assert "says little" not in capsys.readouterr().out
+    assert "is unreliable" not in capsys.readouterr().out
 
 
 def test_a_limit_below_the_environments_own_says_so(tmp_path: Path) -> None:
     ckpt = pole_policy(tmp_path, [[0, 0], [0, 0], [-1, 1], [-1, 1]])
-    with pytest.raises(Exception, match=r"did not end within 5 steps; the environment's own limit is 500: leave out"):
+    with pytest.raises(Exception, match=r"5 steps; .*limit is 500"):
         run("valid", ckpt, "--env", "CartPole-v1", "--max_steps", 5)
 
 
@@ -316,13 +314,13 @@ def test_a_drawn_episode(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("Plain-v0", "draws no pictures"),
-        ("Chance-v0", "does something else with seed 1000"),
+        ("Plain-v0", "rgb_array"),
+        ("Chance-v0", "not deterministic: seed 1000"),
         ("Smear-v0", r"cannot be drawn \(GaveUp: no canvas\); leave out --save"),
     ],
 )
 def test_what_cannot_be_drawn(env: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"--save: {env} {said}"):
+    with pytest.raises(ConfigError, match=f"--save: {env} .*{said}"):
         run("single", policy(tmp_path, env), "--episodes", 1, "--save", tmp_path / "out")
 
 
@@ -344,5 +342,5 @@ def test_without_a_metric_or_an_engine(tmp_path: Path, capsys: pytest.CaptureFix
 def test_without_gymnasium_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ckpt = policy(tmp_path, "Plain-v0")
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(ConfigError, match=r"needs the package gymnasium, which is not installed; run: .*\[gym\]"):
+    with pytest.raises(ConfigError, match=r"package gymnasium.*\[gym\]"):
         run("valid", ckpt)

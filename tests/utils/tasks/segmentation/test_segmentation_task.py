@@ -150,8 +150,8 @@ def test_pictures_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "given", "said"),
     [
-        ((None, 3, None, None), {}, "say which with --input_size, or use --resize short_side"),
-        ((None, 4, 8, 8), {}, "pictures need N x C x H x W"),
+        ((None, 3, None, None), {}, "--input_size, or --resize short_side"),
+        ((None, 4, 8, 8), {}, "N x C x H x W"),
     ],
 )
 def test_sizes_that_are_not_known(shape: tuple[int | None, ...], given: Any, said: str, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_the_truth_is_read_beside_the_picture(tmp_path: Path) -> None:
 
 def test_classes_that_the_model_does_not_have(tmp_path: Path) -> None:
     values = np.array([[0, 1, 3]] * 2, np.uint8)
-    with pytest.raises(DataError, match=r"m.png: class 3 at 2,0 \(column, row\), and m.onnx has 3 classes"):
+    with pytest.raises(DataError, match=r"m\.png: class 3 at 2,0 .*m\.onnx has 3 classes"):
         bound(Segmentation, model()).prepare([labelled(tmp_path, values)])
 
 
@@ -252,7 +252,7 @@ def test_every_kind_of_output() -> None:
     "array", [np.zeros((1, 4, 8)), np.zeros((2, 3, 4, 8)), np.zeros((1, 3)), np.zeros((1, 2, 4, 8), int)]
 )
 def test_outputs_of_another_shape(array: np.ndarray) -> None:
-    with pytest.raises(InputError, match="segmentation takes scores N x C x h x w"):
+    with pytest.raises(InputError, match="scores N x C x h x w"):
         bound(Segmentation, model()).decode(array, contexts((4, 8)))
 
 
@@ -282,7 +282,7 @@ def test_answers(tmp_path: Path) -> None:
     many = np.arange(SHOWN + 4, dtype=np.int16)[None]
     text = bound(Segmentation, replace(model(), metadata={})).show(path, many).text
     assert text.endswith(", and 4 more")
-    with pytest.raises(ModelError, match="stores 3 labels and found class 11"):
+    with pytest.raises(ModelError, match=r"3 labels .*class 11"):
         bound(Segmentation, model()).show(path, many)
     assert bound(Segmentation, model()).summary([classes, classes]) == "background 57.1 %, dog 28.6 %, cat 14.3 %"
 

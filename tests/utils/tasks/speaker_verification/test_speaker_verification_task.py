@@ -58,7 +58,7 @@ def test_two_recordings_have_a_readable_answer(tiny: Path, tmp_path: Path, capsy
     samples, rate = hum(tiny)
     soundfile.write(tmp_path / "other.flac", np.stack([soxr.resample(samples, rate, 48000)] * 2, axis=1), 48000)
     data = {"first": tmp_path / "other.flac", "second": tiny / "data" / "ada" / "ada_2.wav"}
-    with pytest.warns(UserWarning, match="mixed down|resampled"):
+    with pytest.warns(UserWarning, match="averaged|resampled"):
         code, found = run("single", tmp_path / "r.json", tiny, data, "--save", str(tmp_path / "out"))
     answer = found["answers"][0]["answer"]
     assert (code, answer["same"], answer["threshold"]) == (0, True, 0.8)
@@ -95,7 +95,7 @@ def test_bad_recordings_cost_their_trials(tiny: Path, tmp_path: Path) -> None:
     reasons = " ".join(
         f"{one['sample']}: {one['reason']}" if "sample" in one else str(one) for one in found["failures"]
     )
-    for words in ("ada_2.wav: silence", "0.5 s of speech are needed", "cut short", "ben_9"):
+    for words in ("ada_2.wav: silence", "0.5 s of speech are needed", "truncated", "ben_9"):
         assert words in reasons
 
 
@@ -122,7 +122,7 @@ def test_speakers_by_name(tiny: Path) -> None:
     [
         ({"first": "a"}, "first=FILE second=FILE"),
         ({"pairs": "a", "images": "b"}, r"pairs=FILE \[audio=FOLDER\]"),
-        ({"audio": "a", "ada": "b"}, "audio=... goes with pairs=FILE"),
+        ({"audio": "a", "ada": "b"}, "audio=... .*pairs=FILE"),
     ],
 )
 def test_paths_that_do_not_go_together(given: dict[str, str], words: str) -> None:
@@ -131,7 +131,7 @@ def test_paths_that_do_not_go_together(given: dict[str, str], words: str) -> Non
 
 
 def test_one_recording_is_no_pair(tiny: Path) -> None:
-    with pytest.raises(DataError, match="one recording makes no pair; pass --data_path first="):
+    with pytest.raises(DataError, match="pass --data_path first="):
         task().load({"data": tiny / "data" / "ada" / "ada_1.wav"})
 
 
@@ -150,7 +150,7 @@ def test_models_that_are_no_encoders(tiny: Path, tmp_path: Path) -> None:
     how = options(SpeakerVerification)
     with pytest.raises(ModelError, match="metadata 'features'"):
         Notes.of(Model(Path("x.onnx")), how)
-    with pytest.raises(ConfigError, match=r"of 20 bands an encoder takes N x T x 20"):
+    with pytest.raises(ConfigError, match="N x T x 20"):
         Notes.of(Model(Path("x.onnx"), metadata=kept), how)
     kept["verification"] = '{"threshold": "high"}'
     onnx.helper.set_model_props(model, kept)

@@ -127,7 +127,7 @@ def test_silence_is_answered(folder, tmp_path):
     with pytest.warns(UserWarning, match="silence"):
         (silent,) = heard(folder, write(tmp_path / "silence.wav", np.zeros(8000)))
     assert (silent.text, silent.words) == ("", ())
-    with pytest.warns(UserWarning, match="short.wav: 0.000375 s long, in which nothing can be heard"):
+    with pytest.warns(UserWarning, match=r"short\.wav: 0\.000375 s long"):
         (short,) = heard(folder, write(tmp_path / "short.wav", np.array([1e-4, 2e-4, 1e-4])))
     assert short.text == ""
     artifact = bound(folder).show(Recording(tmp_path / "silence.wav"), silent)
@@ -193,21 +193,21 @@ def test_tokens_of_pieces_and_of_wav2vec_are_written_as_words(folder):
     }
     own = alphabet_of(Model(Path("x.onnx"), metadata=metadata), options(), 5)
     assert own.text([3, 2, 1, 4, 3]) == "A BA"
-    with pytest.raises(ConfigError, match=r"has 5 tokens and x\.onnx 9 classes"):
+    with pytest.raises(ConfigError, match=r"5 tokens .*x\.onnx 9 classes"):
         alphabet_of(Model(Path("x.onnx"), metadata=metadata), options(), 9)
-    with pytest.raises(ConfigError, match="no tokens are stored"):
+    with pytest.raises(ConfigError, match="--alphabet FILE"):
         alphabet_of(Model(Path("x.onnx")), options(), 5)
-    with pytest.raises(ModelError, match="blank 'x' cannot be"):
+    with pytest.raises(ModelError, match="blank 'x' is invalid"):
         alphabet_of(Model(Path("x.onnx"), metadata=metadata | {"speech_recognition": '{"blank": "x"}'}), options(), 5)
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"lengths": [0]}, "--lengths 0 must be numbers of frames"),
+        ({"lengths": [0]}, "--lengths 0 must be at least 1"),
         ({"window": -1.0}, "--window -1 must be a number of seconds above 0"),
         ({"beam_width": 0}, "--beam_width 0"),
-        ({"lexicon": "x"}, "--lexicon is for --decoder beam"),
+        ({"lexicon": "x"}, "--lexicon needs --decoder beam"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(given, says):
@@ -219,7 +219,7 @@ def test_characters_that_the_model_lacks_are_named(folder):
     diagnostics = bound(folder, normalize="plain").diagnostics()
     steps = np.ones((5, 6), np.float32)
     diagnostics.see([steps], [None], ["red ünd door"])
-    assert "1 of 1 texts hold characters that the model has not (ü n)" in diagnostics.hints()[0]
+    assert "1 of 1 texts have characters that the model lacks (ü n)" in diagnostics.hints()[0]
 
 
 def test_files_beside_the_sound_are_files(tmp_path: Path) -> None:
@@ -229,12 +229,12 @@ def test_files_beside_the_sound_are_files(tmp_path: Path) -> None:
     from utils.tasks.common.recognised_text import lines_of
 
     os.mkfifo(tmp_path / "words.txt")
-    with pytest.raises(DataError, match=r"--lexicon .*words\.txt cannot be read: it is a pipe"):
+    with pytest.raises(DataError, match=r"--lexicon .*words\.txt .*pipe"):
         lines_of(tmp_path / "words.txt", "--lexicon")
     for line, said in (
-        ("\\" + "9" * 5000 + "-grams:", "no heading"),
-        ("nan a", "no logarithms"),
-        ("inf a", "no logarithms"),
+        ("\\" + "9" * 5000 + "-grams:", "not a heading"),
+        ("nan a", "invalid logarithm"),
+        ("inf a", "invalid logarithm"),
     ):
         with pytest.raises(DataError, match=said) as caught:
             read_arpa(["\\1-grams:", line, "\\end\\"], "m")

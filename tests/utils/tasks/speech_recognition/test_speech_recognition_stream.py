@@ -73,12 +73,12 @@ def test_what_cannot_be_a_stream_is_refused() -> None:
     with open_engine("onnx", EngineSpec(ckpt=CKPT, batch_size=1)) as engine:
         with pytest.raises(ConfigError, match="greedy"):
             WordStream(engine, options(decoder="beam"))
-        with pytest.raises(ConfigError, match=r"0\.01 s must be at least a step"):
+        with pytest.raises(ConfigError, match=r"chunk of 0\.01 s"):
             WordStream(engine, options(), chunk=0.01)
     spec = EngineSpec(ckpt=CKPT, batch_size=1, dims={"frames": (306,)})
     with open_engine("onnx", spec) as engine:
         WordStream(engine, options(), chunk=1.8)
-        with pytest.raises(ConfigError, match=r"room for 180, with 63 more on each side; use 1\.8 s"):
+        with pytest.raises(ConfigError, match=r"180, .*63 .*1\.8 s"):
             WordStream(engine, options(), chunk=2)
 
 
@@ -92,7 +92,7 @@ def test_a_model_that_looks_at_all_of_a_recording_is_refused(missing: str, tmp_p
     onnx.save(model, tmp_path / "other.onnx")
     with (
         open_engine("onnx", EngineSpec(ckpt=tmp_path / "other.onnx", batch_size=1)) as engine,
-        pytest.raises(ModelError, match="cannot go along with a stream"),
+        pytest.raises(ModelError, match="reach"),
     ):
         WordStream(engine, options())
 

@@ -90,7 +90,7 @@ def test_texts_and_figures(run: Callable[..., Any], ckpt: Path) -> None:
         assert one["answer"]["tokens"] == len(wanted)
     assert {"decode_tokens_per_s", "first_token_s_median", "first_token_s_p99"} <= set(found["figures"])
     assert "figures: decode_tokens_per_s" in out
-    assert "cut at --max_new_tokens" in out
+    assert "truncated at --max_new_tokens" in out
 
 
 def test_drawn_texts_do_not_depend_on_the_batch(run: Callable[..., Any]) -> None:
@@ -138,10 +138,8 @@ def test_a_prompt_that_does_not_fit_costs_itself_only(run: Callable[..., Any]) -
     code, found, _ = run("multi", "--max_new_tokens", 45)
     assert code == 1
     reasons = [one["reason"] for one in found["failures"]]
-    assert reasons == [
-        "the prompt has 33 tokens, the model takes 64, so 32 more are possible and --max_new_tokens asks for 45; "
-        "ask for fewer, or shorten the prompt"
-    ]
+    (reason,) = reasons
+    assert all(part in reason for part in ("33 tokens", "takes 64", "--max_new_tokens 45", "at most 32"))
     assert len(found["answers"]) == 3
     code, found, _ = run("multi", "--max_new_tokens", 3, "--lengths", 8, 16)
     assert [one["name"] for one in found["failures"]] == ["texts.jsonl:1", "texts.jsonl:3"]
@@ -171,7 +169,7 @@ def test_the_card_takes_planned_caches_and_refuses_open_ones(run: Callable[..., 
     code, found, _ = run("multi", "--max_new_tokens", 4, "--chunks", 16, target="sdaa")
     assert code == 0
     assert len(found["answers"]) == 4
-    with pytest.raises(ConfigError, match=r"input 'past.0.key' is a cache whose size 'slots' is open.*--lengths"):
+    with pytest.raises(ConfigError, match=r"'past\.0\.key'.*'slots'.*--lengths"):
         open_engine("sdaa", EngineSpec(ckpt, dims={"tokens": (1,)}))
 
 
@@ -194,9 +192,9 @@ def model_of(**stored: Any) -> Model:
 def test_what_a_text_needs() -> None:
     with pytest.raises(DataError, match="a single token"):
         bound(TextGeneration, model_of()).prepare([Prompt("a")])
-    with pytest.raises(ConfigError, match="names no token that begins a text"):
+    with pytest.raises(ConfigError, match="leave out --begin"):
         bound(TextGeneration, model_of(positions=64), begin=True).prepare([Prompt("ab")])
-    with pytest.raises(ModelError, match="cannot be read; export the model again"):
+    with pytest.raises(ModelError, match="metadata 'generation'"):
         Notes.of(model_of(positions="many"))
     prepared = bound(TextGeneration, model_of(begin=299, begins=True)).prepare([Prompt("ab")])
     assert prepared.contexts[0].ids.tolist()[0] == 299

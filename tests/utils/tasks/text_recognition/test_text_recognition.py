@@ -68,7 +68,7 @@ def test_steps_may_come_first():
     for axis, count in ((1, 2), (None, 2), (0, 2)):  # what the graph says, or else the batch's size
         assert steps_of(steps, count, model(axis=axis)).shape == (2, 7, 5)
     assert steps_of([steps], 7, model()).shape == (7, 2, 5)
-    with pytest.raises(InputError, match=r"shape \(7, 2, 5\) for 3 lines"):
+    with pytest.raises(InputError, match=r"shape \(7, 2, 5\).* 3 lines"):
         steps_of(steps, 3, model())
     with pytest.raises(InputError, match=r"shape \(7, 2\)"):
         steps_of(steps[..., 0], 7, model())
@@ -94,7 +94,7 @@ def test_lines_of_other_widths_become_a_list_and_pictures_themselves_will_do():
 @pytest.mark.parametrize(
     ("metadata", "flags", "kind", "said"),
     [
-        ({}, {}, ConfigError, "no characters are stored in it"),
+        ({}, {}, ConfigError, "--charset FILE"),
         ({"character": "a"}, {}, ConfigError, "has 1 characters and some.onnx 4 classes"),
         ({"character": "a\nb\nc"}, {"blank": 9}, ConfigError, "--blank 9"),
         ({"character": "a\nb\nc"}, {"charset": "none.txt"}, DataError, "--charset none.txt cannot be read"),
@@ -116,16 +116,16 @@ def test_one_line_for_what_cannot_be(metadata, flags, kind, said):
 
 def test_flags_that_make_no_sense():
     for flags, said in (
-        ({"lexicon": "a"}, "--lexicon is for --decoder beam"),
+        ({"lexicon": "a"}, "--lexicon needs --decoder beam"),
         ({"beam_width": 0}, "--beam_width 0"),
         ({"input_size": [1, 2, 3]}, "--input_size"),
         ({"max_width": 0}, "--max_width 0"),
     ):
         with pytest.raises(ConfigError, match=said):
             task(**flags).check()
-    with pytest.raises(ConfigError, match="GRAY is for inputs of one"):
+    with pytest.raises(ConfigError, match="--channel_order GRAY"):
         form_of(model(), given(channel_order="GRAY"))
-    with pytest.raises(ModelError, match="feeds one of N x 1 or 3"):
+    with pytest.raises(ModelError, match="N x 1 or 3 x H x W"):
         form_of(model((None, 3, 48)), given())
 
 
@@ -136,7 +136,7 @@ def test_a_lexicon_corrects_and_says_which_words_it_cannot_write(tmp_path):
     outputs[0, [0, 1, 2], [1, 3, 3]] = 0.85
     of = model(character="a\nb\nc")
     assert task(of).decode(outputs, [None])[0].text == "ac"
-    with pytest.warns(UserWarning, match="1 of its words hold characters that the model has not, such as 'xyz'"):
+    with pytest.warns(UserWarning, match=r"1 of its words .*'xyz'"):
         (read,) = task(of, decoder="beam", lexicon=str(file)).decode(outputs, [None])
     assert read.text in ("ab", "abc")
 
@@ -147,7 +147,7 @@ def test_hints_name_characters_that_are_missing_and_the_likely_blank():
     outputs = np.stack([path(3, 1, 3, 3, 2, 3)] * 20)
     diagnostics.see(outputs, [None] * 20, ["ab"] * 19 + ["aé"])
     first, second = diagnostics.hints()
-    assert first.startswith("1 of 20 texts hold characters that the model has not (é)")
+    assert first.startswith("1 of 20 texts have characters that the model lacks (é)")
     assert second.endswith("try --blank -1")
 
 

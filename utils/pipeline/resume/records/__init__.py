@@ -1,6 +1,6 @@
-"""What the metric says of every single sample, as a file beside the JSON result, for paired comparisons of runs.
+"""The metric's records of each sample, in a file next to the JSON result, for paired comparisons of runs.
 
-One number per sample is kept as CSV, for people too (:mod:`.rows`); all other records as arrays (:mod:`.arrays`).
+One number per sample is stored as CSV (:mod:`.rows`), all other records as arrays (:mod:`.arrays`).
 """
 
 import pkgutil

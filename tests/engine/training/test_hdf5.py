@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import ConfigError, TrainingDumpWriter, needed_h5py, open_training_dump
+from engine import ConfigError
+from engine.training import TrainingDumpWriter, needed_h5py, open_training_dump
 from tecoinfer_modelzoo import install_command
 from toolkit.dump.entries import h5py_module
 
