@@ -94,7 +94,7 @@ def test_a_script_that_is_none_and_a_typo_in_a_rule(mine: Path, run_python: RunP
     (mine / "train.py").write_text("x = 1\n", encoding="utf-8")
     none = run_python(*MOVE, "--force", cwd=mine.parent, COLUMNS="300")
     assert none.returncode == 2
-    said_as_on_the_page(none.stderr, "is no training script")
+    said_as_on_the_page(none.stderr, "is not a training script")
 
 
 def test_what_the_import_cannot_redirect(run_python: RunPython) -> None:

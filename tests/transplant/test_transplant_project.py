@@ -199,7 +199,7 @@ def test_an_unreadable_file_is_reported_and_the_rest_migrated(
         (["-i", "nowhere", "-o", "out"], "nowhere is neither a file nor a folder"),
         (["-i", "proj/data.bin", "-o", "out"], "data.bin is neither a Python file nor a notebook"),
         (["-i", "empty", "-o", "out"], "has no Python file and no notebook"),
-        (["-i", "other", "-o", "out"], "is no training script"),
+        (["-i", "other", "-o", "out"], "is not a training script"),
         (["-i", "proj"], "-o/--output"),
         (["-i", "proj", "-o", "proj"], "lies in the input"),
         (["-i", "proj", "-o", "proj/train.py"], "is no folder"),
