@@ -34,9 +34,9 @@ def place(root: Path, output: Path, force: bool) -> Path:
     if os.path.lexists(target):
         ours = target.is_dir() and not target.is_symlink() and ((target / LOG).is_file() or not any(target.iterdir()))
         if not ours:
-            raise ConfigError(f"{target} exists, and was not written by this command; choose another --output")
+            raise ConfigError(f"{target} exists, and was not written by this command; choose another --out")
         if not force:
-            raise ConfigError(f"{target} exists; use --force to overwrite it, or choose another --output")
+            raise ConfigError(f"{target} exists; use --force to overwrite it, or choose another --out")
     return target
 
 
@@ -50,7 +50,7 @@ def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) 
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}_", dir=target.parent))
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror}; choose another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror}; choose another --out") from error
     try:
         _fill(root, partial, outcome, launcher)
         shutil.copymode(root, partial)
@@ -63,7 +63,7 @@ def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) 
         if old is not None:
             shutil.rmtree(old.parent)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}; choose another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror or error}; choose another --out") from error
     finally:
         if partial.exists():
             shutil.rmtree(partial)

@@ -1,7 +1,7 @@
 """Every file that names CUDA in packages that are installed, migrated in memory: ``python -m tests.transplant.corpus``.
 
 The files are read where they lie. Each must parse, come back exactly outside of the changes that are listed, and have
-its CUDA references changed or told of. References are counted by ``tokenize``, which knows nothing of the tool.
+its CUDA references changed or reported. References are counted by ``tokenize``, which knows nothing of the tool.
 """
 
 # ruff: noqa: T201 - a command line
@@ -114,8 +114,8 @@ def measure(path: Path, counts: Counts, again: bool = False) -> None:
 def _kind(script, start: int, end: int) -> str:  # type: ignore[no-untyped-def]
     if any(edit.old and edit.start < end and start < edit.end for edit in script.edits):
         return "changed"
-    told = [found.kind for found in script.findings if found.start < end and start < found.end]
-    return "for a person" if TODO in told else "kept, with a reason" if told else "unseen"
+    kinds = [found.kind for found in script.findings if found.start < end and start < found.end]
+    return "for a person" if TODO in kinds else "kept, with a reason" if kinds else "unseen"
 
 
 def run(packages: Sequence[str], most: int | None = None, again: bool = False) -> dict[str, Counts]:

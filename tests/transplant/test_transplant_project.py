@@ -198,18 +198,18 @@ def test_an_unreadable_file_is_reported_and_the_rest_migrated(
     [
         (["-i", "nowhere", "-o", "out"], "nowhere is neither a file nor a folder"),
         (["-i", "proj/data.bin", "-o", "out"], "data.bin is neither a Python file nor a notebook"),
-        (["-i", "empty", "-o", "out"], "has no Python file and no notebook"),
+        (["-i", "empty", "-o", "out"], "has no Python file or notebook"),
         (["-i", "other", "-o", "out"], "is not a training script"),
-        (["-i", "proj"], "-o/--output"),
-        (["-i", "proj", "-o", "proj"], "lies in the input"),
-        (["-i", "proj", "-o", "proj/train.py"], "is no folder"),
+        (["-i", "proj"], "-o/--out"),
+        (["-i", "proj", "-o", "proj"], "lies inside the input"),
+        (["-i", "proj", "-o", "proj/train.py"], "is not a folder"),
         (["-i", "proj", "-o", "out", "-r", "nowhere.json"], "cannot be read"),
         (["-i", "proj", "-o", "out", "-r", "proj/train.py"], "is not JSON"),
         (["-i", "proj", "-o", "out", "--simlar"], "unrecognized arguments"),
         (["-i", "proj", "-o", "out", "-s", "2"], "take no value"),
         (["-i", "proj", "-o", "out", "distributed"], "-m/--main"),
-        (["-i", "proj", "-o", "out", "distributed", "-m", "other.py"], "is no Python file of the input"),
-        (["-i", "proj", "-o", "out", "distributed", "-m", "train.py", "-t", "a b"], "no name of a variable"),
+        (["-i", "proj", "-o", "out", "distributed", "-m", "other.py"], "is not a Python file of the input"),
+        (["-i", "proj", "-o", "out", "distributed", "-m", "train.py", "-t", "a b"], "is not a variable name"),
     ],
 )
 def test_invalid_arguments_are_errors(
@@ -271,7 +271,7 @@ def test_other_files_are_reported(project: Path) -> None:
     assert found == [
         "WARNING kernel.cu:1: kernel.cu: CUDA kernels do not run on the card; write the operator with torch.library",
         "WARNING requirements.txt:2: flash-attn==2: a package of CUDA; remove it, or use its CPU build",
-        "WARNING run.sh:2: CUDA_VISIBLE_DEVICES: the variable of CUDA's devices; write SDAA_VISIBLE_DEVICES",
+        "WARNING run.sh:2: CUDA_VISIBLE_DEVICES: the variable of CUDA's devices; use SDAA_VISIBLE_DEVICES",
         "WARNING run.sh:2: cuda:0: a device of CUDA; use sdaa for the card",
     ]
 

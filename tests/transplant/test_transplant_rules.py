@@ -1,4 +1,4 @@
-"""What the rules make of single lines: each a line before, the line after, and what a person is told."""
+"""What the rules make of single lines: each a line before, the line after, and the findings."""
 
 # ruff: noqa: E501 - a case is a line
 
@@ -32,7 +32,7 @@ def line(before: str, **options: object) -> str:
     return new.removeprefix(CARD) if new.startswith(CARD) else new.removeprefix(HEAD)
 
 
-def told(text: str, kind: str = TODO, **options: object) -> list[str]:
+def findings(text: str, kind: str = TODO, **options: object) -> list[str]:
     return [found.what for found in moved(text, **options)[1].findings if found.kind == kind]
 
 
@@ -94,7 +94,7 @@ def test_a_line(before: str, after: str | None) -> None:
     if after is None:
         after = before.replace("cuda", "sdaa").replace("nccl", "tccl")
     assert found == after
-    assert told(HEAD + before) == []
+    assert findings(HEAD + before) == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_line(before: str, after: str | None) -> None:
 )
 def test_unchanged_places_need_no_manual_work(text: str) -> None:
     assert line(text) == text
-    assert told(HEAD + text) == []
+    assert findings(HEAD + text) == []
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_every_reference_is_changed_or_has_a_reason() -> None:
 
 
 def test_a_package_of_cuda_is_reported_at_its_import_only() -> None:
-    assert told(HEAD + "import horovod.torch as hvd\nhvd.init()\nn = hvd.size()\n") == ["horovod.torch as hvd"]
+    assert findings(HEAD + "import horovod.torch as hvd\nhvd.init()\nn = hvd.size()\n") == ["horovod.torch as hvd"]
 
 
 def test_printed_texts_with_escapes_need_no_manual_work() -> None:
-    assert told(HEAD + "print('on cuda\\n', \"\\tnccl\")\n") == []
-    assert told(HEAD + "x.to('cuda\\x3a0')\n") == ["'cuda\\x3a0'"]
+    assert findings(HEAD + "print('on cuda\\n', \"\\tnccl\")\n") == []
+    assert findings(HEAD + "x.to('cuda\\x3a0')\n") == ["'cuda\\x3a0'"]
 
 
 def test_a_long_script_takes_time_in_proportion() -> None:

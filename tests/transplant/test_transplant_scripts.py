@@ -61,7 +61,7 @@ def test_a_script_trains_as_by_import(name: str, tmp_path: Path) -> None:
 def test_unsupported_code_is_left_for_manual_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-i", str(SCRIPTS), "-o", str(tmp_path)]) == 1
     log = (tmp_path / "training_scripts_msft" / "msFmkTranspltlog.txt").read_text(encoding="utf-8").splitlines()
-    told = {line.split()[1].partition(".py:")[0] for line in log if line.startswith("WARNING")}
-    assert told >= REFUSED
+    reported = {line.split()[1].partition(".py:")[0] for line in log if line.startswith("WARNING")}
+    assert reported >= REFUSED
     assert not [line for line in log if line.startswith("ERROR")]
     capsys.readouterr()

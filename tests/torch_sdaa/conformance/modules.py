@@ -24,14 +24,14 @@ def names() -> list[str]:
 def run(name: str, most: int | None = None) -> Entry:
     """Run an entry's inputs, at most so many of each mode."""
     info = module_db[names().index(name)]
-    told = excuses("modules")
-    entry = Entry(name, reason=told["skips"].get(name, ""))
+    excused = excuses("modules")
+    entry = Entry(name, reason=excused["skips"].get(name, ""))
     for training in (True, False):
         torch.manual_seed(0)
         made = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=training)
         for number, inputs in enumerate(itertools.islice(made, most)):
             try:
-                _one(info, inputs, training, entry, close=name in told["close"])
+                _one(info, inputs, training, entry, close=name in excused["close"])
             except DifferentError as error:
                 entry.wrong.append(f"{'training' if training else 'evaluating'}, input {number}: {error}")
     return entry

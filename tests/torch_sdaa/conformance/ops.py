@@ -33,15 +33,15 @@ def names() -> list[str]:
 def run(name: str, most: int | None = None) -> Entry:
     """Run an entry's samples, at most so many, in float32 or, where it has none, its first dtype."""
     op = op_db[names().index(name)]
-    told = excuses("ops")
-    entry = Entry(name, reason=told["skips"].get(name, ""), refuses=told["refuses"].get(name, ""))
+    excused = excuses("ops")
+    entry = Entry(name, reason=excused["skips"].get(name, ""), refuses=excused["refuses"].get(name, ""))
     supported = op.supported_dtypes("cpu")
     if not supported:
         entry.absent = "PyTorch has no kernel of it for the CPU"
         return entry
     dtype = torch.float32 if torch.float32 in supported else sorted(supported, key=str)[0]
     grad = bool(op.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
-    ways = {way: name in told[way] for way in ("close", "unset", "host_arguments")}
+    ways = {way: name in excused[way] for way in ("close", "unset", "host_arguments")}
     samples = list(itertools.islice(_samples(op, dtype, grad), most))
     for number, sample in enumerate(samples):
         try:

@@ -27,13 +27,13 @@ def _configurations(info: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     and ``differentiable`` that the optimizer has; and its own for sparse gradients.
     """
     seen: set[str] = set()
-    for told in info.optim_inputs_func("cuda"):  # only its type is looked at
+    for arguments in info.optim_inputs_func("cuda"):  # only its type is looked at
         for form in ("", *info.supported_impls):
-            name = " & ".join([told.desc or "default", *([form] if form else [])])
+            name = " & ".join([arguments.desc or "default", *([form] if form else [])])
             if name not in seen:
                 seen.add(name)
                 flags = {other: other == form for other in info.supported_impls} if form else {}
-                yield name, {**told.kwargs, **flags}
+                yield name, {**arguments.kwargs, **flags}
     if info.supports_sparse:
         yield "sparse gradients", {**info.metadata_for_sparse[0], "_sparse": True}
 

@@ -53,8 +53,8 @@ class Entry:
 
 def excuses(family: str) -> Mapping[str, Mapping[str, str]]:
     """Return what ``excuses.yaml`` says of a family: by kind of excuse, by entry, the reason."""
-    told: dict[str, Any] = yaml.safe_load((HERE / "excuses.yaml").read_text(encoding="utf-8"))[family]
-    return {kind: entries or {} for kind, entries in told.items()}
+    excused: dict[str, Any] = yaml.safe_load((HERE / "excuses.yaml").read_text(encoding="utf-8"))[family]
+    return {kind: entries or {} for kind, entries in excused.items()}
 
 
 def summary(entries: list[Entry]) -> dict[str, Any]:

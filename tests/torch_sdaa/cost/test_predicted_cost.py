@@ -1,4 +1,4 @@
-"""A step told before it runs: the launches and the time that the log then says, and nothing launched for it."""
+"""A step predicted before it runs: the launches and the time that the log then says, and nothing launched for it."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def _training(make: Callable[[Any], Any], level: str = "") -> Build:
 def test_a_step_is_predicted(make: Callable[[Any], Any], level: str) -> None:
     try:
         before = C.launches()
-        told = predict_cost(_training(make, level))
+        predicted = predict_cost(_training(make, level))
         assert C.launches() == before
         seen = observe(_training(make, level)())
     finally:
         amp.initialize(nn.Linear(1, 1), enabled=False, verbosity=0)
-    assert len(told.launches) == len(seen.launches)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+    assert len(predicted.launches) == len(seen.launches)
+    assert predicted.seconds == pytest.approx(seen.seconds, rel=0.005)
 
 
 def test_modules_are_moved_normally_afterwards() -> None:
@@ -136,9 +136,9 @@ def _small(model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any]
 def test_copies_and_composed_operators_are_predicted(
     model: Callable[[], Any], size: tuple[int, ...], make: Callable[[Any], Any]
 ) -> None:
-    told, seen = predict_cost(_small(model, size, make)), observe(_small(model, size, make)())
-    assert len(told.launches) == len(seen.launches)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+    predicted, seen = predict_cost(_small(model, size, make)), observe(_small(model, size, make)())
+    assert len(predicted.launches) == len(seen.launches)
+    assert predicted.seconds == pytest.approx(seen.seconds, rel=0.005)
 
 
 class _Drawn(nn.Module):
@@ -175,9 +175,9 @@ def test_attention_and_copied_layers_are_predicted(half: bool) -> None:
 
         return step
 
-    told, seen = predict_cost(build), observe(build())
-    assert len(told.launches) == len(seen.launches)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.001)
+    predicted, seen = predict_cost(build), observe(build())
+    assert len(predicted.launches) == len(seen.launches)
+    assert predicted.seconds == pytest.approx(seen.seconds, rel=0.001)
 
 
 def _loop_of_a_constant() -> Callable[[], Any]:
@@ -217,12 +217,12 @@ def _causal_by_its_values() -> Callable[[], Any]:
 @pytest.mark.parametrize("build", [_loop_of_a_constant, _rows_of_a_constant_mask, _causal_by_its_values])
 def test_values_that_follow_from_constants_are_known(build: Build) -> None:
     before = C.launches()
-    told = predict_cost(build)
+    predicted = predict_cost(build)
     assert C.launches() == before
     seen = observe(build())
-    assert not told.guessed
-    assert len(told.launches) == len(seen.launches)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+    assert not predicted.guessed
+    assert len(predicted.launches) == len(seen.launches)
+    assert predicted.seconds == pytest.approx(seen.seconds, rel=0.005)
 
 
 def _drawn() -> Callable[[], Any]:
@@ -263,10 +263,10 @@ def test_numbers_are_copied_and_nothing_is_launched_for_it() -> None:
         return lambda: x * torch.tensor(2.0, device="sdaa") + torch.randn(3, device="sdaa")
 
     before = C.launches()
-    told = predict_cost(build)
+    predicted = predict_cost(build)
     assert C.launches() == before
-    assert told.operators == observe(build()).operators
-    assert told.operators["copy_in"] == 1
+    assert predicted.operators == observe(build()).operators
+    assert predicted.operators["copy_in"] == 1
 
 
 class _Odd(nn.Module):
@@ -295,9 +295,9 @@ def test_other_code_paths_of_traces_are_predicted_as_they_run() -> None:
 
         return step
 
-    told, seen = predict_cost(build), observe(build())
-    assert len(told.launches) == len(seen.launches)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.005)
+    predicted, seen = predict_cost(build), observe(build())
+    assert len(predicted.launches) == len(seen.launches)
+    assert predicted.seconds == pytest.approx(seen.seconds, rel=0.005)
 
 
 def test_reading_operands_on_the_host_is_an_error() -> None:

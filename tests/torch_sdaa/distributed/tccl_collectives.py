@@ -195,9 +195,9 @@ def works() -> dict[str, Any]:
     x = torch.ones(1000, device="sdaa")
     work = dist.all_reduce(x, async_op=True)
     future = work.get_future()
-    told: list[float] = []
+    received: list[float] = []
     after = future.then(lambda done: done.value()[0] * 2)
-    after.add_done_callback(lambda done: told.append(float(done.value()[0])))
+    after.add_done_callback(lambda done: received.append(float(done.value()[0])))
     found: dict[str, Any] = {"waited": work.wait(), "done": work.is_completed(), "success": work.is_success()}
     future.wait()
     found["future"] = [t.device.type for t in future.value()] == ["sdaa"] and float(after.wait()[0]) == 2 * size
@@ -248,9 +248,9 @@ def groups() -> dict[str, Any]:
     objects: list[Any] = [None] * size
     dist.all_gather_object(objects, {"rank": rank})
     found["objects"] = [o["rank"] for o in objects]
-    told = [rank, "x"] if rank == 1 else [None, None]
-    dist.broadcast_object_list(told, 1)
-    found["told"] = told
+    received = [rank, "x"] if rank == 1 else [None, None]
+    dist.broadcast_object_list(received, 1)
+    found["received"] = received
     got: list[Any] = [None]
     dist.scatter_object_list(got, [[r] for r in range(size)] if rank == 0 else None, 0)
     found["got"] = got[0]

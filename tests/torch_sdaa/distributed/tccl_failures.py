@@ -146,7 +146,7 @@ def seen() -> list[int]:
 
 
 def crowd() -> str:
-    """Return what five ranks on four devices are told."""
+    """Return the error of five ranks on four devices."""
     try:
         join()
     except ValueError as error:

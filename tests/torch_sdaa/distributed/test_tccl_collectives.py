@@ -71,7 +71,7 @@ def test_groups_meshes_and_objects(ranks: Host) -> None:
             "split": [2 * pair + 1, "tccl"],
             "mesh": 2 * pair + 1,
             "objects": [0, 1, 2, 3],
-            "told": [1, "x"],
+            "received": [1, "x"],
             "got": [rank],
             "everything": [0, 1, 2, 3] if rank == 0 else None,
             "functional": [4.0, 4.0],

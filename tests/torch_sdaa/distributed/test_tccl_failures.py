@@ -253,9 +253,9 @@ def test_torchrun_with_a_killed_rank(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2 * LIMIT  # starting python three times is in it
     assert done.returncode == 1
     assert "Signal 9 (SIGKILL)" in done.stderr
-    told = [text for text in done.stderr.splitlines() if text.startswith("tccl: ")]
-    assert len(told) <= 1  # torchrun may end rank 0 before it has said it
-    assert all(text.startswith("tccl: rank 0 lost rank 1 ") for text in told)
+    lines = [text for text in done.stderr.splitlines() if text.startswith("tccl: ")]
+    assert len(lines) <= 1  # torchrun may end rank 0 before it has said it
+    assert all(text.startswith("tccl: rank 0 lost rank 1 ") for text in lines)
 
 
 @pytest.mark.long

@@ -119,7 +119,7 @@ def test_a_limit_is_a_number_of_bytes(limit: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("config", "message"),
     [
         ({"dump_list": ["aten.mmm"], "dump_path": "out"}, r"operator 'aten\.mmm'; did you mean 'mm'"),
         (
@@ -130,14 +130,14 @@ def test_a_limit_is_a_number_of_bytes(limit: Any, tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_dump_configuration_is_an_error_at_once(
-    said: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("dump.json")
-    file.write_text(json.dumps({"dump": said}), encoding="utf-8")
+    file.write_text(json.dumps({"dump": config}), encoding="utf-8")
     torch.sdaa.init_dump()
     try:
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             torch.sdaa.set_dump(file)
         with pytest.raises(ConfigError, match=r"set_dump\(None\): .*JSON file"):
             torch.sdaa.set_dump(None)
@@ -146,11 +146,11 @@ def test_an_invalid_dump_configuration_is_an_error_at_once(
 
 
 def test_little_room_is_reported_after_the_first_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for limit, told in ((1_000_000, True), (100_000_000, False)):
+    for limit, warned in ((1_000_000, True), (100_000_000, False)):
         caplog.clear()
         with caplog.at_level(logging.WARNING), dumper(use_dump=True, dump_path=tmp_path / f"{limit}.h5", limit=limit):
             work(2)
-        assert ("the first step takes up to 0." in caplog.text) is told
+        assert ("the first step takes up to 0." in caplog.text) is warned
 
 
 def test_a_nested_dumper_is_not_recorded_by_the_outer(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ UNSUITED = (
 
 
 def library(compiler: str, name: str) -> str:
-    """Return the path of a library of the compiler's; empty where it has none."""
-    told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
-    path = told.stdout.strip()
+    """Return the path of a library of the compiler, "" if it has none."""
+    done = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    path = done.stdout.strip()
     return os.path.realpath(path) if os.path.isabs(path) and os.path.exists(path) else ""
 
 

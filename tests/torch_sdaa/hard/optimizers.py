@@ -71,7 +71,7 @@ def sgd_fused_and_foreach() -> None:
 @check
 def other_optimizers() -> None:
     for kind in ("Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Rprop", "Adadelta", "ASGD"):
-        for foreach in (False, True):  # unless told, the CPU takes one form and devices the other
+        for foreach in (False, True):  # by default, the CPU uses one form and devices the other
 
             def work(device: str, kind: str = kind, foreach: bool = foreach) -> object:
                 return steps(device, lambda m: getattr(torch.optim, kind)(m.parameters(), foreach=foreach), 2)

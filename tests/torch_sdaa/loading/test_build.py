@@ -26,7 +26,7 @@ echo $$ >> {folder}/calls
 while [ "$1" != -o ]; do shift; done
 echo compiled > "$2"
 """
-"""A compiler that counts its calls; what it makes is no library."""
+"""A compiler that counts its calls; its output is not a library."""
 
 Make = Callable[..., Path]
 

@@ -1,4 +1,4 @@
-"""``import apex`` where none is installed, and wrong use of it, each told in one line."""
+"""``import apex`` without an installed apex, and errors of one line for its wrong use."""
 
 from __future__ import annotations
 

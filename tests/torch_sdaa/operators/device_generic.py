@@ -2,7 +2,7 @@
 
 ``python -m tests.torch_sdaa.operators.device_generic FOLDER``: FOLDER holds test files of PyTorch (``test_torch.py``,
 ``test_autograd.py``, ``test_nn.py``, ``test_optim.py``, and openreg's ``tests/test_*.py``) that you fetched at the tag
-of the installed torch; they are no part of this project.
+of the installed torch; they are not part of this project.
 Tests that PyTorch makes for each device (``instantiate_device_type_tests``) are made for ``sdaa`` only;
 ``--all-classes`` also runs classes that are for no device, as openreg's are. Each file runs in a process of its own,
 again from the next test where one ends it. ``--control`` runs each test that failed on the CPU too, and tells those
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcomes = found[path.name] = run_file(path, args.all_classes, args.seconds, args.device)
         if args.control and any(kind == "failed" for kind, _ in outcomes.values()):
             note_control(outcomes, run_file(path, args.all_classes, args.seconds, "cpu"))
-        print(f"{path.name}: {told(outcomes)}")
+        print(f"{path.name}: {counts_text(outcomes)}")
         for (kind, reason), count in reasons(outcomes).most_common():
             print(f"  {count:5} {kind}: {reason}", flush=True)
     if args.json:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(kind == "failed" for outcomes in found.values() for kind, _ in outcomes.values()))
 
 
-def told(outcomes: dict[str, list[str]]) -> str:
+def counts_text(outcomes: dict[str, list[str]]) -> str:
     """Return the counts of a file's outcomes in words."""
     counts = Counter(kind for kind, _ in outcomes.values())
     kinds = ("passed", "failed", "skipped", *([ON_CPU_TOO] if counts[ON_CPU_TOO] else []))
@@ -190,7 +190,7 @@ def run_here(path: Path, journal: Path, all_classes: bool, device: str = DEVICE)
     tests = [test for test in cases(suite, all_classes, device) if test.id() not in done]
     unittest.TestSuite(tests).run(Notes(journal))
     sys.stdout.flush()
-    os._exit(0)  # whatever PyTorch's tests left running must not decide what is told of them
+    os._exit(0)  # whatever PyTorch's tests left running must not decide their outcome
 
 
 def load(path: Path) -> ModuleType:

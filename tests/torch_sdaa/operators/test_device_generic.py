@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch_sdaa.operators.device_generic import ON_CPU_TOO, UNUSABLE, main, note_control, told
+from tests.torch_sdaa.operators.device_generic import ON_CPU_TOO, UNUSABLE, counts_text, main, note_control
 
 OWN = """\
 import os
@@ -119,4 +119,4 @@ def test_failures_on_the_cpu_too_are_marked():
     }
     note_control(ours, on_cpu)
     assert [kind for kind, _ in ours.values()] == [ON_CPU_TOO, "failed", "passed", "failed"]
-    assert told(ours) == f"4 tests, 1 passed, 2 failed, 0 skipped, 1 {ON_CPU_TOO}"
+    assert counts_text(ours) == f"4 tests, 1 passed, 2 failed, 0 skipped, 1 {ON_CPU_TOO}"

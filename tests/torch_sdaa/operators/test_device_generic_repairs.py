@@ -140,5 +140,5 @@ def test_init_in_a_forked_process_is_an_error():
             os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
-    with os.fdopen(read) as told:
-        assert "Cannot use the SDAA device in a forked process" in told.read()
+    with os.fdopen(read) as output:
+        assert "Cannot use the SDAA device in a forked process" in output.read()

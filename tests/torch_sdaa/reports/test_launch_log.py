@@ -18,7 +18,7 @@ Prices = list[tuple[float, float, bool]]
 
 @pytest.fixture
 def pricer() -> Iterator[Callable[[Callable[[str], Any]], None]]:
-    """Let a test say what operators cost; nobody else asks meanwhile."""
+    """Let a test set the costs of operators, without other callers."""
     assert summaries._pricer is not None
     C.settle()
     publishing = publish.is_on()

@@ -1,4 +1,4 @@
-"""The table of versions is for who typed the import at a terminal, and for nobody else."""
+"""The table of versions is only printed for an import typed at a terminal."""
 
 from __future__ import annotations
 

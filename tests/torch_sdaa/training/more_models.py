@@ -52,8 +52,8 @@ def detector(name: str) -> Made:
     batches = [(torch.rand(2, 3, 64, 64), corners + torch.rand(3, 4), torch.randint(1, 4, (3,))) for _ in range(STEPS)]
 
     def loss_of(model: nn.Module, x: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
-        told = [{"boxes": boxes[:2], "labels": labels[:2]}, {"boxes": boxes[2:], "labels": labels[2:]}]
-        return torch.stack(list(model(list(x), told).values())).sum()
+        targets = [{"boxes": boxes[:2], "labels": labels[:2]}, {"boxes": boxes[2:], "labels": labels[2:]}]
+        return torch.stack(list(model(list(x), targets).values())).sum()
 
     return model.train(), batches, loss_of
 

@@ -276,8 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(row.line(), flush=True)
     print(f"{sum(row.passed for row in rows)} of {len(rows)} rows equal to the CPU, with no memory left")
     if args.json:
-        told = [asdict(row) | {"passed": row.passed} for row in rows]
-        args.json.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "steps": STEPS, "rows": told}, indent=1))
+        record = [asdict(row) | {"passed": row.passed} for row in rows]
+        args.json.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "steps": STEPS, "rows": record}, indent=1))
     return int(not all(row.passed for row in rows))
 
 

@@ -126,9 +126,11 @@ def tensors_methods() -> bool:
 @check
 def kinds() -> bool:
     x = torch.cuda.FloatTensor(2, 3).fill_(1)
-    told = x.type() == "torch.cuda.FloatTensor" and isinstance(x, torch.cuda.FloatTensor)
+    is_cuda = x.type() == "torch.cuda.FloatTensor" and isinstance(x, torch.cuda.FloatTensor)
     return (
-        told and not isinstance(torch.ones(1), torch.cuda.FloatTensor) and torch.ones(1).type() == "torch.FloatTensor"
+        is_cuda
+        and not isinstance(torch.ones(1), torch.cuda.FloatTensor)
+        and torch.ones(1).type() == "torch.FloatTensor"
     )
 
 
