@@ -105,7 +105,7 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
     mark_calls(gm.graph)
     kept.draws = hoisted(gm, numbers)
     fused = _divided(gm, device, numbers, stage, options, kept)
-    left = [node for node in fused.graph.nodes if node.op == "call_function" and _is_operator(node)]
+    left = [node for node in fused.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     kept.written_back += sum(node.target in _WRITES_BACK for node in left)
     return _finished(fused, kept, began, (places, numbers) if dynamic else None)
 
@@ -295,10 +295,6 @@ def _hints(places: Sequence[Any]) -> dict[Any, int]:
 def _compile_id() -> str:
     found = CompileContext.current_compile_id()
     return "" if found is None else str(found)
-
-
-def _is_operator(node: fx.Node) -> bool:
-    return node.target is not operator.getitem
 
 
 def _counts(node: fx.Node) -> bool:

@@ -89,17 +89,9 @@ _before: dict[str, str | None] = {}
 """Value of a variable before an option changed it."""
 
 
-def _debug_level(value: str) -> None:
-    kernel_meta.set_level(int(value))
-
-
 def _debug_folder(value: str) -> None:
     _folder("ACL_DEBUG_DIR")(value)
     kernel_meta.set_folder(Path(value).absolute())
-
-
-def _task_queue(value: str) -> None:
-    C.set_blocking(value == "0")
 
 
 def _names(value: str) -> None:
@@ -138,7 +130,7 @@ TABLE: tuple[Setting, ...] = (
         "components of its price; 1 and 2 request instructions, which a simulated card does not have: reported, and "
         "treated as 3",
         (),
-        _debug_level,
+        lambda value: kernel_meta.set_level(int(value)),
     ),
     Setting(
         "ACL_DEBUG_DIR",
@@ -176,7 +168,7 @@ TABLE: tuple[Setting, ...] = (
         "1, the default: a launch returns immediately; 0: the host waits for every launch, so that nothing overlaps "
         "in simulated time",
         (),
-        _task_queue,
+        lambda value: C.set_blocking(value == "0"),
     ),
     Setting(
         "ASCEND_GLOBAL_LOG_LEVEL",
