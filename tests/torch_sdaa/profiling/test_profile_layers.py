@@ -17,9 +17,8 @@ from torch import nn
 
 import torch_sdaa  # noqa: F401 -- makes the device
 from torch_sdaa.loading.core import C
-from torch_sdaa.profiling.collect import Collector
+from torch_sdaa.profiling.collect import Collector, Steps
 from torch_sdaa.profiling.naming import ModuleNames
-from torch_sdaa.profiling.rounds import Steps
 from torch_sdaa.profiling.spans import covered
 
 Step = Callable[[], None]
