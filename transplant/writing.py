@@ -25,11 +25,7 @@ COLUMNS = ("file", "line", "column", "end_line", "end_column", "start", "end", "
 
 
 def place(root: Path, output: Path, force: bool) -> Path:
-    """Return the output folder of a run.
-
-    Raises:
-        ConfigError: it already exists.
-    """
+    """Return the output folder of a run; raise ConfigError if it already exists."""
     target = Path(os.path.abspath(output)) / f"{root.name or 'root'}{SUFFIX}"
     if os.path.lexists(target):
         ours = target.is_dir() and not target.is_symlink() and ((target / LOG).is_file() or not any(target.iterdir()))
@@ -41,11 +37,7 @@ def place(root: Path, output: Path, force: bool) -> Path:
 
 
 def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) -> None:
-    """Write the output to a temporary folder, and rename it when complete.
-
-    Raises:
-        DataError: it cannot be written.
-    """
+    """Write the output to a temporary folder, and rename it when complete; raise DataError if it cannot be written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}_", dir=target.parent))

@@ -171,11 +171,7 @@ class Collector:
         self._compiled: list[Any] = []
 
     def start(self) -> None:
-        """Start collecting.
-
-        Raises:
-            RuntimeError: another collector is active.
-        """
+        """Start collecting; raise RuntimeError if another collector is active."""
         C.watch_host(_skipped(), LARGEST)
         C.trace_in_full(True)
         self._clocks = [dict(C.times(i)) for i in range(C.device_count())]

@@ -144,11 +144,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._phases.append(UPDATE)
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """End an optimizer step.
-
-        Raises:
-            Enough: it was the last one.
-        """
+        """End an optimizer step; raise Enough if it was the last one."""
         self._phases.pop()
         self.steps += 1
         if self.steps >= self._limit:

@@ -188,11 +188,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def checked(data: Any, name: str) -> Profile:
-    """Return parsed JSON as a profile.
-
-    Raises:
-        DataError: it is not a profile, or of another version.
-    """
+    """Return parsed JSON as a profile; raise DataError if it is not a profile, or of another version."""
     if not isinstance(data, dict) or data.get("kind") != KIND:
         raise DataError(f"{name} is not a profile of a training; {_MADE_BY}")
     if data.get("schema_version") != SCHEMA_VERSION:
