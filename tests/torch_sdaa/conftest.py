@@ -1,4 +1,4 @@
-"""The training side is tested where its extension can be compiled; elsewhere its tests skip, and say so."""
+"""Skip the tests of training if the extension cannot be compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every file that names CUDA in packages that are installed, migrated in memory: ``python -m tests.transplant.corpus``.
+"""Files of installed packages that name CUDA, migrated in memory: ``python -m tests.transplant.corpus``.
 
 The files are read where they lie. Each must parse, come back exactly outside of the changes that are listed, and have
 its CUDA references changed or reported. References are counted by ``tokenize``, which knows nothing of the tool.
@@ -27,12 +27,12 @@ from transplant.migrate import Options, migrate
 from transplant.source import NotPythonError, decode
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "ray", "torchmetrics", "lightning")
-"""Those of them that are installed are read."""
+"""Packages that are read if installed."""
 
 WORD = re.compile(r"(?i)cuda|nccl")
 NAMES_OR_TEXTS = {tokenize.NAME, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 MOST = 400_000
-"""Bytes of a file; larger ones are machine-written tables."""
+"""Maximum bytes of a file; larger ones are generated tables."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The table of names against the installed torch and the card: nothing is missing, and nothing it promises is lost."""
+"""The table of names, checked against the installed torch and the card: complete, and without wrong entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice of the corpus: what installed packages ship, moved; all of it is ``python -m tests.transplant.corpus``."""
+"""A slice of the corpus of installed packages; ``python -m tests.transplant.corpus`` runs all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a user's own, from a JSON file as seed 004's tool takes it."""
+"""User rules, from a JSON file in the format of seed 004's tool."""
 
 from __future__ import annotations
 

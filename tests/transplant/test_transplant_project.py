@@ -1,4 +1,4 @@
-"""``teco transplant`` on files and folders: what it writes, what it refuses, and what it leaves alone."""
+"""``teco transplant`` on files and folders: output, errors, and files that stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules make of single lines: each a line before, the line after, and the findings."""
+"""Rules on single lines: each with the line before and after, and the findings."""
 
 # ruff: noqa: E501 - a case is a line
 

@@ -1,4 +1,4 @@
-"""The scripts of tests/training_scripts, moved by their source: each runs, and trains as it does by import."""
+"""The scripts of tests/training_scripts, converted: each runs, and trains as with the import."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.torch
 
 SCRIPTS = ROOT / "tests" / "training_scripts"
 REFUSED = {"graph_capture", "data_parallel"}
-"""What the card cannot run: the tool says so, and the run does."""
+"""Scripts that the card cannot run: the tool and the run report it."""
 
 SEVERAL = {"ddp_nccl": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"], "ddp_spawn": []}
 IMPORT = "from torch_sdaa.contrib import transfer_to_sdaa\n"
-"""The line that moves a script by import."""
+"""The line that redirects a script by import."""
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
 

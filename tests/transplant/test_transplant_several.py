@@ -1,4 +1,4 @@
-"""``distributed``: what is written around a model, its data, its printing and its saving."""
+"""``distributed``: code around a model, its data, its printing and its saving."""
 
 # ruff: noqa: E501 - a case is a line
 

@@ -1,4 +1,4 @@
-"""The same values on the CPU and on the device, and whether two results are the same bit for bit."""
+"""The same values on the CPU and on the device, and bitwise comparison of two results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch_sdaa  # noqa: F401 -- names the device
 DEVICE = "sdaa:0"
 
 Storages: TypeAlias = dict[int, Tensor]
-"""What became of a storage, by where it lies."""
+"""Copies of storages, by address."""
 
 
 class DifferentError(Exception):

@@ -1,4 +1,4 @@
-"""Operators: every entry of PyTorch's ``op_db``, forward and backward, on the device against the CPU."""
+"""Operators: every entry of PyTorch's ``op_db``, forward and backward, on the device and on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare,
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 2
-"""How many entries may be skipped."""
+"""Maximum number of skipped entries."""
 
 
 def names() -> list[str]:

@@ -16,7 +16,7 @@ from tests.torch_sdaa.conformance.copies import DEVICE, DifferentError, compare,
 from tests.torch_sdaa.conformance.tally import Entry, excuses
 
 ALLOWED = 0
-"""How many entries may be skipped."""
+"""Maximum number of skipped entries."""
 STEPS = 3
 
 

@@ -1,4 +1,4 @@
-"""What came of a run: a line for each entry of a database, counts, reasons."""
+"""Results of a run: one line per entry of a database, counts, reasons."""
 
 from __future__ import annotations
 

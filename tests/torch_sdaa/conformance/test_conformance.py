@@ -1,4 +1,4 @@
-"""A slice of PyTorch's databases on the device, and that the runner tells right from wrong; .ci/long runs the whole."""
+"""A slice of PyTorch's databases on the device, and failures that the runner must detect; .ci/long runs all entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The affinity library: the bits of what it replaces, forward and backward, on both devices, in fewer launches."""
+"""The affinity library: equal bits, forward and backward, on both devices, in fewer launches."""
 
 from __future__ import annotations
 

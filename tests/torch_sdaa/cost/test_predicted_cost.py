@@ -1,4 +1,4 @@
-"""A step predicted before it runs: the launches and the time that the log then says, and nothing launched for it."""
+"""Predicted costs of steps equal those of the launch log, and predicting launches nothing."""
 
 from __future__ import annotations
 

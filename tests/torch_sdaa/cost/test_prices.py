@@ -1,4 +1,4 @@
-"""What launches cost: the card's roofline, the dtype's rate, what is assumed, what launches nothing."""
+"""Costs of launches: the card's roofline, rates of dtypes, assumed rates, operators without a launch."""
 
 from __future__ import annotations
 

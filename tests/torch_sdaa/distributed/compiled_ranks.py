@@ -1,4 +1,4 @@
-"""What ranks do in tests of ``torch.compile`` on several devices."""
+"""Functions that ranks run in tests of ``torch.compile`` on several devices."""
 
 from __future__ import annotations
 

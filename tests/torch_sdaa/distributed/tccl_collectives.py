@@ -1,4 +1,4 @@
-"""What ranks do in tests of collectives. Every function runs on each rank and returns what its test asks for."""
+"""Functions that ranks run in tests of collectives; each runs on every rank and returns values for its test."""
 
 from __future__ import annotations
 

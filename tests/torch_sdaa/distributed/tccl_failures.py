@@ -1,4 +1,4 @@
-"""What ranks do in tests of what goes wrong."""
+"""Functions that ranks run in tests of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks for tests: real processes, forked from one that has imported torch and has not used the device.
+"""Ranks for tests: real processes, forked from a process that has imported torch and not used the device.
 
 Importing torch takes seconds; a fork of who has done so takes none. ``python tccl_ranks.py`` is that process: it reads
 one job a line, runs it in so many children, and answers with a line.

@@ -1,4 +1,4 @@
-"""What ranks do in tests of training: DistributedDataParallel, synchronised batch normalisation, FSDP2, checkpoints."""
+"""Functions that ranks run in tests of training: DDP, synchronised batch normalisation, FSDP2, checkpoints."""
 
 from __future__ import annotations
 

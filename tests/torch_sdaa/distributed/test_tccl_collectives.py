@@ -1,4 +1,4 @@
-"""Backend tccl: every collective on real processes, its values, its work objects, its groups, its simulated time."""
+"""Backend tccl: every collective on real processes; values, work objects, groups, simulated time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost rank ends the others in one line; what cannot be joined says why, before it waits."""
+"""A lost rank ends the others with one line; invalid groups are errors before they wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = str(HERE)
 LIMIT = 30.0
-"""Seconds in which the others of a killed rank have ended."""
+"""Maximum seconds until the other ranks have ended after one was killed."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Training on several devices is training on one: DDP, synchronised batch normalisation, FSDP2, save and resume."""
+"""Training on several devices equals training on one: DDP, synchronised batch norm, FSDP2, save and resume."""
 
 from __future__ import annotations
 

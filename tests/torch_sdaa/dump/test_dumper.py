@@ -1,4 +1,4 @@
-"""``torch_sdaa.utils.dumper``: what a dump has, what it refuses, and that each call is repeated from the file alone."""
+"""``torch_sdaa.utils.dumper``: contents and errors; each call can be repeated from the file alone."""
 
 from __future__ import annotations
 

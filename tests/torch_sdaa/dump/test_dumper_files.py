@@ -1,4 +1,4 @@
-"""Dumps that were damaged, arguments that cannot be, and what lies around a dumper."""
+"""Damaged dumps, invalid arguments, and nested dumpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole networks compiled for the device.
+"""Complete networks compiled for the device.
 
 ``python -m tests.torch_sdaa.dynamo.compiled_models [--autocast DTYPE] [NAME ...]``
 
@@ -57,7 +57,7 @@ PICTURES = {
     "deeplabv3_mobilenet_v3_large": 64,
     "r3d_18": 32,
 }
-"""Networks of torchvision, and the side of the picture."""
+"""Networks of torchvision, and the size of the image."""
 
 _SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 

@@ -37,31 +37,31 @@ DTYPES = {
     "float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "autocast": torch.float32,
     "autocast-bfloat16": torch.float32, "bfloat16": torch.bfloat16,
 }  # fmt: skip
-"""What samples are made in; ``autocast`` is float32 under autocast in float16, ``autocast-bfloat16`` in bfloat16."""
+"""Dtypes of samples; ``autocast`` is float32 under autocast in float16, ``autocast-bfloat16`` in bfloat16."""
 
 _HALVES = {"autocast": torch.float16, "autocast-bfloat16": torch.bfloat16, "bfloat16": torch.bfloat16}
-"""What is rounded to half the bits before it is added up, and how."""
+"""Sums of values rounded to half the bits, and their dtypes."""
 
 _SHARES = {torch.float16: 1e-2, torch.bfloat16: 4e-2}
-"""How far such a number may lie from the uncompiled one, as a share of the largest."""
+"""Tolerance of such a number against the uncompiled one, relative to the largest."""
 
 BOUNDS = {torch.float64: (2e-4, 2e-5), torch.float32: (2e-4, 2e-5), torch.float16: (1e-2, 2e-3)}
 BOUNDS |= {torch.bfloat16: (8e-2, 1e-2)}
-"""Relative and absolute: how far a number may lie from the uncompiled one; 5 times as far for gradients."""
+"""Relative and absolute tolerance against the uncompiled number; 5 times as much for gradients."""
 
 _UNSTABLE = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
-"""Operators that promise no numbers."""
+"""Operators with unspecified values."""
 
 _FIGURES = {"native_batch_norm", "_native_batch_norm_legit"}
-"""Operators of which only the first result counts: PyTorch traces figures that the CPU's kernel leaves empty."""
+"""Operators with only one compared result: PyTorch traces statistics that the CPU's kernel leaves empty."""
 
 _OVERWRITES = {"native_dropout_backward"}
-"""Operators of which PyTorch's own kernel overwrites an input by mistake: a mask that has the gradient's dtype."""
+"""Operators for which PyTorch's kernel overwrites an input by mistake: a mask with the gradient's dtype."""
 
 _ROUGH = {"grid_sampler_2d", "logcumsumexp"}
-"""Operators that the uncompiled device itself computes far from float64 in bfloat16."""
+"""Operators for which the uncompiled device is far from float64 in bfloat16."""
 
 _MOVES = {
     "view", "reshape", "permute", "transpose", "t", "expand", "clone", "alias", "detach", "slice", "select",
@@ -72,7 +72,7 @@ _MOVES = {
     "lt", "le", "gt", "ge", "arange", "scalar_tensor", "floor", "ceil", "round", "trunc", "sign", "copy",
     "as_strided", "max", "min", "_unsafe_view",
 }  # fmt: skip
-"""Operators that round nothing."""
+"""Operators without rounding."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile``: values, partitions, what is left to the device, caches, options, prices."""
+"""Backend ``sdaa`` of ``torch.compile``: values, partitions, operators left to the device, caches, options, costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile`` on what people do to tensors: each case beside the uncompiled device."""
+"""Backend ``sdaa`` of ``torch.compile``: common operations on tensors, compared with the uncompiled device."""
 
 from __future__ import annotations
 

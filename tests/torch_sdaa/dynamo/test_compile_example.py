@@ -1,4 +1,4 @@
-"""``example/training/compile/main.py``: what it refuses, and how it opens again what an earlier run left."""
+"""``example/training/compile/main.py``: errors, and reopening the files of an earlier run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile`` on NaN, infinite, very large and very small numbers: as the device alone."""
+"""Backend ``sdaa`` of ``torch.compile`` with NaN, infinite, very large and very small numbers."""
 
 from __future__ import annotations
 

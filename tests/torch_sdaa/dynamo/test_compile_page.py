@@ -1,4 +1,4 @@
-"""``docs/training_compile.md``: its code and its command are run, and what is kept is opened in another process."""
+"""``docs/training_compile.md``: its code and command run, and saved engines open in another process."""
 
 from __future__ import annotations
 

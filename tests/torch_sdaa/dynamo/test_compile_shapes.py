@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile``: sizes that change, graph breaks, recurrent networks, ranks, bad arguments."""
+"""Backend ``sdaa`` of ``torch.compile``: dynamic sizes, graph breaks, recurrent networks, ranks, invalid arguments."""
 
 from __future__ import annotations
 

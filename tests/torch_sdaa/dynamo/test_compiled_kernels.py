@@ -1,4 +1,4 @@
-"""What a compiled graph makes the card launch: which operators share a kernel, and that it never costs more."""
+"""Launches of compiled graphs: operators that share a kernel; the cost never exceeds that of the operators."""
 
 from __future__ import annotations
 

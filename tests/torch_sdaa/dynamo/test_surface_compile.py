@@ -1,4 +1,4 @@
-"""``torch.compile`` of functions that use the device: its backends that change no number."""
+"""``torch.compile`` of functions that use the device, with backends that change no numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults while training, each in a process of its own."""
+"""Faults while training, each in its own process."""
 
 from __future__ import annotations
 

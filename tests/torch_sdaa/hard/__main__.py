@@ -23,7 +23,7 @@ from tests.torch_sdaa.hard.run import Outcome, run
 
 SCHEMA_VERSION = 1
 SECONDS = 1800
-"""How long one order may take."""
+"""Time limit of one order."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Programs made out of models: traced, scripted, exported, compiled, profiled."""
+"""Programs made from models: traced, scripted, exported, compiled, profiled."""
 
 from __future__ import annotations
 

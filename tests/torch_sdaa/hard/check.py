@@ -1,4 +1,4 @@
-"""What a hard check is: a function that asserts something people do with a device, and leaves the process as it was."""
+"""A hard check: a function that asserts a common use of a device and leaves the process unchanged."""
 
 from __future__ import annotations
 

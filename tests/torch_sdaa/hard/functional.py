@@ -1,4 +1,4 @@
-"""torch.func, forward derivatives, and operators people reach through torch.nn.functional."""
+"""torch.func, forward derivatives, and operators of torch.nn.functional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Autograd on the device: graphs kept and doubled, hooks, functions of one's own, modes, checkpoints."""
+"""Autograd on the device: retained and double graphs, hooks, custom functions, modes, checkpoints."""
 
 from __future__ import annotations
 

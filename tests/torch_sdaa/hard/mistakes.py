@@ -1,4 +1,4 @@
-"""Calls that must be refused as CUDA refuses them, and what people do that is easily taken for such a mistake."""
+"""Calls that raise an error as on CUDA, and valid calls that look similar."""
 
 from __future__ import annotations
 

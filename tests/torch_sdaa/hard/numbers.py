@@ -1,4 +1,4 @@
-"""Random numbers: each device has a generator, that of the CPU is left alone."""
+"""Random numbers: each device has a generator, and the CPU's is not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps: optimizers of every form, scalers, averages, and whole steps against the CPU's."""
+"""Training steps: optimizers of every form, scalers, averages, and complete steps compared with the CPU's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one check, and looks at what it left behind."""
+"""Run one check, and verify that it leaves nothing behind."""
 
 from __future__ import annotations
 

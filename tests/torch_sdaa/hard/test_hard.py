@@ -1,4 +1,4 @@
-"""The hard checks that are quick, in this process; one order of all of them; and twenty, in .ci/long."""
+"""The quick hard checks in this process, one order of all checks, and twenty orders in .ci/long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads: each has its own device; backward's threads compute as the one that owns the device does."""
+"""Threads: each has its own device; threads of backward compute like the thread that owns the device."""
 
 from __future__ import annotations
 

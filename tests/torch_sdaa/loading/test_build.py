@@ -1,4 +1,4 @@
-"""The extension is compiled once and kept safely; what is in the way is one line. Only the compiler is a stand-in."""
+"""The extension is compiled once and stored safely; errors are one line. The compiler is a stand-in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vendor's own ``torch_sdaa`` goes first where it is installed, which is said; nothing else is taken for it."""
+"""The vendor's ``torch_sdaa`` takes precedence if installed, with a message; no other package is mistaken for it."""
 
 from __future__ import annotations
 

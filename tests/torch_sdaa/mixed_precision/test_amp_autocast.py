@@ -1,4 +1,4 @@
-"""Autocast as scripts use it: nested, as decorator, with its cache, in threads, around functions of one's own."""
+"""Autocast in scripts: nested, as decorator, with its cache, in threads, around custom functions."""
 
 from __future__ import annotations
 

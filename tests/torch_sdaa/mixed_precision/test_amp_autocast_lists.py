@@ -1,4 +1,4 @@
-"""Autocast's lists: every operator of the installed header, beside PyTorch's own autocast for CUDA, run without one."""
+"""Autocast's lists: every operator of the installed header, compared with PyTorch's autocast for CUDA."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTS = {
 }
 LOW = (torch.float16, torch.bfloat16)
 NO_KERNEL = "_scaled_dot_product_flash_attention"
-"""CUDA's own form of attention, which the host has no kernel of; what people call is scaled_dot_product_attention."""
+"""CUDA's form of attention, without a kernel on the host; scripts call scaled_dot_product_attention."""
 
 
 def _policies() -> dict[str, str]:
@@ -202,7 +202,7 @@ def _with_autocast(device: str, low: Any, call: Callable[[], Any]) -> Any:
 
 FAKE = FakeTensorMode()
 UNSEEN = ("_thnn_fused_gru_cell", "gru_cell", "grid_sampler")
-"""Operators that cannot be run for CUDA without one; their lists are seen to by the test of the registrations."""
+"""Operators that cannot run for CUDA without a card; the test of the registrations covers their lists."""
 
 
 def _outcome(device: str, name: str, low: Any, first: Any, others: Any) -> Any:

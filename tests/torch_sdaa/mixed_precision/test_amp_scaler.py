@@ -1,4 +1,4 @@
-"""The gradient scaler: its scale, what it skips, and weights, beside those of the CPU's own scaler."""
+"""The gradient scaler: its scale, skipped steps, and weights, compared with the CPU's scaler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``apex.amp`` does around a model: casts, threads, copies, schedulers, compiled models."""
+"""``apex.amp`` around a model: casts, threads, copies, schedulers, compiled models."""
 
 from __future__ import annotations
 

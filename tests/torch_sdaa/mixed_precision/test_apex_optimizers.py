@@ -1,4 +1,4 @@
-"""Fused optimizers: the bits of the plain ones, in one launch."""
+"""Fused optimizers: the bits of the plain optimizers, in one launch."""
 
 from __future__ import annotations
 

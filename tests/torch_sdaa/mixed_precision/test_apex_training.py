@@ -1,4 +1,4 @@
-"""Trainings with ``apex.amp``: beside plain ones, beside ``torch.amp``, interrupted, with several losses."""
+"""Trainings with ``apex.amp``: compared with plain ones and with ``torch.amp``, interrupted, with several losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's device-generic tests on the device: a small file of our own, made as PyTorch makes its own."""
+"""PyTorch's device-generic tests on the device: a small file in the form of PyTorch's own."""
 
 from __future__ import annotations
 

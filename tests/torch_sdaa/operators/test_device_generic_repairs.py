@@ -1,4 +1,4 @@
-"""What PyTorch's device-generic tests found: overlapping memory, storages set, indices, fills, forked processes."""
+"""Cases from PyTorch's device-generic tests: overlapping memory, set storages, indices, fills, forked processes."""
 
 from __future__ import annotations
 

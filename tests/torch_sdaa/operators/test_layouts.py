@@ -1,4 +1,4 @@
-"""Sparse, quantised and nested tensors, torch.func and autograd's zero tensors on the device: values are the CPU's."""
+"""Sparse, quantised and nested tensors, torch.func and autograd's zero tensors: values equal the CPU's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict mode: each rule refuses in one line, and nothing is refused while it is off."""
+"""Strict mode: each rule raises an error of one line, and none does while it is off."""
 
 from __future__ import annotations
 

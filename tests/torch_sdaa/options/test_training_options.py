@@ -1,4 +1,4 @@
-"""Every row of the page of options: what it says a name does is what it does."""
+"""Every row of the page of options: a name has the effect that the page describes."""
 
 from __future__ import annotations
 

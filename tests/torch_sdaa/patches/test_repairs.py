@@ -1,4 +1,4 @@
-"""Moves of modules, inference mode, and whose random numbers are drawn, where the device must do as others do."""
+"""Moves of modules, inference mode, and shared random numbers, compared with other devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do wrong on a device: one line, with the fix in it."""
+"""Common mistakes on a device: one line, with the fix."""
 
 from __future__ import annotations
 

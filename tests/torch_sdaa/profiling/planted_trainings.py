@@ -1,4 +1,4 @@
-"""Small trainings: some without a bottleneck, the others with one, at the line that the word ``planted`` marks."""
+"""Small trainings: some without a bottleneck, the others with one, at the line marked by the word ``planted``."""
 
 from __future__ import annotations
 

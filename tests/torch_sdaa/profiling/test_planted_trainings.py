@@ -1,4 +1,4 @@
-"""Trainings with one planted bottleneck each: its kind, line, operators and fix are named; healthy ones have none."""
+"""Trainings with one bottleneck each: kind, line, operators and fix are reported; none for healthy ones."""
 
 from __future__ import annotations
 

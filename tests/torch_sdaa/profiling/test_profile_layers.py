@@ -1,4 +1,4 @@
-"""torch.sdaa.profile: layers that add up, a trace, OP_INFO, and what is refused."""
+"""torch.sdaa.profile: layers that add up, a trace, OP_INFO, and errors."""
 
 from __future__ import annotations
 

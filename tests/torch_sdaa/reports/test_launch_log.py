@@ -1,4 +1,4 @@
-"""The launch log under stress: prices that fail, and the limits of what is remembered."""
+"""The launch log under stress: failing costs, and the limits of its memory."""
 
 from __future__ import annotations
 

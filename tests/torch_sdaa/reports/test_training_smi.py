@@ -1,4 +1,4 @@
-"""``teco-smi`` sees a training process of its own, live, and no longer when it has ended."""
+"""``teco-smi`` shows another training process while it runs, and not after it has ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _wait_for(pid: int) -> ProcessStatus:
 
 
 CACHE = str(Path(str(sys.modules["_sdaa"].__file__)).parents[1])
-"""Where the extension is; a test's own cache folder is empty."""
+"""The extension's folder; a test's own cache folder is empty."""
 
 
 @pytest.mark.slow

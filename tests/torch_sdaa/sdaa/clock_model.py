@@ -1,4 +1,4 @@
-"""What csrc/clock.h says, in Python: the reference that the property test holds it to."""
+"""The model of csrc/clock.h in Python: the reference of the property test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated clock: real operators, streams and events against a model in Python; threads, and the log's length."""
+"""The simulated clock: real operators, streams and events against a model in Python; threads, length of the log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torch_sdaa.loading.core import C
 
 DEVICES = 2
 SIDE = 52
-"""Of the operands; no other test of this file uses it, so that a launch is known by it."""
+"""Shape of the operands, unique in this file, so that it identifies a launch."""
 OPERANDS = [[("Float", 4, sizes)] * count for count in (1, 2, 3) for sizes in ((), (SIDE, SIDE))]
-"""Of its launches; those of other tests, and those the log has forgotten, are not among them."""
+"""Launches of that shape, without those of other tests and dropped ones."""
 
 _ops = st.one_of(
     st.tuples(

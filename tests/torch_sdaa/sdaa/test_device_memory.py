@@ -1,4 +1,4 @@
-"""Device memory: the card's size, what is counted, what out-of-memory says, the summary."""
+"""Device memory: the card's size, accounting, the out-of-memory error, the summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device is the current one, memory, random numbers, ``torch.accelerator``."""
+"""The current device, memory, random numbers, ``torch.accelerator``."""
 
 from __future__ import annotations
 

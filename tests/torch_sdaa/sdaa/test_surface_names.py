@@ -1,4 +1,4 @@
-"""``torch.sdaa`` beside ``torch.cuda``: every public name is there, or the list of absent ones says what to do."""
+"""``torch.sdaa`` compared with ``torch.cuda``: every public name exists, or the list of absent names has advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch_sdaa.sdaa.absent import ABSENT  # noqa: E402
 pytestmark = pytest.mark.torch
 
 _OF_CUDA = set(torch.cuda.__all__) | {"AcceleratorError", "OutOfMemoryError", "comm", "gds", "green_contexts"}
-"""What ``torch.cuda`` shows; its other names are what it imports for itself."""
+"""Public names of ``torch.cuda``; the others are its imports."""
 
 
 def test_every_name_of_cuda_exists_or_is_listed_as_absent() -> None:

@@ -1,4 +1,4 @@
-"""Streams and events are torch's own, on this device; their times are simulated."""
+"""Streams and events of torch on this device; their times are simulated."""
 
 from __future__ import annotations
 

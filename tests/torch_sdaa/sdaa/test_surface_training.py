@@ -1,4 +1,4 @@
-"""What a training script calls: mixed precision, optimizers, loading and saving, workers."""
+"""Calls of training scripts: mixed precision, optimizers, loading and saving, workers."""
 
 from __future__ import annotations
 

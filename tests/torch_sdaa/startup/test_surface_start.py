@@ -1,4 +1,4 @@
-"""Importing ``torch_sdaa``: what it loads, and what can be said before it and without it."""
+"""Importing ``torch_sdaa``: the modules that it loads, and errors before and without it."""
 
 from __future__ import annotations
 

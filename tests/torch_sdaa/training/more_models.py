@@ -1,4 +1,4 @@
-"""More whole models for ``train_models``: detection, segmentation, video, flow, and transformers' and timm's networks.
+"""More complete models for ``train_models``: detection, segmentation, video, flow, transformers and timm.
 
 Each is made small and of random weights. What torchvision's compiled operators are needed for (RoI heads, and so
 Faster and Mask R-CNN) is not here, as a torchvision without them can be installed beside a CPU's torch.
@@ -18,7 +18,7 @@ from utils.export.networks.torchvision_models import import_torchvision
 
 Batches = Sequence[Sequence[Tensor]]
 Made = tuple[nn.Module, Batches, Callable[..., Tensor]]
-"""A model, a batch a step, and what gives the loss of the model and a batch."""
+"""A model, a batch per step, and the function that returns the loss of the model and a batch."""
 
 STEPS = 3
 
@@ -155,4 +155,4 @@ MORE: dict[str, Callable[[], Made]] = {
     "timm resnest14d": lambda: timm_network("resnest14d", 64),
     "timm coatnet_pico_rw_224": lambda: timm_network("coatnet_pico_rw_224", 64, img_size=64),
 }
-"""What makes each model."""
+"""Constructors of the models."""

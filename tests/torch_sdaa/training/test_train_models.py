@@ -1,4 +1,4 @@
-"""Three training steps of whole models, on the CPU and on all devices: bit-equal, and no memory left."""
+"""Three training steps of complete models, on the CPU and on all devices: equal bits, and all memory freed."""
 
 from __future__ import annotations
 

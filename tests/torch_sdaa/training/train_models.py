@@ -1,4 +1,4 @@
-"""Whole models on every device: three training steps must leave what they leave on the CPU, bit for bit.
+"""Complete models on every device: three training steps must give the results of the CPU, bit for bit.
 
 ``python -m tests.torch_sdaa.training.train_models [--more] [--only PART] [--json F]`` prints the table: losses,
 weights, their gradients, buffers and what the optimizer keeps. Random weights, small inputs.
@@ -30,10 +30,10 @@ STEPS = 3
 DEVICES = ("sdaa:0", "sdaa:1", "sdaa:2", "sdaa:3")
 
 State = dict[str, Tensor]
-"""What a training leaves, on the CPU, by what it is."""
+"""Results of a training, on the CPU, by kind."""
 
 Training = Callable[[str], tuple[list[float], State]]
-"""Trains on a device; returns the losses of the steps, and what it leaves."""
+"""Trains on a device; returns the losses of the steps, and the results."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ TORCHVISION = {
     "swin_t": 32,
     "vit_b_16": 32,
 }
-"""Name and side of the pictures, in pixels."""
+"""Name and image size in pixels."""
 
 MODELS: dict[str, Training] = {
     **{name: torchvision_network(name, size) for name, size in TORCHVISION.items()},

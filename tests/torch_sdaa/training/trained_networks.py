@@ -1,4 +1,4 @@
-"""Small networks that are trained on the device: a tagger, a GAN's two, a diffusion U-Net."""
+"""Small networks for trainings on the device: a tagger, the two of a GAN, a diffusion U-Net."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redirecting CUDA's names: every form a script may write, the variable, visible devices, and the command line."""
+"""Redirecting CUDA's names: every form in scripts, the variable, visible devices, and the command line."""
 
 from __future__ import annotations
 

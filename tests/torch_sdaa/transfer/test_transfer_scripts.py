@@ -1,4 +1,4 @@
-"""Training scripts for CUDA, untouched: redirected they give the losses of the CPU, by import, variable or runner."""
+"""Unchanged training scripts for CUDA: redirected they give the CPU's losses, by import, variable or runner."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALIKE = (
         "resume_map_location.py --map function",
     ],
 )
-"""Compared with the CPU, where they run without CUDA."""
+"""Scripts that run without CUDA, compared with the CPU."""
 
 FLAGS = {"prefetcher.py": "--prof"}
 

@@ -1,4 +1,4 @@
-"""The parts of the redirection that can be looked at without switching it on."""
+"""Parts of the redirection that can be tested without switching it on."""
 
 from __future__ import annotations
 

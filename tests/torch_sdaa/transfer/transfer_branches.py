@@ -1,4 +1,4 @@
-"""Checks of ``transfer_checks.py``: a script that asks what a device is takes CUDA's branch, wherever it asks."""
+"""Checks of ``transfer_checks.py``: a script that tests the device type takes CUDA's branch, for every way to test."""
 
 from __future__ import annotations
 

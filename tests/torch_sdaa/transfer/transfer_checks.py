@@ -1,4 +1,4 @@
-"""What a CUDA script may write, one check each; run in a process of its own, prints the name of each that fails.
+"""Forms that a CUDA script may use, one check each; run in its own process, prints the name of each failure.
 
 ``python transfer_checks.py`` redirects by import. Names bound before the redirection begins are checked too.
 """
