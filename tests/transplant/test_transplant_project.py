@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *words: object) -> Path:
-    """Migrate a project beside it; return the folder that was written."""
+    """Migrate a project next to it; return the output folder."""
     out = project.parent / "out"
     main(["-i", str(project), "-o", str(out), *map(str, words)])
     return out / f"{(project if project.is_dir() else project.parent).name}_msft"

@@ -27,7 +27,7 @@ def moved(text: str, **options: object) -> tuple[str, Script]:
 
 
 def line(before: str, **options: object) -> str:
-    """Return what becomes of a line behind ``import torch``."""
+    """Return the converted form of a line after ``import torch``."""
     new, _ = moved(HEAD + before, **options)
     return new.removeprefix(CARD) if new.startswith(CARD) else new.removeprefix(HEAD)
 

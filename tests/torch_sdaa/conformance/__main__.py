@@ -25,7 +25,7 @@ FAMILIES = ("ops", "modules", "optimizers")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for and return the exit code."""
+    """Run the command line and return the exit code."""
     args = _arguments(argv)
     record: dict[str, Any] = {}
     try:
@@ -74,7 +74,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def chosen(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """Return so many names, spread over the list: one at random out of each of ``count`` equal stretches."""
+    """Return a number of names spread over the list: one at random from each of ``count`` equal ranges."""
     draw = random.Random(seed)
     edges = [len(names) * i // count for i in range(count + 1)]
     return [names[draw.randrange(a, b)] for a, b in itertools.pairwise(edges) if a < b]

@@ -22,7 +22,7 @@ def names() -> list[str]:
 
 
 def run(name: str, most: int | None = None) -> Entry:
-    """Run an entry's inputs, at most so many of each mode."""
+    """Run an entry's inputs, with a maximum for each mode."""
     info = module_db[names().index(name)]
     excused = excuses("modules")
     entry = Entry(name, reason=excused["skips"].get(name, ""))
@@ -59,7 +59,7 @@ def _one(info: Any, inputs: Any, training: bool, entry: Entry, *, close: bool) -
 
 
 def _built(info: Any, inputs: Any, device: str) -> torch.nn.Module:
-    """Return the module that the inputs are of, made on the CPU and moved; its buffers in float32 too."""
+    """Return the module for the inputs, created on the CPU and moved; its buffers in float32 too."""
     args, kwargs = copied((inputs.constructor_input.args, inputs.constructor_input.kwargs), "cpu")
     torch.manual_seed(0)
     made: torch.nn.Module = info.module_cls(*args, **kwargs).to(torch.float32)
@@ -67,7 +67,7 @@ def _built(info: Any, inputs: Any, device: str) -> torch.nn.Module:
 
 
 def _try(module: torch.nn.Module, call: Any) -> tuple[Any, Exception | None]:
-    """Return a module's results, and the gradients of its arguments and parameters; or what it raises."""
+    """Return a module's results, and the gradients of its arguments and parameters; or its error."""
     torch.manual_seed(1)
     try:
         result = module(*call[0], **call[1])

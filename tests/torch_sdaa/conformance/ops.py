@@ -31,7 +31,7 @@ def names() -> list[str]:
 
 
 def run(name: str, most: int | None = None) -> Entry:
-    """Run an entry's samples, at most so many, in float32 or, where it has none, its first dtype."""
+    """Run an entry's samples up to a maximum, in float32 or, if not supported, its first dtype."""
     op = op_db[names().index(name)]
     excused = excuses("ops")
     entry = Entry(name, reason=excused["skips"].get(name, ""), refuses=excused["refuses"].get(name, ""))
@@ -87,7 +87,7 @@ def _backward(sample: Any, cpu: tuple[Any, Any], device: tuple[Any, Any], entry:
 
 
 def _gradients(sample: Any, result: Any, arguments: Any) -> list[Tensor | None] | None:
-    """Return the gradients of the arguments for arbitrary ones of the results; ``None``: nothing asks for any."""
+    """Return the gradients of the arguments for arbitrary ones of the results; ``None``: no argument requires any."""
     outputs = [t for t in tensors(sample.output_process_fn_grad(result)) if t.requires_grad]
     leaves = [t for t in tensors(arguments) if t.requires_grad]
     if not outputs or not leaves:
@@ -103,7 +103,7 @@ def _gradients(sample: Any, result: Any, arguments: Any) -> list[Tensor | None] 
 
 
 def _try(f: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Return what a function returns from fixed seeds, or what it raises."""
+    """Return a function's result with fixed seeds, or its error."""
     torch.manual_seed(5)
     random.seed(5)
     try:

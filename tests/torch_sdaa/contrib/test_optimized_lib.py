@@ -101,7 +101,7 @@ def test_channel_shuffle_errors() -> None:
 
 
 class _Boxes:
-    """As a detector's library holds boxes."""
+    """Boxes in the form of a detector's library."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -133,7 +133,7 @@ def test_pairwise_iou_errors() -> None:
 
 
 def _greedy(boxes: Any, scores: Any, most: float) -> list[int]:
-    """Return what NMS keeps, by its definition, in numpy's float32 and a limit in float64."""
+    """Return the result of NMS by its definition, in numpy's float32 and a limit in float64."""
     rows, order = boxes.numpy(), np.argsort(-scores.numpy(), kind="stable")
     areas = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
     kept: list[int] = []
@@ -191,7 +191,7 @@ def test_detections_equal_the_plain_function(
 
 
 def _largest(boxes: Any, scores: Any, usable: list[int], own: bool) -> Any:
-    """Return the largest coordinate of the boxes that are chosen: by it classes are moved apart."""
+    """Return the largest coordinate of the selected boxes, by which classes are offset."""
     most = torch.tensor([90.0, 80.0, 90.0, 80.0])
     found = [
         torch.minimum(boxes.view(len(boxes), -1, 4)[k, c if own else 0].clamp(min=0), most).max()

@@ -142,7 +142,7 @@ def test_copies_and_composed_operators_are_predicted(
 
 
 class _Drawn(nn.Module):
-    """An encoder, whose layers are copies of one, behind weights that are drawn until they lie within bounds."""
+    """An encoder of copied layers, with weights that are drawn until they are within bounds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Drawn(nn.Module):
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
     def forward(self, x: Any) -> Any:
-        """Return one number a sample."""
+        """Return one number per sample."""
         return self.body(self.first(x)).mean((1, 2))
 
 
@@ -270,7 +270,7 @@ def test_numbers_are_copied_and_nothing_is_launched_for_it() -> None:
 
 
 class _Odd(nn.Module):
-    """What traced tensors take other ways through than those of the device."""
+    """Operators that take other code paths for traced tensors than for those of the device."""
 
     def __init__(self) -> None:
         super().__init__()

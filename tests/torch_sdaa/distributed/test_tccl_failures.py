@@ -35,7 +35,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def line(said: str) -> str:
-    """Return the one line that a rank wrote."""
+    """Return the one line of a rank."""
     found = said.splitlines()
     assert len(found) == 1, said
     return found[0]

@@ -283,7 +283,7 @@ def test_stored_models_run_on_the_engines(tmp_path: Path) -> None:
 
 
 def test_many_batch_norms_share_nothing() -> None:
-    """ONNX Runtime writes a batch norm's figures over what it is given: each has its own."""
+    """ONNX Runtime overwrites the given statistics of a batch norm: each has its own copy."""
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())]
     plain = torch.nn.Sequential(*layers).sdaa()
@@ -298,7 +298,7 @@ def test_many_batch_norms_share_nothing() -> None:
 
 
 def test_threads_and_tensors_that_moved_have_their_own_values() -> None:
-    """What a call bound is kept for the next: neither another thread nor memory used again may mix values up."""
+    """Bindings of a call are kept for the next: neither another thread nor reused memory may mix up values."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).sdaa()
     compiled = torch.compile(model, backend="sdaa")
     with torch.no_grad():
@@ -321,5 +321,5 @@ def test_threads_and_tensors_that_moved_have_their_own_values() -> None:
 
 
 def no_grad(function: Any) -> Any:
-    """Return a function as a thread runs it without gradients, which each thread switches off itself."""
+    """Return a function as a thread runs it without gradients; each thread disables these itself."""
     return torch.no_grad()(function)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.usefixtures("comp
 
 
 def look(values: Any, inputs: list[Any]) -> list[Any]:
-    """Return what can be seen of results beside their numbers."""
+    """Return the visible properties of results besides their numbers."""
     places = {each.untyped_storage()._cdata: place for place, each in enumerate(inputs)}
     flat = [each for each in tree_flatten(values)[0] if isinstance(each, torch.Tensor)]
     for place, each in enumerate(flat):
@@ -29,7 +29,7 @@ def look(values: Any, inputs: list[Any]) -> list[Any]:
 
 
 def run(function: Callable[..., Any], inputs: list[Any], backward: bool = True) -> Any:
-    """Run a function on copies of inputs; return all that can be seen afterwards."""
+    """Run a function on copies of inputs; return everything visible afterwards."""
     given = [each.detach().clone().requires_grad_(each.requires_grad) for each in inputs]
     torch.sdaa.manual_seed_all(5)
     out = function(*given)
@@ -47,7 +47,7 @@ def near(made: Any, expected: Any) -> None:
 
 
 def check(function: Callable[..., Any], *inputs: Any, backward: bool = True, **more: Any) -> Any:
-    """Compare a function with itself compiled, twice: the second call finds everything made."""
+    """Compare a function with its compiled form, twice: the second call reuses everything."""
     compiled = torch.compile(function, backend="sdaa", **more)
     for _ in range(2):
         near(run(compiled, list(inputs), backward), run(function, list(inputs), backward))
@@ -243,7 +243,7 @@ def test_inputs_that_share_memory() -> None:
 
 
 class Norms(torch.nn.Module):
-    """Batch norms with every kind of figures, one of them frozen, a buffer that is written to, a shared parameter."""
+    """Batch norms with every kind of statistics, one of them frozen, a written buffer, a shared parameter."""
 
     def __init__(self) -> None:
         super().__init__()

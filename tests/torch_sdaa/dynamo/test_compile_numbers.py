@@ -75,7 +75,7 @@ def test_a_window_of_nan_only_trains() -> None:
 
 
 def test_missing_targets_do_not_affect_gradients() -> None:
-    """A loss that is taken where targets are numbers: its gradient elsewhere is 0 times the sign of NaN."""
+    """A loss selected by targets that are numbers: its gradient elsewhere is 0 times the sign of NaN."""
     target = torch.tensor([[1.0, NAN, 3.0], [NAN, 0.5, 2.0]]).sdaa()
 
     def function(v: Any) -> Any:

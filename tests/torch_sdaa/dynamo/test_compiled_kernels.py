@@ -32,7 +32,7 @@ def plans() -> list[Any]:
 
 
 def kinds() -> list[str]:
-    """Return what the kernels do that were compiled."""
+    """Return the work of the compiled kernels."""
     return [kernel.op_type for plan in plans() for kernel in prices._graphs[f"sdaa_graph::{plan.launch}"].kernels]
 
 
@@ -109,7 +109,7 @@ def test_running_statistics_are_written_by_the_launch_that_computes_them() -> No
 
 
 def launches(seen: PredictedCost) -> int:
-    """Return what the card launches: in a compiled graph, each of its kernels."""
+    """Return the card's launches: in a compiled graph, each of its kernels."""
     inside = {f"sdaa_graph::{plan.launch}": plan.kernels for plan in plans()}
     return sum(count * inside.get(op, 1) for op, count in seen.operators.items())
 
@@ -144,7 +144,7 @@ NETS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
 
 
 class Residual(torch.nn.Module):
-    """Two convolutions with batch norm, and what went in added."""
+    """Two convolutions with batch norm, plus the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Residual(torch.nn.Module):
 
 
 class Recomputed(torch.nn.Module):
-    """Pointwise operators that backward computes again, read in several places."""
+    """Pointwise operators that backward recomputes, read in several places."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ SECONDS = 1800
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the command line and do what it says; return 1 where anything failed, 2 for bad input."""
+    """Parse the command line and run it; return 1 if anything failed, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.hard", description=__doc__)
     parser.add_argument("--orders", type=int, default=1, help="how many orders (default 1)")
     parser.add_argument("--seed", type=seed_of, default=0, help="of the first order, or today; others take the next")
@@ -98,7 +98,7 @@ def fresh(args: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 
 def one_order(names: list[str], seed: int, file: Path) -> int:
-    """Run checks in the order of a seed, in this process; the file tells at any time how far it got."""
+    """Run checks in the order of a seed, in this process; the file always has the current state."""
     random.Random(seed).shuffle(names)
     record: dict[str, Any] = {"ran": 0, "failures": {}, "finished": False}
     outcome: Outcome | None = None

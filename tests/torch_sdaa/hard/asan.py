@@ -35,7 +35,7 @@ def library(compiler: str, name: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compile, run one order of the checks, and return its exit code; 2 where the compiler cannot."""
+    """Compile, run one order of the checks, and return its exit code; 2 if the compiler cannot."""
     words = list(sys.argv[1:] if argv is None else argv)
     compiler = os.environ.get("CXX", "g++")
     sanitizer, standard = library(compiler, "libasan.so"), library(compiler, "libstdc++.so.6")

@@ -19,7 +19,7 @@ TWO = "at least two devices"
 
 
 class OnTheDevice(Dataset[Tensor]):
-    """Samples that a worker leaves on the device."""
+    """Samples that a worker returns on the device."""
 
     def __len__(self) -> int:
         return 2

@@ -42,7 +42,7 @@ def adamw_fused() -> None:
 
 @check
 def adamw_capturable() -> None:
-    """Its steps are counted on the device; the CPU has no such form, so close is what can be asked."""
+    """Its steps are counted on the device; the CPU has no such form, so the results are only close."""
     weights = []
     for device in ("cpu", "sdaa:1"):
         torch.manual_seed(0)

@@ -33,7 +33,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of compiled files, in a cache of its own."""
+    """Return the folder of compiled files in a new cache."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiler(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Return a function that puts a compiler in the place of the real one."""
+    """Return a function that replaces the compiler."""
 
     def make(body: str = "") -> Path:
         script = tmp_path / "compiler"
@@ -62,7 +62,7 @@ def calls(tmp_path: Path) -> list[int]:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Start a process like this one that does some work, and return its number; its exit code is 0 if that ends."""
+    """Start a process like this one that runs a function, and return its number; exit code 0 if it ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: torch has threads, none of which is used
         child = os.fork()

@@ -30,7 +30,7 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "t
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    """Return a folder in which the vendor's package is installed."""
+    """Return a folder with an installation of the vendor's package."""
     folder = tmp_path / "site-packages"
     (folder / "torch_sdaa").mkdir(parents=True)
     (folder / "torch_sdaa" / "__init__.py").write_text(VENDOR)
@@ -73,7 +73,7 @@ def test_errors_of_the_vendors_package_are_raised_unchanged(packages: Path, run_
 
 
 def others(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ModuleSpec]:
-    """Return what is taken for the vendor's package with a folder on the path."""
+    """Return the detected vendor's package with a folder on the path."""
     monkeypatch.setattr(sys, "meta_path", [PathFinder])
     monkeypatch.setattr(sys, "path", [str(ROOT), str(path), str(ROOT / "torch_sdaa" / "..")])
     return list(vendor._others())
@@ -116,7 +116,7 @@ def test_without_torch_the_error_has_the_install_command(run_python: RunPython) 
 
 
 def test_torch_does_not_autoload_this_package() -> None:
-    """An entry point of torch's would put ours into every program that imports torch, the vendor's users' too."""
+    """An entry point of torch would load ours into every program that imports torch, also for the vendor's users."""
     assert "torch.backends" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

@@ -211,7 +211,7 @@ def test_a_thread_has_its_own() -> None:
 
 
 class Product(torch.autograd.Function):
-    """A matrix product that notes what it ran in."""
+    """A matrix product that records its dtype."""
 
     seen: ClassVar[dict[str, Any]] = {}
 
@@ -231,7 +231,7 @@ class Product(torch.autograd.Function):
 
 
 class Single(torch.autograd.Function):
-    """Takes float32 alone."""
+    """Accepts only float32."""
 
     @staticmethod
     @torch.sdaa.amp.custom_fwd(cast_inputs=torch.float32)
@@ -273,7 +273,7 @@ def test_checkpointing_computes_in_the_same_dtypes_again() -> None:
 
 
 def test_attention_layers_are_lowered_where_they_would_be_fused() -> None:
-    """On CUDA they leave the fused form, which autocast does not know, and so they do here."""
+    """As on CUDA, they do not use the fused form, which autocast does not support."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2).sdaa().eval()
     attention = nn.MultiheadAttention(8, 2, batch_first=True).sdaa().eval()

@@ -29,7 +29,7 @@ NO_KERNEL = "_scaled_dot_product_flash_attention"
 
 
 def _policies() -> dict[str, str]:
-    """Return every operator of the header's lists, as ``name.overload``, and which list it is in."""
+    """Return every operator of the header's lists, as ``name.overload``, with its list."""
     text, found = HEADER.read_text(encoding="utf-8"), {}
     for name, policy in _LISTS.items():
         (body,) = re.findall(rf"#define AT_FORALL_{name}\(_\)((?:[^\n]*\\\n)*[^\n]*)", text)
@@ -61,7 +61,7 @@ class Make:
         return (steps / 8).to(dtype).to(self.device)
 
     def whole(self, *shape: int) -> Any:
-        """Return numbers of classes."""
+        """Return class indices."""
         return (torch.empty if self.device == "cuda" else torch.zeros)(shape, dtype=torch.int64, device=self.device)
 
 
@@ -179,14 +179,14 @@ CALLS: dict[str, Callable[[Make], Any]] = {
 
 
 def _called(name: str, make: Make) -> list[Any]:
-    """Return the tensors an operator gives for our operands."""
+    """Return the tensors that an operator returns for our operands."""
     base, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.aten, base), overload or "default")(*CALLS[name](make))
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
 def _with_autocast(device: str, low: Any, call: Callable[[], Any]) -> Any:
-    """Return what a call gives under a device's autocast: for CUDA as well, which need not be there."""
+    """Return the result of a call under a device's autocast, also for CUDA without a card."""
     before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, True)
     torch.set_autocast_dtype(device, low)
@@ -206,7 +206,7 @@ UNSEEN = ("_thnn_fused_gru_cell", "gru_cell", "grid_sampler")
 
 
 def _outcome(device: str, name: str, low: Any, first: Any, others: Any) -> Any:
-    """Return the dtypes of what an operator gives, or what it refuses them with."""
+    """Return the dtypes of an operator's results, or its error."""
     try:
         made = _with_autocast(device, low, lambda: _called(name, Make(device, first, others)))
     except RuntimeError as error:
@@ -258,7 +258,7 @@ def test_an_operator_has_the_result_dtype_of_cuda(name: str, low: Any) -> None:
 
 
 def _computed_in(policy: str, low: Any, first: Any, others: Any) -> Any:
-    """Return the dtype autocast's documentation says an operator computes in."""
+    """Return the dtype of an operator according to autocast's documentation."""
     if policy == "lower":
         return low
     if policy == "promote":

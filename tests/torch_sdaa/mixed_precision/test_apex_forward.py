@@ -27,7 +27,7 @@ INF = float("inf")
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Leave nothing of amp to the next test."""
+    """Reset amp for the next test."""
     yield
     amp._state.cast_everywhere(False)
     amp._state.__init__()
@@ -155,7 +155,7 @@ def test_custom_functions() -> None:
 
 
 def test_a_copy_of_the_model_is_independent() -> None:
-    """As an average of the weights is kept."""
+    """A copy as for an average of the weights."""
     model, _ = with_apex("O2", steps=1)
     other = copy.deepcopy(model)
     with torch.no_grad():

@@ -51,7 +51,7 @@ def _params(device: str, dtype: Any = torch.float32) -> list[Any]:
 
 
 def _step(params: list[Any], optimizer: Any, number: int) -> int:
-    """Take a step on gradients made up from its number; return how many launches it was."""
+    """Take a step with gradients generated from its number; return the number of launches."""
     generator = torch.Generator().manual_seed(number + 1)
     for k, param in enumerate(params):
         grad = torch.randn(param.shape, generator=generator).to(param.device, param.dtype)
@@ -81,7 +81,7 @@ def test_it_steps_as_the_plain_one_in_one_launch(name: str, options: dict[str, A
 
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_it_takes_fewer_launches_than_a_list_at_a_time(name: str) -> None:
-    """On the device PyTorch's own default is an operator for a list of tensors (``foreach``)."""
+    """On the device PyTorch's default is an operator on a list of tensors (``foreach``)."""
     ours, plain = _params("sdaa"), _params("sdaa")
     fused, other = getattr(optimizers, name)(ours, lr=0.1), PLAIN[name](plain, lr=0.1)
     launches = [(_step(ours, fused, k), _step(plain, other, k)) for k in range(3)]

@@ -40,7 +40,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def unimported(monkeypatch: Any) -> None:
-    """Forget what was imported as ``apex``."""
+    """Remove imported modules named ``apex``."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "apex"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -268,7 +268,7 @@ def test_unsupported_arguments_of_apex_ddp_are_errors() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("tccl" not in torch.distributed.Backend.backend_list, reason="the backend tccl is not there")
 def test_a_parallel_model_trains_with_amp(tmp_path: Path) -> None:
-    """In one process: that the wrapper takes what amp made."""
+    """In one process: the wrapper accepts amp's results."""
     script = tmp_path / "train.py"
     script.write_text(
         "import torch, torch_sdaa\n"

@@ -26,7 +26,7 @@ INF = float("inf")
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Leave nothing of amp to the next test."""
+    """Reset amp for the next test."""
     yield
     amp._state.cast_everywhere(False)
     amp._state.__init__()
@@ -164,7 +164,7 @@ def test_an_overflow_skips_the_step_and_is_printed(level: str, combine: Any, cap
 
 
 def _step_loss(state: Any, model: Any, x: Any, y: Any) -> float:
-    """Return the loss that weights give, which a model had before."""
+    """Return the loss with the earlier weights of a model."""
     other = copy.deepcopy(model)
     other.load_state_dict(state)
     return float(nn.functional.cross_entropy(other(x), y).item())
@@ -205,7 +205,7 @@ def test_a_scale_grows_to_its_limit_and_falls_to_its_own(monkeypatch: Any) -> No
 @pytest.mark.parametrize("level", ["O0", "O1", "O2"])
 @pytest.mark.parametrize("combine", [None, True])
 def test_two_losses_before_a_step_add_up(level: str, combine: Any) -> None:
-    """Unscaled one by one, left scaled by the first, or taken as one loss: the same gradients."""
+    """Unscaled one by one, left scaled by the first, or combined into one loss: the same gradients."""
 
     def grads(how: str) -> list[Any]:
         model = net()[3:]
@@ -232,7 +232,7 @@ def test_two_losses_before_a_step_add_up(level: str, combine: Any) -> None:
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_two_models_two_optimizers_three_losses(level: str) -> None:
-    """As a GAN has them: the discriminator's overflow skips its own steps alone."""
+    """As in a GAN: the discriminator's overflow only skips its own steps."""
     models = [nn.Linear(4, 4).sdaa(), nn.Linear(4, 1).sdaa()]
     steps = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
     [maker, judge], [first, second] = amp.initialize(models, steps, opt_level=level, num_losses=3, verbosity=0)

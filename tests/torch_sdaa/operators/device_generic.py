@@ -39,7 +39,7 @@ ON_CPU_TOO = "failed on the CPU too"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the files, print counts and reasons; return 1 where a test failed, 2 for bad input."""
+    """Run the files, print counts and reasons; return 1 if a test failed, 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m tests.torch_sdaa.operators.device_generic", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the test files are")
     parser.add_argument("--only", default="", metavar="PART", help="files whose name has this part")
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def counts_text(outcomes: dict[str, list[str]]) -> str:
-    """Return the counts of a file's outcomes in words."""
+    """Return the counts of a file's outcomes as text."""
     counts = Counter(kind for kind, _ in outcomes.values())
     kinds = ("passed", "failed", "skipped", *([ON_CPU_TOO] if counts[ON_CPU_TOO] else []))
     return f"{len(outcomes)} tests, " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
@@ -91,7 +91,7 @@ def reasons(outcomes: dict[str, list[str]]) -> Counter[tuple[str, str]]:
 
 
 def run_file(path: Path, all_classes: bool, seconds: int, device: str = DEVICE) -> dict[str, list[str]]:
-    """Run a file in processes of its own until each test has an outcome: ``{test: [kind, reason]}``."""
+    """Run a file in child processes until each test has an outcome: ``{test: [kind, reason]}``."""
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "journal"
         journal.touch()
@@ -181,7 +181,7 @@ def cases(suite: unittest.TestSuite, all_classes: bool, device: str = DEVICE) ->
 
 
 def run_here(path: Path, journal: Path, all_classes: bool, device: str = DEVICE) -> None:
-    """Run those tests of a file that the journal has no outcome for, in this process."""
+    """Run the tests of a file without an outcome in the journal, in this process."""
     import torch_sdaa  # noqa: F401 - makes the device, before PyTorch looks for devices to test
 
     warnings.simplefilter("ignore")

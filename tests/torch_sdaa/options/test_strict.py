@@ -19,7 +19,7 @@ def strict_mode() -> Iterator[None]:
 
 
 def _in_thread(do: Callable[[], object]) -> None:
-    """Run in a fresh thread: which device a thread may use is settled by its first launch."""
+    """Run in a new thread: the first launch of a thread sets its device."""
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -61,7 +61,7 @@ def test_the_page_has_the_table() -> None:
 
 
 def _concurrent() -> bool:
-    """Say whether a copy runs while a kernel does, in simulated time."""
+    """Return whether a copy overlaps with a kernel, in simulated time."""
     before = C.times(0)["now"]
     x, other = torch.ones(64, 64, device="sdaa"), torch.sdaa.Stream()
     torch.sdaa.synchronize()

@@ -26,7 +26,7 @@ Step = Callable[[], None]
 
 @pytest.fixture
 def step() -> Step:
-    """A step of a training, done once before."""
+    """A training step, run once before."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)).to("sdaa")
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -42,7 +42,7 @@ def step() -> Step:
 
 
 def lengths(trace: dict[str, Any], rows: set[int]) -> float:
-    """Return how long at least one span of some rows lasts, in seconds."""
+    """Return the seconds covered by at least one span of some rows."""
     spans = [(e["ts"], e["ts"] + e["dur"]) for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] in rows]
     return covered(spans) / 1e6
 

@@ -39,14 +39,14 @@ def pricer() -> Iterator[Callable[[Callable[[str], Any]], None]]:
 
 @pytest.fixture
 def limits(pricer: object) -> Iterator[None]:
-    """Walk at 8 entries, wait for prices at 16, remember 4 launches, trace 5."""
+    """Process at 8 entries, wait for costs at 16, keep 4 launches, trace 5."""
     old = C.limits(8, 16, 4, 5)
     yield
     C.limits(*old)
 
 
 def _settled() -> list[str]:
-    """Price what was launched, and return what is said of it: at most one warning, the first of the process."""
+    """Compute the costs of launches, and return the messages: at most one warning, the first of the process."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         C.settle()

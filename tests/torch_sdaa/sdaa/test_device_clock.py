@@ -47,7 +47,7 @@ class Real:
 
 
 def _seconds() -> dict[str, float]:
-    """Return what each launch of the programs below costs, by operator."""
+    """Return the cost of each launch of the programs below, by operator."""
     return {op: seconds for (op, inputs, *_), _, seconds, _ in C.signatures() if inputs in OPERANDS}
 
 

@@ -171,7 +171,7 @@ def test_pinned_memory_and_copies_that_do_not_wait() -> None:
 
 @st.composite
 def _views(draw: Any) -> tuple[list[int], list[tuple[str, int]]]:
-    """Return sizes, and what is done to a tensor of them to get a view."""
+    """Return sizes, and a function that makes a view of a tensor of these sizes."""
     sizes = draw(st.lists(st.integers(0, 4), max_size=4))
     steps = draw(
         st.lists(st.tuples(st.sampled_from(["t", "step", "expand", "flip", "select"]), st.integers(0, 3)), max_size=3)

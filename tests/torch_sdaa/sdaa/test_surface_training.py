@@ -163,7 +163,7 @@ def test_a_forked_worker_that_uses_the_device_is_an_error() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_workers_batch_on_the_device_is_an_error_in_the_parent() -> None:
-    """Spawned, a worker may compute on a device; what it returns must be the host's, or its parent waits."""
+    """A spawned worker may compute on a device; it must return host tensors, or its parent waits."""
     loader = torch.utils.data.DataLoader(
         _Numbers("sdaa"), 4, num_workers=1, multiprocessing_context="spawn", timeout=100
     )

@@ -42,7 +42,7 @@ def test_the_table_has_the_vendors_rows_and_our_versions() -> None:
 
 
 def on(terminal: BinaryIO) -> str:
-    """Return what stands on a terminal before the line ``end``, which it is waited for."""
+    """Return a terminal's output before the line ``end``; wait for that line."""
     said = b""
     while not said.endswith(b"end\r\n"):
         said += terminal.read1()
@@ -51,7 +51,7 @@ def on(terminal: BinaryIO) -> str:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Show]:
-    """Return a function that shows the table with streams of a terminal, or others, and returns what is on it."""
+    """Return a function that shows the table on a terminal's streams, or others, and returns the output."""
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as stream, os.fdopen(reader, "rb") as shown:
         monkeypatch.setattr(sys, "argv", ["-c"])
@@ -103,7 +103,7 @@ def test_it_is_not_written_to_a_file(
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_command_of_the_specification(tmp_path: Path) -> None:
-    """At a terminal it shows the table; what it starts, there too, shows none."""
+    """At a terminal it shows the table; its child processes at the same terminal do not."""
     code = (
         "import subprocess, sys, torch, torch_sdaa\n"
         "subprocess.run([sys.executable, '-c', 'import torch, torch_sdaa'], check=True)"

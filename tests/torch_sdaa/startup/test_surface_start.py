@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let other processes find what this one has compiled."""
+    """Let other processes find the files compiled by this one."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 

@@ -24,7 +24,7 @@ STEPS = 3
 
 
 def pictures(size: int, count: int = 2) -> Batches:
-    """Return pictures with labels of 10 classes."""
+    """Return images with labels of 10 classes."""
     return [(torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))) for _ in range(STEPS)]
 
 
@@ -36,13 +36,13 @@ def heads_loss(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
 
 
 def inception() -> Made:
-    """Inception v3 with its second head, which takes no smaller pictures in training."""
+    """Inception v3 with its auxiliary head, which requires this image size in training."""
     model = import_torchvision().models.inception_v3(weights=None, num_classes=10, init_weights=False, aux_logits=True)
     return model, pictures(299), heads_loss
 
 
 def detector(name: str) -> Made:
-    """A detector of torchvision that trains on boxes alone."""
+    """A detector of torchvision that trains on boxes only."""
     import_torchvision()
     from torchvision.models import detection
 
@@ -59,7 +59,7 @@ def detector(name: str) -> Made:
 
 
 def segmenter(name: str) -> Made:
-    """A network that gives a class to every pixel, with its second head where it has one."""
+    """A segmentation network, with its auxiliary head if it has one."""
     import_torchvision()
     from torchvision.models import segmentation
 
@@ -75,7 +75,7 @@ def segmenter(name: str) -> Made:
 
 
 def video(name: str) -> Made:
-    """A network of eight pictures in a row."""
+    """A network for sequences of eight images."""
     import_torchvision()
     from torchvision.models import video as networks
 
@@ -85,7 +85,7 @@ def video(name: str) -> Made:
 
 
 def flow() -> Made:
-    """RAFT, which tells how each pixel moved: sampling from a grid, and a recurrent cell of convolutions."""
+    """RAFT, which estimates the flow of each pixel: sampling from a grid, and a recurrent cell of convolutions."""
     import_torchvision()
     from torchvision.models.optical_flow import raft_small
 

@@ -21,7 +21,7 @@ NOTICE = "torch_sdaa: CUDA is redirected to sdaa, 4 simulated devices; transfer_
 
 @pytest.fixture(autouse=True)
 def _compiled_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let other processes find what this one has compiled."""
+    """Let other processes find the files compiled by this one."""
     monkeypatch.setenv("TECO_CACHE_DIR", str(Path(C.__file__).parents[1]))
 
 
