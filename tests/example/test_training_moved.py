@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize("name", list(MADE))
-def test_what_the_tool_makes_is_what_is_here(name: str, tmp_path: Path) -> None:
+def test_committed_files_equal_the_tool_output(name: str, tmp_path: Path) -> None:
     folder = moved(name, tmp_path)
     for file in MADE[name][1]:
         same = (folder / file).read_bytes() == (FOLDER / name / file).read_bytes()
@@ -162,7 +162,7 @@ def test_one_card_has_the_losses_of_the_cpu(pictures: Path, run_python: RunPytho
         ("--epochs 0", "--epochs 0 must be 1 or more"),
     ],
 )
-def test_a_flag_that_cannot_be_is_one_line(
+def test_invalid_flag_is_one_line(
     flags: str, said: str, pictures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["main.py", str(pictures / "data"), *flags.split()])
@@ -190,7 +190,7 @@ def test_a_flag_that_cannot_be_is_one_line(
         ("-b 128", "64 pictures in data/train are less than one batch"),
     ],
 )
-def test_what_cannot_be_is_one_line(flags: str, said: str, pictures: Path, run_python: RunPython) -> None:
+def test_errors_are_one_line(flags: str, said: str, pictures: Path, run_python: RunPython) -> None:
     torch = pytest.importorskip("torch")
     (pictures / "damaged.tar").write_bytes(b"PK\3\4 and no more")
     torch.save({"arch": "resnet18"}, pictures / "other.tar")

@@ -36,7 +36,7 @@ class DigitDetector(nn.Module):
     """N x 3 x H x W preprocessed images in, boxes and scores out; H and W are multiples of 16.
 
     Each cell of 8 x 8 pixels says whether it shows a digit, which one, where the middle of its box is and how wide and
-    high it is. There are no anchors, and the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
+    high it is. It has no anchors; the cells around a digit's middle learn it (FCOS: Tian et al., 2019). The
     score of a digit is P(some digit) times P(this digit where there is one).
     """
 

@@ -1,7 +1,7 @@
 """A small detector of our own with the head that Ultralytics' exports have since version 8: N x (4 + C) x A.
 
 It is written from the published description of such heads (distances to four edges as distributions: Li et al.,
-"Generalized Focal Loss", 2020; anchor points: Tian et al., "FCOS", 2019). It is no YOLO network and has no weights:
+"Generalized Focal Loss", 2020; anchor points: Tian et al., "FCOS", 2019). It is not a YOLO network and has no weights:
 it stands in for the ONNX file that the user brings, so that every command can be run.
 """
 

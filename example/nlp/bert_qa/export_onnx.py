@@ -84,11 +84,11 @@ def random(args: argparse.Namespace) -> TextModel:
     """Return a network of random weights with a small tokenizer of the stories' words."""
     sizes = ARCHS[args.arch]
     words = [" ".join(word for word in vocabulary() if word.isalpha())]
-    told = args.tokenizer or small_tokenizer(sizes.kind, words)
+    tokenizer = args.tokenizer or small_tokenizer(sizes.kind, words)
     if args.tokenizer is None:
-        sizes = replace(sizes, vocabulary=tokens_of(told, "the tokenizer"))
+        sizes = replace(sizes, vocabulary=tokens_of(tokenizer, "the tokenizer"))
     sizes = replace(sizes, layers=args.layers or sizes.layers)
-    return random_model(sizes, Spanned, told, max_length=args.max_length)
+    return random_model(sizes, Spanned, tokenizer, max_length=args.max_length)
 
 
 if __name__ == "__main__":

@@ -153,8 +153,8 @@ def train(epochs: float, out: Path = WEIGHTS, dtype: torch.dtype = torch.bfloat1
     def mark(step: int, late: float, averaged: nn.Module) -> None:
         some = slice(min(PARTS["validation"], steps * BATCH))  # a training of seconds is not looked at for longer
         good = right(averaged, dtype, rows["validation"][some], ratings["validation"][some])
-        told = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
-        print(f"step {step}: {told}", flush=True)
+        progress = f"{(time.process_time() - started) / 60:.1f} CPU min, loss {late:.3f}, validation {good:.4f}"
+        print(f"step {step}: {progress}", flush=True)
 
     plan = Plan(steps, RATE, warm=steps // 10 + 1, decay=0.01, clip=1.0, average=0.99, every=steps // 3 + 1)
     averaged = fit(learner, partial(loss, learner, dtype), batches(rows["train"], ratings["train"], 0), plan, mark)

@@ -76,8 +76,8 @@ def figures(scores: Sequence[float], rows: Batch) -> str:
     """Return AUC, log loss and GAUC, and the AUC of each film's mean, as text."""
     metric = Clicks()
     metric.update(scores, rows.targets or ())
-    told = {"auc": metric.compute(), **metric.secondary()}
-    return ", ".join(f"{name} {told[name]:.4f}" for name in ("auc", "log_loss", "gauc", "item_mean_auc"))
+    values = {"auc": metric.compute(), **metric.secondary()}
+    return ", ".join(f"{name} {values[name]:.4f}" for name in ("auc", "log_loss", "gauc", "item_mean_auc"))
 
 
 def train(split: str, steps: int | None = None, out: Path | None = None) -> Parts:

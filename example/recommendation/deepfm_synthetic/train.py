@@ -45,8 +45,8 @@ def auc(scores: list[float], targets: list[Click]) -> str:
     """Return AUC, log loss and GAUC as text."""
     metric = Clicks()
     metric.update(scores, targets)
-    told = {"auc": metric.compute(), **metric.secondary()}
-    return ", ".join(f"{name} {told[name]:.4f}" for name in ("auc", "log_loss", "gauc"))
+    values = {"auc": metric.compute(), **metric.secondary()}
+    return ", ".join(f"{name} {values[name]:.4f}" for name in ("auc", "log_loss", "gauc"))
 
 
 def main() -> int:

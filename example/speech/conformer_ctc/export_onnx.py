@@ -72,7 +72,7 @@ def main() -> int:
     add_forms(parser)
     args = parser.parse_args()
     torch.manual_seed(0)
-    known, told = None, "random"
+    known, source = None, "random"
     if args.weights is None:
         size = SIZES[args.size]
         network = ConformerCTC(size)
@@ -81,7 +81,7 @@ def main() -> int:
         from weights import load, put_in
 
         loaded = load(args.weights)
-        size, known, told = loaded.size, loaded.tokens, args.weights.name
+        size, known, source = loaded.size, loaded.tokens, args.weights.name
         network = put_in(loaded, args.weights)
     notes = {
         "features": json.loads(settings_to_json(features_of(size, args.rate))),
@@ -98,7 +98,7 @@ def main() -> int:
         dynamic={"features": {0: "batch", 1: "frames"}, "lengths": {0: "batch"}},
         vocabulary=tokens_of(size, known, args.tokens),
         sample_rate=args.rate,
-        provenance={"source": "example/speech/conformer_ctc/model.py", "weights": told},
+        provenance={"source": "example/speech/conformer_ctc/model.py", "weights": source},
         notes=notes,
         forms=args.forms,
     )

@@ -34,7 +34,7 @@ SHAPES = {
 """What the file must hold."""
 
 
-def checked(state: Mapping[str, Array], told: str) -> dict[str, Array]:
+def checked(state: Mapping[str, Array], file: str) -> dict[str, Array]:
     """Return the weights that the graph needs, float32.
 
     Raises:
@@ -43,7 +43,7 @@ def checked(state: Mapping[str, Array], told: str) -> dict[str, Array]:
     for name, shape in SHAPES.items():
         found = tuple(np.shape(state[name])) if name in state else None
         if found != shape:
-            raise ModelError(f"{told}: {name} is {'missing' if found is None else found}, not {shape}; fetch it again")
+            raise ModelError(f"{file}: {name} is {'missing' if found is None else found}, not {shape}; fetch it again")
     return {name: np.asarray(state[name], np.float32) for name in SHAPES}
 
 

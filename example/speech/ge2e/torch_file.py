@@ -134,11 +134,11 @@ class _Reader:
         del self.stack[place:]
         return taken
 
-    def _storage(self, told: Any) -> Storage:
+    def _storage(self, saved: Any) -> Storage:
         """Note a storage that the file speaks of: ``('storage', class, key, place, count, no view)``."""
-        kind, cls, key, _, count, view = told
+        kind, cls, key, _, count, view = saved
         if kind != "storage" or view is not None or not isinstance(cls, Name):
-            raise ValueError(f"a storage told as {told!r}")
+            raise ValueError(f"a storage saved as {saved!r}")
         self.storages[key] = Storage(cls.text.split()[-1], key, int(count))
         return self.storages[key]
 

@@ -55,8 +55,8 @@ def main() -> int:
         folder = Path(args.weights)
         read, stem = read_folder(folder), args.name or folder.resolve().name
         whole = load_folder(folder, read.form)
-    told = {"source": "Paraformer", "weights": args.weights}
-    write(whole, read, args.out / stem, provenance=told, forms=args.forms, exporter=args.exporter)
+    provenance = {"source": "Paraformer", "weights": args.weights}
+    write(whole, read, args.out / stem, provenance=provenance, forms=args.forms, exporter=args.exporter)
     return 0
 
 

@@ -73,7 +73,7 @@ FEATURES = LogMel(
 """What the model hears: 40 bands of the telephone's frequencies, every 10 ms."""
 
 SILENCE = math.log(FEATURES.floor)
-"""The value of every band where there is no sound."""
+"""Value of every band in silence."""
 
 
 class Prompt(NamedTuple):

@@ -244,7 +244,7 @@ def trained(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     return {"warm_step": times, "gradients_against_float64": far}, report
 
 
-def told(error: Exception) -> Exception:
+def explained(error: Exception) -> Exception:
     """Return what PyTorch's compiler was stopped by, where that is one of ours."""
     cause = getattr(error, "inner_exception", None)
     return cause if isinstance(cause, TecoInferError) else error
@@ -261,7 +261,7 @@ def main() -> int:
     try:
         figures, report = trained(args)
     except torch._dynamo.exc.BackendCompilerFailed as failed:
-        raise told(failed) from failed
+        raise explained(failed) from failed
     compared_with = []
     for plan in (plan for graph in report.graphs for part in graph.partitions for plan in part.plans):
         path = args.out / f"{plan.file}.onnx"

@@ -31,8 +31,8 @@ def compiled() -> Path:
     folder = cache_folder("custom_op")
     if folder is None:
         raise ConfigError("a cache folder for the compiled operator is missing; set TECO_CACHE_DIR")
-    told = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
-    file = folder / f"gate_{hashlib.sha256(told).hexdigest()[:16]}.so"
+    key = repr((SOURCE.read_bytes(), torch.__version__, FLAGS)).encode()
+    file = folder / f"gate_{hashlib.sha256(key).hexdigest()[:16]}.so"
     if file.is_file():
         return file
     partial = file.with_suffix(f".{os.getpid()}.so")

@@ -32,7 +32,7 @@ with needed(__file__):
 from model import DigitsNet
 from train import PEAK_RATE, load, shifted  # of the zoo's folder: it is first on the path
 
-WRITTEN = "name a checkpoint.pth that this script wrote"
+WRITTEN = "pass a checkpoint.pth of this script"
 
 
 def arguments() -> argparse.Namespace:
@@ -138,13 +138,9 @@ class Training:
             kept = torch.load(file, map_location=self.device, weights_only=True)
             whole, missing = kept["rate"]["total_steps"], {*self._parts(), *self._numbers()} - kept.keys()
         except OSError as error:
-            raise ConfigError(
-                f"--resume {file}: {error.strerror}; name a checkpoint.pth that this script wrote"
-            ) from error
+            raise ConfigError(f"--resume {file}: {error.strerror}; {WRITTEN}") from error
         except Exception as error:  # other files make torch's unpickler raise anything
-            raise ConfigError(
-                f"--resume {file} is no checkpoint; name a checkpoint.pth that this script wrote"
-            ) from error
+            raise ConfigError(f"--resume {file} is not a checkpoint; {WRITTEN}") from error
         if missing:
             raise ConfigError(f"--resume {file} has no {', '.join(sorted(missing))}; name a whole checkpoint.pth")
         if whole != self.rate.total_steps:

@@ -84,20 +84,20 @@ class Row:
     """A step of the case, predicted and measured: milliseconds for the first batch, and launches of a training step."""
 
     change: Change
-    told: float
+    predicted: float
     launches: int
     observed: float | None
     observed_launches: int | None
 
 
 def row(change: Change, batch: int, size: int, run: bool) -> Row:
-    """Tell a step, and then observe it where ``run`` says so."""
-    told = predict_cost(lambda: training(change, batch, size))
+    """Predict the cost of a step, and measure it if ``run`` is true."""
+    predicted = predict_cost(lambda: training(change, batch, size))
     seen: PredictedCost | None = observe(training(change, batch, size)) if run else None
     return Row(
         change,
-        told.seconds * 1e3 / change.batch,
-        len(told.launches),
+        predicted.seconds * 1e3 / change.batch,
+        len(predicted.launches),
         seen.seconds * 1e3 / change.batch if seen else None,
         len(seen.launches) if seen else None,
     )
@@ -105,10 +105,10 @@ def row(change: Change, batch: int, size: int, run: bool) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as text: times, launches and gains, predicted and measured."""
-    lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'told ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
+    lines = [f"{'step':<42}{'row':>7}{'launches':>9}{'pred. ms':>10}{'gain':>9}{'seen ms':>10}{'gain':>9}{'off':>7}"]
     for before, each in zip([rows[0], *rows], rows, strict=False):
-        gain, line = before.told - each.told, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
-        line += f"{each.told:>10.3f}{gain:>9.3f}"
+        gain, line = before.predicted - each.predicted, f"{each.change.text:<42}{each.change.row:>7}{each.launches:>9}"
+        line += f"{each.predicted:>10.3f}{gain:>9.3f}"
         if each.observed is not None and before.observed is not None:
             seen = before.observed - each.observed
             line += f"{each.observed:>10.3f}{seen:>9.3f}{abs(gain - seen) / max(abs(seen), 1e-9):>7.1%}"

@@ -37,7 +37,7 @@ def test_a_prompt_has_language_and_task() -> None:
     assert prompt(alone, None, "transcribe").tolist() == [3, 8]
 
 
-def test_what_must_not_be_written_is_not_chosen() -> None:
+def test_suppressed_tokens_are_not_chosen() -> None:
     from utils.postprocess.text.sampling import Chooser, Sampling
 
     choose = Forbidding(Chooser(Sampling()), NOTES._replace(no_timestamps=12), [4, 4])
@@ -47,7 +47,7 @@ def test_what_must_not_be_written_is_not_chosen() -> None:
     assert choose(logits, [0, 1], [[3, 4, 6, 8], [3, 4, 6, 8, 0]]).tolist() == [1, 11]
 
 
-def test_notes_that_are_none() -> None:
+def test_invalid_metadata() -> None:
     with pytest.raises(ModelError, match="metadata 'transcription' cannot be used"):
         Notes.of(Model(Path("x.onnx")))
     with pytest.raises(ConfigError, match="--lengths 4 must be at least 5"):

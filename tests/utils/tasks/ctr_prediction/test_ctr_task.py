@@ -110,7 +110,7 @@ def test_a_table(tmp_path: Path) -> None:
     assert load_table(tmp_path / "b.jsonl").targets is None
 
 
-def test_what_is_no_data(tmp_path: Path) -> None:
+def test_invalid_data(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         loaded(tmp_path / "gone")
     with pytest.raises(DataError, match=r"ratings .* nor a table"):
@@ -148,7 +148,7 @@ def test_outputs() -> None:
         output_of(stored(ctr_prediction='{"output": "odds"}'), options(CtrPrediction))
 
 
-def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
+def test_training_rows_are_rejected(ratings: Path) -> None:
     with opened(CKPT, "onnx") as engine:
         run = bound(CtrPrediction, described(engine))
         with pytest.raises(DataError, match=r"fields age, category, .* has user_id, item_id"):
@@ -160,9 +160,7 @@ def test_rows_that_the_model_may_know_are_refused(ratings: Path) -> None:
         for wrong in ({"part": "train"}, {"split": "temporal"}, {"split_seed": 3}, {"positive": 3.0}, {"part": "all"}):
             with pytest.raises(ConfigError, match=r"use --split random --split_seed 0 --positive 4\.0 --part test"):
                 refuse_trained_rows(trained, loaded(ratings, **wrong), CKPT)
-        with pytest.raises(
-            ConfigError, match=r"split of 100000 ratings.* are 40"
-        ):
+        with pytest.raises(ConfigError, match=r"split of 100000 ratings.* are 40"):
             refuse_trained_rows({**trained, "ratings": 100000}, loaded(ratings), CKPT)
         with pytest.warns(UserWarning, match="does not store the split"):
             refuse_trained_rows(None, loaded(ratings), CKPT)
@@ -194,7 +192,7 @@ def test_the_committed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert task().format_warnings({"unknown user_id": 0}, 5) == []
 
 
-def test_a_bad_row_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_row_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (FOLDER / "data" / "rows.csv").read_text().splitlines()[:4]
     cells = lines[2].split(",")
     cells[lines[0].split(",").index("price")] = "cheap"
@@ -233,7 +231,7 @@ def test_a_table_must_have_a_row_for_every_number_of_the_features(size: int, tak
         refuse_short_tables(features, tmp_path / "m.onnx")
 
 
-def test_what_is_no_onnx_file_is_not_looked_into(tmp_path: Path) -> None:
+def test_tables_of_other_files_are_not_checked(tmp_path: Path) -> None:
     note = next(entry.value for entry in onnx.load(CKPT).metadata_props if entry.key == "features")
     features = Features.from_json(json.loads(note), "m.onnx")
     (tmp_path / "m.tecoengine").write_bytes(b"tecoengine 2 5196\n{}")
