@@ -31,8 +31,8 @@ from utils.tasks.common.text_input import (
     TextTask,
     columns_of,
     fed,
+    inline_texts,
     longest,
-    typed_texts,
 )
 from utils.tasks.legacy import LegacyTask
 from utils.tasks.model import Model
@@ -121,7 +121,7 @@ class TextClassification(ClassAnswers, TextTask):
 
     def inline_samples(self) -> Dataset | None:
         """Return the texts of ``--text`` and ``--pair``."""
-        return typed_texts(self.options)
+        return inline_texts(self.options)
 
     def setup(self, engines: Mapping[str, Engine], dataset: Dataset) -> None:
         """Check that the tokenizer fits the model."""

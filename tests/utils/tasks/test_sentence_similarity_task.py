@@ -15,7 +15,7 @@ from utils.pipeline import answers, valid
 from utils.pipeline.flags.options import options
 from utils.pipeline.session import load_data
 from utils.tasks.common.embedding import pooled, scaled
-from utils.tasks.sentence_similarity import Likeness, SentenceSimilarity
+from utils.tasks.sentence_similarity import SentenceSimilarity, Similarity
 
 PAIRS = (
     "sentence1\tsentence2\tscore\na man plays the guitar\ta man plays an instrument\t4\n"
@@ -123,7 +123,7 @@ def test_reference_scores(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("[0.5, null]")
     with pytest.raises(DataError, match="2 scores for 3 samples"):
         task.reference_answers(tmp_path / "s.json", data)
-    assert task.agreement(Likeness(0.75), 0.5) == 0.75
+    assert task.agreement(Similarity(0.75), 0.5) == 0.75
 
 
 def test_pooling_leaves_padding_out() -> None:

@@ -19,7 +19,7 @@ from engine import ConfigError, EngineSpec, ModelError, open_engine
 from utils.pipeline.session import described
 from utils.preprocess.audio.features import WHISPER, features
 from utils.tasks.model import Model
-from utils.tasks.speech_transcription import Forbidding, Notes, SpeechTranscription, Spoken, prompt
+from utils.tasks.speech_transcription import Notes, SpeechTranscription, Spoken, SuppressedChooser, prompt
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,7 @@ def test_a_prompt_has_language_and_task() -> None:
 def test_suppressed_tokens_are_not_chosen() -> None:
     from utils.postprocess.text.sampling import Chooser, Sampling
 
-    choose = Forbidding(Chooser(Sampling()), NOTES._replace(no_timestamps=12), [4, 4])
+    choose = SuppressedChooser(Chooser(Sampling()), NOTES._replace(no_timestamps=12), [4, 4])
     logits = np.zeros((2, 16), np.float32)
     logits[:, [9, 10, 11, 13]] = [4, 3, 2, 5]
     logits[:, 1] = 1

@@ -42,7 +42,7 @@ def _short(text: str) -> str:
     return shortened(one_line(text), 160, end=False)
 
 
-class Run(LineFile):
+class TrecRunWriter(LineFile):
     """Writer of a TREC run: ``query Q0 passage rank score name``."""
 
     def see(self, batch: Batch, predictions: Sequence[Found]) -> None:
@@ -52,7 +52,7 @@ class Run(LineFile):
                 self.rows.append(f"{query.id} Q0 {name} {rank} {float(score):.8g} tecoinfer\n")
 
 
-class Said:
+class RankingDiagnostics:
     """Diagnostics with the lines that ``infer`` reports: about the corpus, and samples that were truncated or
     skipped."""
 
@@ -102,10 +102,10 @@ class RankingTask(Task):
         shares = [len({*prediction.ids[:k]} & {*answer[:k]}) / k for k in range(1, depth + 1)]
         return sum(shares) / depth if depth else 0.0
 
-    def diagnostics(self) -> Said:
+    def diagnostics(self) -> RankingDiagnostics:
         """Return the diagnostics that report the corpus and skipped samples."""
-        return Said()
+        return RankingDiagnostics()
 
-    def prediction_writer(self, path: Path, dataset: Dataset) -> Run:
+    def prediction_writer(self, path: Path, dataset: Dataset) -> TrecRunWriter:
         """Return a writer of a TREC run."""
-        return Run(path)
+        return TrecRunWriter(path)

@@ -133,7 +133,7 @@ def neighbours_of(graph: NodeGraph, both: bool, adjacency: str) -> Neighbours:
 
 @lru_cache(maxsize=4)
 def rows_of(graph: NodeGraph, features: str) -> Array:
-    """Return the features of every node, float32 [N, F]; 0 for values that are not finite (:func:`refuse_lost`)."""
+    """Return the features of every node, float32 [N, F]; 0 for values that are not finite (:func:`check_finite`)."""
     found = graph.found.graph.nodes
     found = np.where(np.isfinite(found), found, 0)
     if features == FEATURES[0]:
@@ -142,7 +142,7 @@ def rows_of(graph: NodeGraph, features: str) -> Array:
     return np.asarray(np.divide(found, sums, out=np.zeros_like(found), where=sums != 0))
 
 
-def refuse_lost(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
+def check_finite(numbers: Sequence[int], model: Model, graph: NodeGraph, how: How, options: Options) -> None:
     """Check that NaN or infinity in features does not reach the answers of some nodes.
 
     Raises:

@@ -164,7 +164,7 @@ def alphabet_of(model: Model, options: Options, classes: int) -> Alphabet:
     return Alphabet(tuple(written), blank)
 
 
-def heard_by(model: Model) -> tuple[Settings, str]:
+def feature_settings(model: Model) -> tuple[Settings, str]:
     """Return the settings of a model's features, and their normalisation."""
     return settings_of(model.stored), note("normalize", model)
 

@@ -20,7 +20,7 @@ from utils.datasets.base import ListDataset
 from utils.pipeline.flags.options import options as parsed
 from utils.pipeline.session import load_data
 from utils.preprocess.text.lengths import count_cut, planned, say_cut
-from utils.tasks.common.text_input import longest, typed_texts
+from utils.tasks.common.text_input import inline_texts, longest
 from utils.tasks.model import Model
 from utils.tasks.text_classification import TextClassification
 
@@ -93,11 +93,11 @@ def test_truncation_is_reported_once() -> None:
 
 
 def test_texts_on_the_command_line() -> None:
-    assert typed_texts(options(TextClassification, "single")) is None
-    found = typed_texts(options(TextClassification, "single", text=["one", "two  three"]))
+    assert inline_texts(options(TextClassification, "single")) is None
+    found = inline_texts(options(TextClassification, "single", text=["one", "two  three"]))
     assert isinstance(found, ListDataset)
     assert (found.samples, found.names) == (["one", "two  three"], ["one", "two three"])
-    pairs = typed_texts(options(TextClassification, "single", text=["one", "two"], pair=["x"]))
+    pairs = inline_texts(options(TextClassification, "single", text=["one", "two"], pair=["x"]))
     assert isinstance(pairs, ListDataset)
     assert (pairs.samples, pairs.names) == ([("one", "x"), ("two", "x")], ["one | x", "two | x"])
     for given, said in (
@@ -106,7 +106,7 @@ def test_texts_on_the_command_line() -> None:
         ({"text": ["x"], "pair": ["y", "z"]}, "--pair has 2 texts and --text 1"),
     ):
         with pytest.raises(ConfigError, match=said):
-            typed_texts(options(TextClassification, "single", **given))
+            inline_texts(options(TextClassification, "single", **given))
 
 
 def test_inline_texts_replace_the_data() -> None:
