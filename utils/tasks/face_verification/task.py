@@ -78,13 +78,8 @@ class FaceVerification(JoinedRows, Task):
     models, optional_models = (DETECTOR, DESCRIPTOR), (DETECTOR,)
     data_help = "LFW's list of pairs, a folder with one, a folder of people's folders, or images"
     flags = (
-        Flag(
-            "--input_size",
-            f"height (and width) of the detector's input in pixels (default: its own, else {DETECTOR_SIZE})",
-            None,
-            int,
-            nargs="+",
-        ),
+        Flag("--input_size", "height (and width) of the detector's input in pixels (default: its own, else "
+             f"{DETECTOR_SIZE})", None, int, nargs="+"),
         Flag("--score_threshold", "least score of a face", 0.5, float),
         Flag("--face", "which of several faces is compared", CHOICES[0], choices=CHOICES),
         Flag("--no_face", "an image without a face: its pairs fail, or its center is taken", "fail", choices=FALLBACKS),
@@ -93,11 +88,9 @@ class FaceVerification(JoinedRows, Task):
         Flag("--pairs", "how a folder of people becomes pairs", RULES[0], choices=RULES),
         Flag("--folds", "parts of disjoint people, of a folder of people", FOLDS, int),
         Flag("--seed", "of the pairs and folds of a folder of people", 0, int),
-        Flag(
-            "--metric", "the metric of record; the other one is reported too", "accuracy", choices=("accuracy", "auc")
-        ),
+        Flag("--metric", "metric of record; the other one is reported too", "accuracy", choices=("accuracy", "auc")),
         Flag("--far", "false acceptance rates at which true acceptance is reported", list(FARS), float, nargs="+"),
-    )
+    )  # fmt: skip
     state: Describer
 
     def check(self) -> None:
