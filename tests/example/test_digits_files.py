@@ -85,7 +85,7 @@ def test_the_pictures_are_those_make_data_writes(
     pytest.importorskip("sklearn")
     monkeypatch.setattr(sys, "argv", ["make_data.py", "--out", str(tmp_path)])
     load("make_data").main()
-    assert capsys.readouterr().out.endswith("360 pictures\n")
+    assert capsys.readouterr().out.endswith("360 images\n")
     committed, written = DIGITS / "data" / "val", tmp_path
     names = sorted(path.relative_to(committed) for path in committed.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(written) for path in written.glob("*/*.png"))
