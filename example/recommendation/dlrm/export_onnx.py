@@ -39,14 +39,14 @@ SIZES = {
     "challenge": Size(16, CHALLENGE, (512, 256, 64, 16), (512, 256)),
     "terabyte": Size(128, TERABYTE, (512, 256, 128), (1024, 1024, 512, 256)),
 }
-"""``tiny``: for tests. The others as the authors' scripts for the Challenge and MLPerf have them."""
+"""``tiny`` is for tests. The others are those of the authors' scripts for the Challenge and for MLPerf."""
 
 
 def size_of(state: Mapping[str, Any], source: Path) -> Size:
-    """Return the size of a network whose weights are known.
+    """Return the sizes of the network of a set of weights.
 
     Raises:
-        ModelError: They are not weights of DLRM.
+        ModelError: they are not weights of DLRM.
     """
     tables = [state[key] for key in (f"emb_l.{place}.weight" for place in range(len(state))) if key in state]
     bottom, top = linear_sizes(state, "bot_l."), linear_sizes(state, "top_l.")

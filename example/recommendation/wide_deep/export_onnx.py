@@ -30,14 +30,14 @@ SIZES = {
     "tiny": Size(4, (100,) * 26, (32, 16), crosses=((0, 1), (4, 8)), cross_rows=1000),
     "paper": Size(32, CHALLENGE, (1024, 512, 256), crosses=((0, 1), (4, 8), (13, 16)), cross_rows=100_000),
 }
-"""``tiny``: for tests. ``paper``: the layers and the width of the paper, on Criteo's categories."""
+"""``tiny`` is for tests. ``paper`` has the layers and the width of the paper, on Criteo's categories."""
 
 
 def size_of(state: Mapping[str, Any], source: Path) -> Size:
-    """Return the size of a network whose weights are known.
+    """Return the sizes of the network of a set of weights.
 
     Raises:
-        ModelError: They are not weights of Wide & Deep.
+        ModelError: they are not weights of Wide & Deep.
     """
     tables = [
         state[key] for key in (f"embedding_dict.C{place}.weight" for place in range(1, len(state))) if key in state
