@@ -53,7 +53,7 @@ def read_folder(folder: Path, form: Form) -> Whisper:
     """Return the network with a folder's weights.
 
     Raises:
-        ModelError: there are none, or they do not fit.
+        ModelError: they are missing, or do not fit the network.
     """
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
