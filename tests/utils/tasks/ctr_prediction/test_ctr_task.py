@@ -101,7 +101,7 @@ def test_a_table(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no user 'anne'; did you mean 'ann'"):
         load_table(file, only="anne")
     file.write_text("x\n3\n")
-    with pytest.raises(DataError, match=r"'3' .*write 0 or 1"):
+    with pytest.raises(DataError, match=r"no row can be used: .*'3'"):
         load_table(file, label="x")
     with pytest.raises(ConfigError, match="name it with --user_column"):
         load_table(file, only="ann")

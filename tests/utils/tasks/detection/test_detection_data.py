@@ -196,7 +196,7 @@ def test_pictures_of_any_mode_and_broken_ones(tiny: Path, tmp_path: Path, capsys
         notes.append({"id": i, "image_id": i, "category_id": 0, "bbox": [1, 1, 9, 9]})
     content = {"images": images, "annotations": notes, "categories": [{"id": 0, "name": "red"}]}
     (tmp_path / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"val\.json: .*annotated: 1 "):
+    with pytest.warns(UserWarning, match=r"val.json: .* another size .*: 1 "):
         code, found = run(tiny, tmp_path, "--data_path", str(tmp_path / "val.json"))
     assert (code, found["samples"]) == (1, len(MODES) + 2)
     assert [Path(one["name"]).name for one in found["failures"]] == ["broken.png"]
@@ -210,7 +210,7 @@ def test_the_flag_names_the_rules_that_there_are() -> None:
 def test_data_without_objects_is_an_error(tiny: Path, tmp_path: Path) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text()) | {"annotations": []}
     (tiny / "data" / "empty.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"^mAP: "):
+    with pytest.raises(DataError, match=r"mAP: .* no object"):
         run(tiny, tmp_path, "--data_path", str(tiny / "data" / "empty.json"))
 
 
