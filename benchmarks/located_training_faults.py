@@ -2,7 +2,7 @@
 
 The device puts one call's results off, makes them NaN or refuses it; a layer gets other weights, another epsilon or
 activation, the optimizer another rate, the batch other classes; float16 overflows, forward or backward. ``teco
-compare-train`` looks for each beside a healthy run (on the CPU, on the card, in float32 beside mixed precision),
+train compare`` looks for each beside a healthy run (on the CPU, on the card, in float32 beside mixed precision),
 ``dumper(check_overflow=True)`` in the faulty run alone, and the operator that was named is repeated from the file
 alone, on the CPU and on a device with the same fault.
 """
@@ -159,7 +159,7 @@ class Bench:
     def _told(self, path: Path) -> dict[str, Any]:
         file = self._folder / "found.json"
         with contextlib.redirect_stdout(io.StringIO()):
-            execute(["compare-train", str(self._a), str(path), "--json", str(file)])
+            execute(["train", "compare", str(self._a), str(path), "--json", str(file)])
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return found
 

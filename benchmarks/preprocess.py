@@ -23,8 +23,7 @@ from parts.images import make_images
 from PIL import Image
 
 from engine import Timeline, recording
-from utils.preprocess.image.classification import MEAN, STD
-from utils.preprocess.image.modes import DECODES
+from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
 LARGE = (2048, 1536)

@@ -1,11 +1,12 @@
-"""Engines: a model in, numpy arrays through it, whatever computes.
+"""Engines: load a model and run it on numpy arrays, on any target.
 
     with open_engine("sdaa", EngineSpec(ckpt=Path("digits_dyn.onnx"), batch_size=64)) as engine:
         scores = engine(images)
 
-Outside this package only ``engine``, ``engine.onnx``, ``engine.passes`` and ``engine.sdaa`` are imported, and
-``engine.base`` and ``engine.tecoinfer_*`` by scripts that always did; other modules are free to change. A name's module
-is imported when the name is first asked for.
+Code outside this package imports this face, those of ``engine.backends``, ``engine.batching``, ``engine.host``,
+``engine.onnx``, ``engine.passes``, ``engine.sdaa`` and ``engine.training``, and the modules ``engine.measures``,
+``engine.signature`` and ``engine.spec``; other modules may change. Existing scripts also import ``engine.base`` and
+``engine.tecoinfer_*``. The module of a name is imported on first access.
 """
 
 from typing import TYPE_CHECKING
@@ -15,45 +16,11 @@ from tecoinfer_modelzoo.lazy import lazily
 
 if TYPE_CHECKING:
     from engine.agreement import Agreement as Agreement
-    from engine.backends.ort import HostSession as HostSession, refusal as refusal
     from engine.backends.quantize import INT8_RECIPES as INT8_RECIPES, quantize as quantize
     from engine.base import ALL_DTYPES as ALL_DTYPES, DTYPES as DTYPES, Engine as Engine
-    from engine.batching.independence import batching_of as batching_of
-    from engine.batching.shard import run_sharded as run_sharded, split as split
     from engine.historical.declared import declared_shapes as declared_shapes
-    from engine.host.components import (
-        component_version as component_version,
-        components as components,
-        variables as variables,
-        version_line as version_line,
-    )
     from engine.host.cores import host_slots as host_slots, usable_cores as usable_cores
-    from engine.host.hdf5 import needed_h5py as needed_h5py
-    from engine.host.training_calls import (
-        SCRATCH as SCRATCH,
-        KeptTensor as KeptTensor,
-        OpCall as OpCall,
-        Recorded as Recorded,
-        as_numbers as as_numbers,
-        kept_tensor as kept_tensor,
-    )
-    from engine.host.training_dump import (
-        TrainingDump as TrainingDump,
-        TrainingDumpWriter as TrainingDumpWriter,
-        open_training_dump as open_training_dump,
-        read_call as read_call,
-    )
     from engine.host.version_flag import add_version as add_version
-    from engine.measures import (
-        OTHER_SHAPE as OTHER_SHAPE,
-        THRESHOLD as THRESHOLD,
-        Census as Census,
-        Difference as Difference,
-        census as census,
-        differences as differences,
-        measure as measure,
-        precision_of as precision_of,
-    )
     from engine.random_arrays import random_array as random_array
     from engine.registry import (
         available_targets as available_targets,
@@ -63,18 +30,7 @@ if TYPE_CHECKING:
         provider as provider,
         register as register,
     )
-    from engine.signature import (
-        Array as Array,
-        Dim as Dim,
-        TensorSpec as TensorSpec,
-        batch_axes as batch_axes,
-        batch_of as batch_of,
-        fits as fits,
-        input_order as input_order,
-        numpy_name as numpy_name,
-        symbols_of as symbols_of,
-        with_batch as with_batch,
-    )
+    from engine.signature import Array as Array, Dim as Dim, TensorSpec as TensorSpec
     from engine.spec import (
         GOOD_COSINE as GOOD_COSINE,
         PASS_PATH as PASS_PATH,
@@ -109,12 +65,26 @@ if TYPE_CHECKING:
 _explain()
 
 _HOMES = {
-    "engine.base": (
-        "ALL_DTYPES",
-        "DTYPES",
-        "Engine",
-    ),
+    "engine.agreement": ("Agreement",),
+    "engine.backends.quantize": ("INT8_RECIPES", "quantize"),
+    "engine.base": ("ALL_DTYPES", "DTYPES", "Engine"),
     "engine.historical.declared": ("declared_shapes",),
+    "engine.host.cores": ("host_slots", "usable_cores"),
+    "engine.host.version_flag": ("add_version",),
+    "engine.random_arrays": ("random_array",),
+    "engine.registry": ("available_targets", "default_dtype", "engine_class", "open_engine", "provider", "register"),
+    "engine.signature": ("Array", "Dim", "TensorSpec"),
+    "engine.spec": (
+        "GOOD_COSINE",
+        "PASS_PATH",
+        "CardOptions",
+        "EngineSpec",
+        "Int8Options",
+        "channels_last",
+        "engine_nums",
+        "find_pass",
+    ),
+    "engine.timeline": ("Span", "Timeline", "is_recording", "recording", "stage"),
     "tecoinfer_modelzoo.errors": (
         "ConfigError",
         "DataError",
@@ -128,45 +98,12 @@ _HOMES = {
         "TargetError",
         "TecoInferError",
     ),
-    "engine.agreement": ("Agreement",),
-    "engine.backends.quantize": ("INT8_RECIPES", "quantize"),
-    "engine.spec": (
-        "GOOD_COSINE",
-        "PASS_PATH",
-        "CardOptions",
-        "EngineSpec",
-        "Int8Options",
-        "channels_last",
-        "engine_nums",
-        "find_pass",
-    ),
-    "engine.signature": (
-        "Array",
-        "Dim",
-        "TensorSpec",
-        "batch_axes",
-        "batch_of",
-        "fits",
-        "input_order",
-        "numpy_name",
-        "symbols_of",
-        "with_batch",
-    ),
-    "engine.registry": (
-        "available_targets",
-        "default_dtype",
-        "engine_class",
-        "open_engine",
-        "provider",
-        "register",
-    ),
-    "engine.timeline": (
-        "Span",
-        "Timeline",
-        "is_recording",
-        "recording",
-        "stage",
-    ),
+}
+_FORMER = {
+    "engine.backends.ort": ("HostSession", "refusal"),
+    "engine.batching.batch": ("batch_of", "fits", "run_sharded", "split"),
+    "engine.batching.independence": ("batching_of",),
+    "engine.host.installed": ("component_version", "components", "variables", "version_line"),
     "engine.measures": (
         "OTHER_SHAPE",
         "THRESHOLD",
@@ -177,41 +114,14 @@ _HOMES = {
         "measure",
         "precision_of",
     ),
-    "engine.batching.independence": ("batching_of",),
-    "engine.random_arrays": ("random_array",),
-    "engine.batching.shard": ("run_sharded", "split"),
-    "engine.backends.ort": (
-        "HostSession",
-        "refusal",
-    ),
-    "engine.host.components": (
-        "component_version",
-        "components",
-        "variables",
-        "version_line",
-    ),
-    "engine.host.cores": (
-        "host_slots",
-        "usable_cores",
-    ),
-    "engine.host.training_calls": (
-        "SCRATCH",
-        "KeptTensor",
-        "OpCall",
-        "Recorded",
-        "as_numbers",
-        "kept_tensor",
-    ),
-    "engine.host.hdf5": ("needed_h5py",),
-    "engine.host.training_dump": (
-        "TrainingDump",
-        "TrainingDumpWriter",
-        "open_training_dump",
-        "read_call",
-    ),
-    "engine.host.version_flag": ("add_version",),
+    "engine.signature": ("batch_axes", "input_order", "numpy_name", "symbols_of", "with_batch"),
+    "engine.training.calls": ("SCRATCH", "KeptTensor", "OpCall", "Recorded", "as_numbers", "kept_tensor"),
+    "engine.training.dump": ("TrainingDump", "TrainingDumpWriter", "open_training_dump", "read_call"),
+    "engine.training.hdf5": ("needed_h5py",),
 }
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+"""Names that scripts import from here and that are in other faces now; not listed by ``dir``."""
+
+__getattr__, __dir__ = lazily(__name__, _HOMES, _FORMER)
 
 __all__ = [
     "PASS_PATH",
@@ -233,4 +143,4 @@ __all__ = [
     "engine_nums",
     "open_engine",
     "register",
-]  # what `from engine import *` brings: nothing that needs a runtime
+]  # of `from engine import *`: nothing that needs a runtime

@@ -8,13 +8,13 @@ import json
 import sys
 from collections.abc import Sequence
 
-from engine.host.components import banner, report
+from engine.host.installed import banner, report
 from engine.host.version_flag import add_version
 from tecoinfer_modelzoo.streams import Standing, fill_closed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the banner and return the exit code: 0, or 2 where the output cannot be written."""
+    """Print the banner; return exit code 0, or 2 if the output cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     add_version(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")

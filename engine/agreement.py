@@ -1,4 +1,4 @@
-"""How near an int8 engine's answers are to float32's."""
+"""The agreement of an int8 engine's outputs with float32."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from math import floor
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What an int8 engine answers for its calibration samples, against float32 on the baseline.
+    """Agreement of an int8 engine with float32 on the baseline, measured on its calibration samples.
 
     Attributes:
-        cosine: of the output that agrees least: the lower of that of all its samples as one vector, and of the mean
-            over samples where one has eight numbers or more. Outputs of whole numbers count only where there are no
-            others.
+        cosine: of the output that agrees least: the lower of the cosine of all its samples as one vector, and of the
+            mean over samples if a sample has eight elements or more. Integer outputs count only if there are no others.
         output: name of that output.
-        samples: how many there were.
-        recipe: how the int8 model was made, where the engine has several ways.
+        samples: number of samples.
+        recipe: how the int8 model was made, if the engine has several ways.
     """
 
     cosine: float
@@ -26,11 +25,11 @@ class Agreement:
 
     @property
     def text(self) -> str:
-        """Say it in a few words."""
+        """Short description for reports."""
         made = f", recipe {self.recipe}" if self.recipe else ""
         return f"cosine {_shown(self.cosine)} to float32 on {self.samples} calibration samples{made}"
 
 
 def _shown(cosine: float) -> str:
-    """Return a cosine with four digits, rounded down: what is refused at 0.99 does not read 0.9900."""
+    """Return a cosine with four digits, rounded down: one refused at 0.99 is not shown as 0.9900."""
     return f"{floor(cosine * 1e4) / 1e4:.4f}"

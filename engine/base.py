@@ -1,23 +1,27 @@
-"""The contract of a backend: arrays in, arrays out.
+"""The base class of every backend: numpy arrays in, numpy arrays out.
 
-A backend subclasses :class:`Engine`, calls :meth:`Engine.bind` in its constructor and writes :meth:`Engine.infer`;
-checking, timing and the context manager live here.
+A backend subclasses :class:`Engine`, calls :meth:`Engine.bind` in its constructor and implements :meth:`Engine.infer`;
+checks, timing, queued calls, release and the context manager are implemented here.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from engine.batching.batch import Ask, Batching
-from engine.border import compute, compute_shards, each, name_of, settle
-from engine.calls import Calls, follow_forks
+from engine.batching.batch import Ask, Batching, Run, batch_of
+from engine.foreign import complete_subclass, compute, compute_shards, lasting_results, name_of, raise_failure
 from engine.host.cores import usable_cores
-from engine.signature import Array, Dim, TensorSpec, as_list, batch_of
+from engine.signature import Array, Dim, TensorSpec
 from engine.spec import ALL_DTYPES, DTYPES, PASS_PATH, EngineSpec, engine_nums
 from engine.timeline import Timeline
 from tecoinfer_modelzoo.errors import (
@@ -32,6 +36,7 @@ from tecoinfer_modelzoo.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from typing_extensions import Self
@@ -65,28 +70,28 @@ def _of_batching(name: str) -> Any:
 
 
 class Engine(ABC):
-    """One loaded model on one target; subclasses :meth:`bind` and set ``metadata``, if known, in their constructor.
+    """One loaded model on one target; subclasses :meth:`bind` and set ``metadata``, if any, in their constructor.
 
-    ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``batch_axis`` the
-    dimension of it that is the batch, ``static_batch`` the batch the model is fixed to (``None``: any). ``run_time`` is
-    the wall time in seconds of the last call. Engines are context managers; :meth:`release` is idempotent.
+    ``inputs`` are in the caller's order. ``lead`` is the index of the input that sets the batch, ``batch_axis`` its
+    batch dimension, ``static_batch`` the batch the model is fixed to (``None``: any). ``run_time`` is the wall time in
+    seconds of the last call. Engines are context managers; :meth:`release` is idempotent.
 
-    ``independent`` says whether a sample's outputs depend on that sample alone: ``True``, ``False``, or ``None`` where
-    it is not known yet or was never asked, as on targets that do not split a call. Who has to decide takes ``None`` for
-    ``True``, which nearly all models are: an engine that splits asks before it does.
+    ``independent`` is whether a sample's outputs depend on that sample alone: ``True``, ``False``, or ``None`` if
+    unknown, as on targets that do not split a call. Treat ``None`` as ``True``, which nearly all models are; an engine
+    that splits calls determines it first.
     """
 
     default_dtype: ClassVar[str] = "float32"
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
-    """Precisions this target takes."""
+    """Precisions supported by this target."""
     simulated: ClassVar[bool] = False
     outputs_owned: ClassVar[bool] = False
-    """Promise of ``infer``: what it returned is not written to again. Without it outputs are copied."""
+    """Promise: arrays returned by ``infer`` are not written to again. If ``False``, outputs are copied."""
     inputs_untouched: ClassVar[bool] = False
-    """Promise: ``infer`` neither writes to its inputs nor reads them once it has returned. Else it gets copies."""
+    """Promise: ``infer`` neither writes to its inputs nor reads them after returning. If ``False``, it gets copies."""
     concurrent_calls: ClassVar[bool] = False
-    """Promise: any number of threads may be in ``infer`` at once; else at most ``streams`` are."""
-    _foreign, _alone = True, False  # set by engine.border for each class
+    """Promise: any number of threads may be in ``infer`` at once. If ``False``, at most ``streams`` are."""
+    _foreign, _alone = True, False  # set by engine.foreign for each class
     inputs: list[TensorSpec] = _of_batching("inputs")
     outputs: list[TensorSpec] = _of_batching("outputs")
     lead: int = _of_batching("lead")
@@ -94,10 +99,10 @@ class Engine(ABC):
     static_batch: int | None = _of_batching("static_batch")
     independent: bool | None = _of_batching("independent")
     session: Any = None
-    """The ONNX Runtime session of target ``onnx``, for scripts that ask it for names and shapes."""
+    """The ONNX Runtime session of target ``onnx``, for scripts that read names and shapes from it."""
     graph: ClassVar[Literal["", "file", "lowered"]] = ""
-    """Which graph computes, for tools that show what is inside: the ``"file"``'s own, ``"lowered"`` onto the card
-    (:mod:`engine.sdaa.lower`), or not known. Not inherited: a subclass may compute something else."""
+    """Which graph is computed, for tools that show its nodes: ``"file"`` (that of the file), ``"lowered"`` (that of
+    :mod:`engine.sdaa.lower`), or ``""`` (unknown). Not inherited: a subclass may compute another graph."""
 
     def __init__(self, spec: EngineSpec) -> None:
         if spec.dtype is not None and spec.dtype not in self.dtypes:
@@ -107,30 +112,30 @@ class Engine(ABC):
         self.spec = spec
         self.dtype: str = spec.dtype or self.default_dtype
         self.batching = Batching(spec)
-        """Which dimensions are the batch, and whether a call may be cut along them."""
+        """Which dimensions are the batch, and whether a call may be split along them."""
         self.metadata: Mapping[str, str] = {}
         self.run_time = 0.0
         self.streams = 1
-        """Calls that :meth:`run_async` computes side by side; a backend that can sets what its spec asks for."""
+        """Calls that :meth:`run_async` computes concurrently; set by backends that support ``spec.streams``."""
         self.timeline = Timeline()
         self._running = Calls(type(self).__name__)
         self._target = ""  # the name it was opened by, for errors
-        follow_forks(self)
+        _opened[id(self)] = self
         self.agreement: Agreement | None = None
-        """How near calibrated int8 is to float32; :func:`engine.open_engine` sees to it for engines that do not."""
+        """Agreement of calibrated int8 with float32; set by :func:`engine.open_engine` if the engine does not."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        settle(cls)
+        complete_subclass(cls)
 
     @classmethod
     def opened(cls, spec: EngineSpec) -> Engine:
-        """Return the engine for a spec: of this class, or of another one of its target that does what is asked for."""
+        """Return the engine for a spec: of this class, or of another class of the same target that supports it."""
         return cls(spec)
 
     @abstractmethod
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run the model on already checked arrays, one per input in model order; outputs come in the model's order."""
+        """Run the model on checked arrays, one per input in model order; return one array per output in model order."""
 
     def bind(
         self,
@@ -139,14 +144,13 @@ class Engine(ABC):
         shapes: Sequence[Sequence[Dim]],
         ask: Ask | None = None,
     ) -> None:
-        """Take over the model's signature, in the caller's order of inputs, with dynamic dimensions bound.
+        """Set the model's signature, in the caller's order of inputs, with dynamic dimensions bound.
 
         Args:
             inputs, outputs: the model's tensors, in the model's order.
             shapes: declared input shapes in the same order, dynamic dimensions by their symbol.
-            ask: says where the batch is and whether samples are independent, given the batch axes that the caller
-                knows, by input (:func:`engine.batching.independence.batching_of`); ``None`` guesses the former from the
-                shapes.
+            ask: returns the batch axes and whether samples are independent, given the batch axes that the caller knows,
+                by input (:func:`engine.batching.independence.batching_of`); ``None`` guesses the axes from the shapes.
 
         Raises:
             ConfigError: ``input_name``, ``input_size`` or ``dims`` of the spec does not fit the model.
@@ -160,11 +164,11 @@ class Engine(ABC):
         return self.inputs[self.lead].dtype.name
 
     def describe(self) -> str:
-        """Return one line that says what computes, for reports."""
+        """Return one line that describes the engine, for reports."""
         return f"{type(self).__name__} {self.dtype}" + (f"; {self.agreement.text}" if self.agreement else "")
 
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing that needs freeing
-        """Free what the backend holds; called once by :meth:`release`."""
+        """Free the backend's resources; called once by :meth:`release`."""
 
     @property
     def released(self) -> bool:
@@ -173,15 +177,15 @@ class Engine(ABC):
 
     @property
     def under_way(self) -> tuple[str, float] | None:
-        """What messages call this engine, and when its oldest call began (``perf_counter``); ``None``: it has none."""
+        """Name of the engine and start (``perf_counter``) of its oldest running call; ``None`` if there is none."""
         since = self._running.oldest
         return None if since is None else (name_of(self), since)
 
     def release(self) -> None:
-        """Free the engine's resources, after the calls under way; a second call does nothing.
+        """Free the engine's resources after the running calls; a second call does nothing.
 
-        Calls in other threads end as they would have, after :meth:`cancel` sooner; queued ones are cancelled, and
-        whoever calls from now on gets an :class:`EngineError`.
+        Running calls of other threads complete, sooner after :meth:`cancel`; queued ones are cancelled, and calls from
+        now on raise :class:`EngineError`.
         """
         if self._running.release():
             self.close()
@@ -196,20 +200,29 @@ class Engine(ABC):
         """Run the model on one array, or on one array per input.
 
         Args:
-            inputs: arrays whose first dimension is the batch of the whole card, any number of samples.
+            inputs: arrays whose batch dimension is the batch of the whole card, any number of samples.
 
         Returns:
-            One array where the model has one output, a list of arrays in the model's output order otherwise.
+            One array if the model has one output, else a list of arrays in the model's output order.
 
         Raises:
             InputError: wrong number, shape or dtype of inputs, or an empty batch.
             EngineError: the backend failed, or the engine was released.
         """
         with self._running:
-            arrays = self.batching.checked([inputs] if isinstance(inputs, np.ndarray) else as_list(inputs))
-            results, start, end = compute(self, arrays)
+            arrays = self.batching.checked([inputs] if isinstance(inputs, np.ndarray) else inputs)
+            if self._foreign:
+                results, start, end = compute(self, arrays)
+            else:
+                start = time.perf_counter()
+                try:
+                    results = self.infer(arrays)
+                except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
+                    raise_failure(self, error)
+                end = time.perf_counter()
+            samples = batch_of(arrays, self.batching.inputs)
         self.run_time = end - start
-        self.timeline.add("engine", start, end, batch_of(arrays, self.batching.inputs))
+        self.timeline.add("engine", start, end, samples)
         return results[0] if len(results) == 1 else results
 
     @property
@@ -218,14 +231,14 @@ class Engine(ABC):
         return self._running.queue(self.streams)
 
     def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Run what each SPA is to get, made by the caller, where samples cannot be split by rows.
+        """Run shards made by the caller, one per SPA, for models whose samples cannot be split by rows.
 
         Args:
-            shards: for each one array per input, as a call takes them: graphs packed into one, ragged batches. On the
-                simulated card each has exactly the shape of a plan, one SPA's.
+            shards: each a list of one array per input, as a call takes them: graphs packed into one, ragged batches. On
+                the simulated card each has the shape of a plan for one SPA.
 
         Returns:
-            For each shard one array per output, in the model's order; nothing is trimmed or put together.
+            For each shard one array per output, in the model's order; nothing is trimmed or concatenated.
 
         Raises:
             InputError: no shards, or one whose arrays do not fit.
@@ -242,35 +255,39 @@ class Engine(ABC):
 
     def _checked_shard(self, index: int, shard: Sequence[Array]) -> list[Array]:
         try:
-            return self.batching.checked(as_list(shard))
+            return self.batching.checked(shard)
         except InputError as error:
             raise InputError(f"shard {index}: {error}") from error
 
+    def _lasting(self, run: Run) -> Run:
+        """Return a function of the backend that computes one piece of a call, its results copied where necessary."""
+        return lasting_results(self, run)
+
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
-        """Run already checked shards, here one after another; a card runs them side by side."""
-        infer = each(self, self.infer)
+        """Run checked shards, here in sequence; a card runs them in parallel."""
+        infer = self._lasting(self.infer)
         return [infer(shard) for shard in shards]
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
         """Queue a call and return at once; calls start in the order they were queued, each as in :meth:`__call__`.
 
-        With more than one stream they may end in another order. Do not mix them with plain calls of other threads.
+        With several streams they may complete in another order. Do not mix them with plain calls of other threads.
         """
         return self.queue.submit(self, inputs)
 
-    def cancel(self) -> None:  # noqa: B027 -- a backend whose calls cannot be stopped lets them end
-        """Stop the calls that are under way as soon as possible; they raise, and the engine is only good for release.
+    def cancel(self) -> None:  # noqa: B027 -- a backend whose calls cannot be stopped lets them complete
+        """Stop running calls as soon as possible; they raise, and the engine can only be released afterwards.
 
         Called from another thread when the user interrupts a run.
         """
 
     @property
     def calibration_samples(self) -> int:
-        """How many real samples the engine still needs (:meth:`calibrate`) before it can run; 0 for most engines."""
+        """Number of real samples :meth:`calibrate` needs before the engine can run; 0 for most engines."""
         return 0
 
     def calibrate(self, samples: Iterable[list[Array]]) -> None:
-        """Take in real inputs, as an int8 engine needs them to choose its ranges.
+        """Choose the ranges of an int8 engine from real inputs.
 
         Args:
             samples: for every batch of samples one float array per input, as :meth:`__call__` takes them; together
@@ -281,10 +298,158 @@ class Engine(ABC):
     def device_seconds(self) -> list[float]:
         """Return the seconds each SPA has worked in calls so far: simulated on a simulated device.
 
-        Elsewhere the list has one entry, the host's wall time in calls.
+        On other targets the list has one entry, the wall time of all calls.
         """
         return [self.timeline.seconds("engine")]
 
     def device_report(self) -> dict[str, Any]:
-        """Return what a device has to say of a run beyond the host's times; empty where there is none."""
+        """Return figures of a device beyond wall times; empty for targets without a device."""
         return {}
+
+
+class Calls:
+    """The running and queued calls of one engine; each call is a ``with`` block.
+
+    Args:
+        name: of the engine's class, for errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._depth: dict[int, int] = {}
+        """Nested running calls by thread."""
+        self._since: dict[int, float] = {}
+        """Start of the outermost of them, in seconds of ``time.perf_counter``."""
+        self._queue: ThreadPoolExecutor | None = None
+        self._slots: threading.Semaphore | None = None
+        self._refusal = ""
+        """Why no further call may start; empty while calls may."""
+        self.released = False
+        """Whether :meth:`release` was called."""
+        self.inherited = False
+        """Whether the engine was opened in a process of which this one is a fork."""
+
+    def __enter__(self) -> None:
+        """Start a call.
+
+        Raises:
+            EngineError: the engine was released, or was in use when this process was forked.
+        """
+        mine = threading.get_ident()
+        with self._changed:
+            if self._refusal:
+                raise EngineError(self._refusal)
+            depth = self._depth.get(mine, 0)
+            if not depth:
+                self._since[mine] = time.perf_counter()
+            self._depth[mine] = depth + 1
+
+    def __exit__(self, *_: object) -> None:
+        mine = threading.get_ident()
+        with self._changed:
+            self._depth[mine] -= 1
+            if not self._depth[mine]:
+                del self._depth[mine], self._since[mine]
+                self._changed.notify_all()
+
+    @property
+    def oldest(self) -> float | None:
+        """Start of the call that has been running longest (``time.perf_counter``); ``None`` if there is none."""
+        return min(self._since.copy().values(), default=None)
+
+    @contextmanager
+    def computing(self, most: int) -> Iterator[None]:
+        """Wait until fewer than ``most`` calls of other threads compute; count as one of them in the ``with`` block.
+
+        A call inside another one of the same thread does not wait.
+        """
+        if self._depth[threading.get_ident()] > 1:
+            yield
+            return
+        with self._changed:
+            if self._slots is None:
+                self._slots = threading.Semaphore(max(1, most))
+            slots = self._slots
+        with slots:
+            yield
+
+    def queue(self, threads: int) -> ThreadPoolExecutor:
+        """Return the threads that run queued calls, started on first use.
+
+        Raises:
+            EngineError: no further call may start; submitting to the queue then raises it as well.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        calls = self
+
+        class Queue(ThreadPoolExecutor):
+            def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+                try:
+                    return super().submit(call, *args, **named)
+                except RuntimeError as error:  # it is shut down
+                    raise EngineError(calls._refusal or f"{calls._name}: the interpreter ends") from error
+
+        with self._changed:
+            if self._refusal:
+                raise EngineError(self._refusal)
+            if self._queue is None:
+                self._queue = Queue(threads, thread_name_prefix="engine")
+            return self._queue
+
+    def release(self) -> bool:
+        """Refuse further calls, cancel queued ones, and wait for those of other threads.
+
+        Returns:
+            Whether the engine's resources may be freed: this is the first release, and they were not opened by the
+            parent of a fork.
+        """
+        mine = threading.get_ident()
+        with self._changed:
+            if self.released:
+                return False
+            self.released = True
+            self._refusal = f"{self._name} was used after release(); open a new engine"
+            calling = mine in self._depth  # a call that releases its own engine does not wait for itself
+        if self._queue is not None:
+            self._queue.shutdown(wait=not calling, cancel_futures=True)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._depth.keys() - {mine})
+        return not self.inherited
+
+    def forked(self) -> None:
+        """Remove, in the child of a fork, the calls of threads that it does not have.
+
+        Such calls may have left the backend in any state: if there were any, further calls are refused.
+        """
+        mine = threading.get_ident()
+        self._changed, self._queue, self._slots, self.inherited = threading.Condition(), None, None, True
+        if self._depth.keys() - {mine} and not self.released:
+            self._refusal = (
+                f"{self._name} was computing in another thread when this process was forked; open it again here"
+            )
+        self._depth = {mine: self._depth[mine]} if mine in self._depth else {}
+        self._since = {mine: self._since[mine]} if mine in self._since else {}
+
+
+_opened: weakref.WeakValueDictionary[int, Engine] = weakref.WeakValueDictionary()
+"""Engines of this process, by id: their class may not be hashable."""
+
+
+def _in_child() -> None:
+    """Make the engines usable in a child of a fork, unless another thread was computing on them."""
+    engines = list(_opened.values())
+    for engine in engines:
+        engine._running.forked()
+        engine.timeline.forked()
+    if engines:
+        import ctypes
+
+        # Destructors of native runtimes wait for threads that the child does not have, at its exit at the latest.
+        for engine in engines:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""Files that hold a built engine and not a model: by which names and which first bytes they are known."""
+"""Names and leading bytes of files that hold a built engine instead of a model."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from tecoinfer_modelzoo.files import open_regular
 
 SUFFIX = ".tecoengine"
-"""Ending of the engines the zoo saves for the simulated card."""
+"""Suffix of engines saved for the simulated card."""
 
 BUILT_SUFFIXES = (SUFFIX, ".engine")
-"""Endings of files that are opened by themselves; the second is TensorRT's, and that of older zoos' saved engines."""
+"""Suffixes of files that are opened without a model; the second is that of TensorRT and of older saved engines."""
 
 MAGIC = b"tecoengine "
-"""What a saved engine begins with, whatever it is called."""
+"""First bytes of a saved engine, whatever its name."""
 
 
 def is_built(ckpt: object) -> bool:
-    """Say whether a path names a built engine: by its ending, or as a file that begins as saved engines do."""
+    """Return whether a path names a built engine: by its suffix, or by its first bytes."""
     if not isinstance(ckpt, (str, os.PathLike)):
         return False
     path = Path(os.fsdecode(ckpt))
@@ -27,5 +27,5 @@ def is_built(ckpt: object) -> bool:
     try:
         with open_regular(path) as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:  # who opens it says why it cannot be read
+    except OSError:  # opening it reports the reason
         return False

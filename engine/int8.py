@@ -1,4 +1,4 @@
-"""Every int8 engine is compared with float32 on its calibration samples: what is said, and refused, because of it."""
+"""Comparison of every int8 engine with float32 on its calibration samples, with warnings and refusals."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 
 from engine.agreement import Agreement
 from engine.base import Array, Engine
+from engine.batching.batch import batch_of
 from engine.measures import RunningCosine
-from engine.signature import batch_of
 from engine.spec import GOOD_COSINE
 from tecoinfer_modelzoo.errors import ModelError, TecoInferError
 from tecoinfer_modelzoo.text import one_line
 
 _TELLING = 8
-"""Numbers that a sample of an output has at least for its own cosine to count."""
+"""Elements that a sample of an output must have for its own cosine to count."""
 
 
 def agreements(
     reference: Engine, engines: Mapping[str, Engine], calls: Iterable[Sequence[Array]]
 ) -> dict[str, Agreement]:
-    """Run the same calls on a float32 engine and on others; nothing of them is kept but sums.
+    """Run the same calls on a float32 engine and on others, keeping only sums.
 
     Args:
         reference: computes in float32. engines: the others, by name. calls: one array per input, as engines take them.
 
     Returns:
-        What there is to say of each engine; one that fails is left out.
+        The agreement of each engine; one that fails is omitted.
     """
     places = _compared(reference)
     axes = [reference.outputs[place].batch_axis for place in places]
@@ -55,16 +55,16 @@ def _listed(outputs: Array | list[Array]) -> list[Array]:
 
 
 def _compared(engine: Engine) -> list[int]:
-    """Return the places of the outputs that count: numbers rather than ranks and labels, where there are any."""
+    """Return the indices of the compared outputs: floats, or all if there are none."""
     kinds = [output.dtype.kind for output in engine.outputs]
     return [place for place, kind in enumerate(kinds) if kind == "f" or "f" not in kinds]
 
 
 class _Likeness:
-    """How near an output is to float32's: its samples taken as one vector, and each by itself.
+    """Cosine of an output and its float32 reference, over all samples as one vector and per sample.
 
-    As one vector, samples of large values hide what becomes of the others. A sample of a few numbers says little by
-    itself: of one number the cosine is its sign.
+    In one vector, samples of large values hide the others. A sample of few elements says little: the cosine of a single
+    element is its sign.
     """
 
     def __init__(self, axis: int | None) -> None:
@@ -72,7 +72,7 @@ class _Likeness:
         self._sum, self._rows = 0.0, 0
 
     def add(self, value: Array, reference: Array) -> None:
-        """Take in a call's output; one of another shape than its reference counts as zeros."""
+        """Add a call's output; one of another shape than its reference counts as zeros."""
         if value.shape != reference.shape:
             value = np.zeros_like(reference)
         self._whole.add(value, reference)
@@ -86,7 +86,7 @@ class _Likeness:
 
     @property
     def cosine(self) -> float:
-        """The lower of both: of all as one vector, and the mean over samples."""
+        """The lower of both: over all samples as one vector, and the mean over samples."""
         whole = self._whole.cosine
         return min(whole, self._sum / self._rows) if self._rows else whole
 
@@ -97,7 +97,7 @@ def _least(names: Sequence[str], found: Sequence[_Likeness], samples: int) -> Ag
 
 
 def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:
-    """Let an int8 engine, a third party's too, be compared with float32 whenever it has been calibrated.
+    """Make an int8 engine, a third party's too, compare itself with float32 when it is calibrated.
 
     Args:
         engine: of dtype int8. baseline: opens the same model in float32.
@@ -113,11 +113,11 @@ def measured(engine: Engine, baseline: Callable[[], Engine]) -> None:
             judge(engine, engine.agreement)
 
     calibrate.__doc__ = own.__doc__
-    setattr(engine, "calibrate", calibrate)  # noqa: B010 -- of this engine alone, around what its class does
+    setattr(engine, "calibrate", calibrate)  # noqa: B010 -- wraps the method of this engine only
 
 
 def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[list[Array]]) -> Agreement | None:
-    """Compare an engine that did not do so itself; where that cannot be done, say why."""
+    """Compare an engine that did not compare itself; warn if that is impossible."""
     try:
         with baseline() as reference:
             found = agreements(reference, {"": engine}, calls)
@@ -130,7 +130,7 @@ def _agreement(engine: Engine, baseline: Callable[[], Engine], calls: Sequence[l
 
 
 def judge(engine: Engine, found: Agreement) -> None:
-    """Warn of an int8 engine that is far from float32; one that is too far is released and refused.
+    """Warn about an int8 engine that is far from float32; release and refuse one that is too far.
 
     Raises:
         ModelError: the cosine is below ``min_cosine`` of the spec.

@@ -1,4 +1,4 @@
-"""How far a tensor is from its reference. Everything is accumulated in float64."""
+"""Differences between a tensor and its reference, accumulated in float64."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 from engine.base import Array
 
 THRESHOLD = {"float32": 1e-6, "float16": 1e-4}
-"""Reference magnitude up to which diff3 is the absolute error, by :func:`precision_of` both."""
+"""Reference magnitude up to which diff3 is the absolute error, by the :func:`precision_of` both tensors."""
 
 HALF_MAX = 65504.0
 _CHUNK = 2**13
-"""Elements per step: float64 copies of so many stay in a core's cache, and below what malloc maps afresh each time."""
+"""Elements per step: their float64 copies fit in a core's cache and in memory that malloc reuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A tensor ``a`` against its reference ``b``.
+    """A tensor ``a`` compared with its reference ``b``.
 
     Attributes:
-        cosine: of the angle between both; 1 where both are zero, 0 where one is, NaN with a mismatch.
-        diff1: sum|a-b| / sum|b|. diff2: sqrt(sum (a-b)^2 / sum b^2). Against a reference of nothing but zeros they are
-            0 for equal tensors and infinite otherwise.
+        cosine: of the angle between both; 1 if both are zero, 0 if one is, NaN with a mismatch.
+        diff1: sum|a-b| / sum|b|. diff2: sqrt(sum (a-b)^2 / sum b^2). Against a reference of zeros they are 0 for equal
+            tensors and infinite otherwise.
         diff3_max, diff3_mean: over |a-b| / |b| where |b| is above the threshold, and |a-b| elsewhere.
-        mismatched: elements that are NaN or infinite in one and not the same in the other; with any, the differences
-            are infinite. Where both hold the same NaN or infinity, the element counts as equal.
+        mismatched: elements that are NaN or infinite in one tensor and not the same in the other; if there are any, the
+            differences are infinite. The same NaN or infinity in both counts as equal.
     """
 
     cosine: float
@@ -40,17 +40,17 @@ class Difference:
 
 
 OTHER_SHAPE = Difference(nan, inf, inf, inf, inf, 0)
-"""Between tensors of two shapes, such as what was found of boxes or of values that are not 0."""
+"""Difference of tensors of different shapes, such as detected boxes or the output of NonZero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What a tensor holds.
+    """Statistics of a tensor's values.
 
     Attributes:
-        minimum, maximum: of the finite elements; NaN where there is none.
-        nan, infinite: how many. saturated: finite elements at the largest magnitude of the storage.
-        flushed: zeros where the reference is none.
+        minimum, maximum: of the finite elements; NaN if there are none.
+        nan, infinite: counts. saturated: finite elements at the largest magnitude of the storage dtype.
+        flushed: zeros where the reference is not zero.
     """
 
     minimum: float
@@ -62,7 +62,7 @@ class Census:
 
 
 class _Wanted:
-    """A part of a reference, and what everything that is compared with it needs of it."""
+    """A part of a reference with the sums that every comparison with it needs."""
 
     __slots__ = ("divisor", "l1", "l2", "values")
 
@@ -75,7 +75,7 @@ class _Wanted:
 
 
 class _Sums:
-    """What one pass over a tensor and its reference gathers."""
+    """Sums over a tensor and its reference, gathered in one pass."""
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
@@ -84,7 +84,7 @@ class _Sums:
         self.count = self.mismatched = 0
 
     def add(self, value: Array, wanted: _Wanted) -> None:
-        """Take in a part of both, in float64."""
+        """Add a part of both, in float64."""
         self.count += value.size
         error = value - wanted.values
         squares = float(np.dot(error, error))
@@ -106,7 +106,7 @@ class _Sums:
         self.relative_max = max(self.relative_max, float(error.max()))
 
     def _finite(self, value: Array, wanted: _Wanted) -> tuple[Array, _Wanted]:
-        """Count what is not finite and differs; return the elements that are finite in both."""
+        """Count mismatched non-finite elements; return the elements that are finite in both."""
         reference = wanted.values
         good = np.isfinite(value) & np.isfinite(reference)
         same = (value == reference) | (np.isnan(value) & np.isnan(reference))
@@ -114,7 +114,6 @@ class _Sums:
         return value[good], _Wanted(reference[good], self.threshold)
 
     def difference(self) -> Difference:
-        """Return what the sums say."""
         if self.mismatched:
             return Difference(nan, inf, inf, inf, inf, self.mismatched)
         return Difference(
@@ -133,13 +132,13 @@ class _Sums:
 
 
 class RunningCosine:
-    """The cosine between a tensor and its reference that come in parts, such as the calls of a run, taken as one."""
+    """The cosine between a tensor and its reference that arrive in parts, such as the calls of a run."""
 
     def __init__(self) -> None:
         self._sums = _Sums(0.0)
 
     def add(self, value: Array, reference: Array) -> None:
-        """Take in a part; one of another shape than its reference counts as zeros, so it lowers the cosine."""
+        """Add a part; one of another shape than its reference counts as zeros, so it lowers the cosine."""
         if value.shape != reference.shape:
             value = np.zeros_like(reference)
         flat = value.reshape(-1)
@@ -149,7 +148,7 @@ class RunningCosine:
 
     @property
     def cosine(self) -> float:
-        """The cosine so far, -1 to 1; 0 where one of both holds a NaN or an infinity that the other has not."""
+        """The cosine so far, -1 to 1; 0 with a NaN or an infinity in only one of both."""
         return 0.0 if self._sums.mismatched else self._sums.difference().cosine
 
 
@@ -160,7 +159,7 @@ def _ratio(error: float, reference: float) -> float:
 
 
 def precision_of(*dtypes: str) -> str:
-    """Return what engines can agree to: ``float32`` where all compute in it, else ``float16``."""
+    """Return the precision to which engines can agree: ``float32`` if all compute in it, else ``float16``."""
     return "float32" if set(dtypes) <= {"float32"} else "float16"
 
 
@@ -168,7 +167,7 @@ def differences(values: Sequence[Array], reference: Array, threshold: float) -> 
     """Compare tensors with one reference, in one pass over it.
 
     Args:
-        values, reference: arrays of one shape, of any dtype numpy can turn into float64.
+        values, reference: arrays of one shape, of any dtype that converts to float64.
         threshold: see :data:`THRESHOLD`.
     """
     sums = [_Sums(threshold) for _ in values]
@@ -188,11 +187,11 @@ def _parts(array: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def census(value: Array, reference: Array, half: bool) -> Census:
-    """Count what a tensor holds.
+    """Return statistics of a tensor's values.
 
     Args:
         value, reference: arrays of one shape.
-        half: whether the value is stored as float16, where magnitudes end at 65504.
+        half: whether the value is stored as float16, whose largest magnitude is 65504.
     """
     kind = value.dtype if value.dtype.kind == "f" else np.dtype(np.float64)
     top = HALF_MAX if half else float(np.finfo(kind).max)
@@ -219,11 +218,10 @@ def census(value: Array, reference: Array, half: bool) -> Census:
 
 
 def measure(value: Array, reference: Array, threshold: float, half: bool) -> tuple[Difference, Census]:
-    """Compare a tensor with its reference, and count what it holds.
+    """Return the difference of a tensor from its reference, and statistics of its values.
 
     Args:
-        value, reference: arrays of one shape, of any dtype numpy can turn into float64.
-        threshold: see :data:`THRESHOLD`.
-        half: see :func:`census`.
+        value, reference: arrays of one shape, of any dtype that converts to float64.
+        threshold: see :data:`THRESHOLD`. half: see :func:`census`.
     """
     return differences([value], reference, threshold)[0], census(value, reference, half)

@@ -1,8 +1,8 @@
-"""target -> engine class, by table.
+"""Table of targets and their engine classes.
 
-Built-in targets are listed here as ``module:Class`` text, so naming a target imports nothing but its own file. A third
-party adds targets by the entry-point group ``tecoinfer.engines`` or by :func:`register`; a name that a third party
-claims takes precedence over the built-in of the same name, and a warning and :func:`provider` then name its package.
+Built-in targets are listed as ``module:Class``, so opening one imports only its own file. A third party adds targets by
+the entry-point group ``tecoinfer.engines`` or by :func:`register`; its target takes precedence over a built-in one of
+the same name, and a warning and :func:`provider` then show its package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.base import Engine, EngineSpec, ModelError, TargetError, TecoInferError
-from engine.border import opening_failure, reason, unusable
+from engine.foreign import opening_failure, reason, unusable
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.interrupts import of_user
 from tecoinfer_modelzoo.text import did_you_mean, typed_reason
@@ -35,11 +35,11 @@ class _Builtin(NamedTuple):
     where: str
     """``module:Class``."""
     computes: str
-    """What computes behind the target, in a few words."""
+    """Short description of the target."""
     needs: tuple[str, ...] = ()
     """Modules, or ``module/file in its folder``, of which at least one must be installed."""
     extra: str = ""
-    """The optional part of the zoo that brings them."""
+    """The optional dependency group of the zoo that installs them."""
 
 
 _BUILTIN = {
@@ -59,7 +59,7 @@ _registered: dict[str, type[Engine]] = {}
 
 
 def register(target: str, engine_class: type[Engine]) -> None:
-    """Serve ``target`` by ``engine_class`` in this process, before entry points and built-ins."""
+    """Use ``engine_class`` for ``target`` in this process, before entry points and built-ins."""
     _registered[target] = engine_class
 
 
@@ -73,7 +73,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _group_is_mentioned() -> bool:
-    """Say whether any installed distribution mentions our group; importing importlib.metadata costs far more."""
+    """Return whether an installed distribution has the entry-point group; faster than importlib.metadata."""
     section = f"[{ENTRY_POINT_GROUP}]".encode()
     for folder in sys.path:
         for info in glob.iglob("*-info", root_dir=folder or "."):
@@ -112,7 +112,7 @@ def unavailable_targets() -> dict[str, str]:
 
 
 def computes(target: str) -> str | None:
-    """Return what computes behind a built-in target; ``None`` for a name that is none."""
+    """Return the description of a built-in target, or ``None`` for other names."""
     return _BUILTIN[target].computes if target in _BUILTIN else None
 
 
@@ -125,10 +125,10 @@ def _unknown(target: str) -> TargetError:
 
 
 def engine_class(target: str) -> type[Engine]:
-    """Return the class that serves a target: registered, then third party, then built-in.
+    """Return the class of a target: registered, then third party, then built-in.
 
     Raises:
-        TargetError: the name is unknown, or what is registered under it cannot be loaded.
+        TargetError: the name is unknown, or its class cannot be loaded.
     """
     if target in _registered:
         return _registered[target]
@@ -145,7 +145,7 @@ def _third_party(point: EntryPoint) -> type[Engine]:
     package = point.dist.name if point.dist else point.value
     try:
         found: Any = point.load()
-    except BaseException as error:  # a vendor's import may fail in any way, and may end the program too
+    except BaseException as error:  # a vendor's import may raise anything, SystemExit included
         if isinstance(error, KeyboardInterrupt) and of_user():
             raise
         raise TargetError(
@@ -161,7 +161,7 @@ def _third_party(point: EntryPoint) -> type[Engine]:
 
 
 def provider(target: str) -> str:
-    """Return who serves a target: ``"built-in"``, ``"registered"``, or the third party's package and version."""
+    """Return the source of a target: ``"built-in"``, ``"registered"``, or the third party's package and version."""
     if target in _registered:
         return "registered"
     point = _entry_points().get(target)
@@ -171,26 +171,26 @@ def provider(target: str) -> str:
 
 
 def default_dtype(target: str) -> str:
-    """Return the precision a target runs in unless told otherwise (``"float32"`` for the baseline)."""
+    """Return the default precision of a target (``"float32"`` for the baseline)."""
     return engine_class(target).default_dtype
 
 
 def _unforeseen(spec: EngineSpec, target: str, error: Exception) -> ModelError:
-    """Return what to say of a model that made a target fail in a way that has no line of its own."""
+    """Return the error for a model that made a target fail with an exception of an unexpected type."""
     try:
         engine_class("onnx")(EngineSpec(ckpt=spec.ckpt)).release()
     except ModelError as refused:
         return refused
-    except Exception:  # noqa: BLE001 - then the first one's words say as much
-        _log.debug("ONNX Runtime alone does not open %s either", spec.ckpt, exc_info=True)
+    except Exception:  # noqa: BLE001 - the first error is reported
+        _log.debug("ONNX Runtime cannot open %s either", spec.ckpt, exc_info=True)
     return ModelError(
-        f"{spec.ckpt}: target {target} cannot open it, for a reason that nobody foresaw ({typed_reason(error, 300)}); "
-        "report the model to the zoo, and use --target onnx meanwhile"
+        f"{spec.ckpt}: target {target} cannot open it because of an unexpected error ({typed_reason(error, 300)}); "
+        "report the model to the zoo, and use --target onnx until then"
     )
 
 
 def _own(target: str, spec: EngineSpec) -> Engine:
-    """Open a model on one of the zoo's own engines."""
+    """Open a model on an engine of the zoo."""
     try:
         return engine_class(target).opened(spec)
     except ModelError as error:
@@ -201,19 +201,19 @@ def _own(target: str, spec: EngineSpec) -> Engine:
         raise
     except MemoryError as error:
         raise ModelError(
-            f"{spec.ckpt}: target {target} has no memory to open it ({typed_reason(error, 300)}); free some, or export "
-            "the model for smaller inputs"
+            f"{spec.ckpt}: target {target} has not enough memory to open it ({typed_reason(error, 300)}); free memory, "
+            "or export the model for smaller inputs"
         ) from error
     except Exception as error:
         raise _unforeseen(spec, target, error) from error
 
 
 def _foreign(target: str, spec: EngineSpec) -> Engine:
-    """Open a model on an engine of somebody else's, which may fail in any way.
+    """Open a model on an engine of a third party, which may fail in any way.
 
     Raises:
-        TargetError: what it gives is not an engine that can be called.
-        TecoInferError: whatever it raised.
+        TargetError: it does not return a usable engine.
+        TecoInferError: it raised an error.
     """
     who = f"target {target!r} ({provider(target)})"
     try:
@@ -226,21 +226,20 @@ def _foreign(target: str, spec: EngineSpec) -> Engine:
             raise
         raise found from error
     if why:
-        raise TargetError(f"{spec.ckpt}: {who} {why}; report it to whoever wrote it")
+        raise TargetError(f"{spec.ckpt}: {who} {why}; report it to its author")
     return engine
 
 
 def open_engine(target: str, spec: EngineSpec) -> Engine:
     """Open the model of ``spec`` on ``target``; in int8 its ``calibrate`` also compares it with float32.
 
-    Whatever else goes wrong while a built-in target opens a model is the model's: it holds what nobody foresaw. That
-    becomes one ``ModelError`` too, with ONNX Runtime's own words where it refuses the file as well. Whatever an engine
-    of somebody else's raises becomes an ``EngineError``, unless it is one of the zoo's errors.
+    Unexpected exceptions of a built-in target become a ``ModelError``, with ONNX Runtime's message if it refuses the
+    file too. Exceptions of a third party's engine become an ``EngineError``, unless they are errors of the zoo.
 
     Raises:
         TargetError: the target is unknown or its packages are missing.
-        ModelError, PassError, ConfigError: the model, its pass file or an option cannot be used.
-        EngineError: an engine of somebody else's failed.
+        ModelError, PassError, ConfigError: the model, its pass file or an option is invalid.
+        EngineError: a third party's engine failed.
     """
     foreign = getattr(engine_class(target), "_foreign", True)
     engine = _foreign(target, spec) if foreign else _own(target, spec)

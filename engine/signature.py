@@ -1,4 +1,4 @@
-"""A model's signature: names, dtypes and shapes of its inputs and outputs, and how a call fits them."""
+"""A model's signature: names, dtypes and shapes of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tecoinfer_modelzoo.errors import ConfigError, InputError
+from tecoinfer_modelzoo.errors import ConfigError
 from tecoinfer_modelzoo.json_types import items, text, whole
 from tecoinfer_modelzoo.text import level_of_user
-
-if TYPE_CHECKING:
-    pass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,7 +21,7 @@ Dim: TypeAlias = int | str | None
 """A declared dimension: a number, the symbol of a dynamic one, or ``None`` for one without a symbol."""
 
 NO_TENSOR = "engines take and return arrays: export the model with tensors in and out"
-"""What to do where a sequence or an optional goes in or comes out."""
+"""Advice for models with sequences or optionals as inputs or outputs."""
 
 _DTYPES = (
     "float16",
@@ -35,12 +32,12 @@ _DTYPES = (
     *(f"{sign}int{n}" for sign in ("", "u") for n in (8, 16, 32, 64)),
 )
 
-# Names that exporters make up for a dimension the user did not name; two of them differing says nothing.
+# Names that exporters generate for unnamed dimensions; two different ones may still be the same size.
 _MADE_UP = re.compile(r"(unk__|p2o\.DynamicDimension|DynamicDimension|dim_?\d|s\d+$|.*_dynamic_axes_\d)")
 
 _BATCH = re.compile(r"(?i)n|b|bsz?|.*batch.*")
 _SURELY_BATCH = re.compile(r"(?i)bsz?|.*batch.*")
-"""Names that people give the batch, and those that are given to nothing else."""
+"""Usual names of the batch, and those of them that name nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,11 @@ class TensorSpec:
     """One graph input or output.
 
     Attributes:
-        name: as the graph has it.
-        dtype: of its elements.
+        name, dtype: in the graph.
         shape: a dynamic dimension is ``None``.
-        batch_axis: the dimension that is the batch, which may have any size in a call; ``None``: it has no batch.
-        symbols: the declared symbol of each dimension, ``None`` for a number or a dynamic one without a name; empty
-            where symbols are not known.
+        batch_axis: the batch dimension, which may have any size in a call; ``None`` if there is none.
+        symbols: the declared symbol of each dimension, ``None`` for a number or a dynamic one without a name; empty if
+            symbols are unknown.
     """
 
     name: str
@@ -63,7 +59,7 @@ class TensorSpec:
     symbols: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_axis, bool):  # what the field was before: True would pass for axis 1
+        if isinstance(self.batch_axis, bool):  # of an older API: True would be axis 1
             raise TypeError(f"TensorSpec {self.name!r}: batch_axis is {self.batch_axis}; pass an axis, or None")
 
     @property
@@ -73,17 +69,17 @@ class TensorSpec:
 
 
 def may_be_batch(dim: Dim) -> bool:
-    """Say whether a declared dimension may be the batch by its name: it has none, or one that people give the batch."""
+    """Return whether a declared dimension may be the batch by its name: it has none, or a usual one."""
     return not isinstance(dim, int) and (dim is None or bool(_MADE_UP.match(dim) or _BATCH.fullmatch(dim)))
 
 
 def sizes_of(shape: Sequence[Dim]) -> tuple[int | None, ...]:
-    """Return the sizes of a declared shape, as :attr:`TensorSpec.shape` has them."""
+    """Return the sizes of a declared shape, in the form of :attr:`TensorSpec.shape`."""
     return tuple(d if isinstance(d, int) else None for d in shape)
 
 
 def symbols_of(shape: Sequence[Dim]) -> tuple[str | None, ...]:
-    """Return the symbols of a declared shape, as :attr:`TensorSpec.symbols` has them."""
+    """Return the symbols of a declared shape, in the form of :attr:`TensorSpec.symbols`."""
     return tuple(d if isinstance(d, str) else None for d in shape)
 
 
@@ -92,18 +88,18 @@ def batch_axes(
     input_size: Sequence[Sequence[int | None]] | None = None,
     no_batch: Collection[str] = (),
 ) -> list[int | None]:
-    """Guess for each graph input which dimension is the batch, from the declared shapes alone.
+    """Guess the batch dimension of each graph input from the declared shapes alone.
 
     Args:
         shapes: declared shapes; a dynamic dimension is its symbol or ``None``.
-        input_size: the shapes they will be bound to, where known.
-        no_batch: symbols that are known not to be the batch.
+        input_size: the shapes they will be bound to, if known.
+        no_batch: symbols that are not the batch.
 
-    The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch. It gives way
-    to a dimension anywhere whose symbol says that it is the batch (``batch``), unless its own does. Another
-    input is batched along the dimension of the same symbol, or along its leading one where that is the same number, or
-    a dynamic one bound to the same size. A declared leading 0 is no batch: there is nothing to split.
-    What the model computes is not looked at; :func:`engine.batching.find.find_batching` does that.
+    The first input with a dynamic leading dimension, else the first that is not a scalar, sets the batch. If its symbol
+    is not a usual name of the batch, but that of another dimension is (``batch``), that dimension sets it. Another
+    input is batched along the dimension of the same symbol, or along its leading one if that is the same number, or a
+    dynamic one bound to the same size. A declared leading 0 is not a batch: there is nothing to split. The graph is not
+    analysed; :func:`engine.batching.find.find_batching` does that.
     """
     lead = _lead(shapes, no_batch)
     symbol = None if lead is None else shapes[lead][0]
@@ -117,7 +113,7 @@ def batch_axes(
 
 
 def _lead(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> int | None:
-    """Return the first input whose leading dimension may be the batch: a dynamic one, where any is."""
+    """Return the first input whose leading dimension may be the batch, preferring dynamic ones."""
     first = {i: shape[0] for i, shape in enumerate(shapes) if shape}
     dynamic = {i: dim for i, dim in first.items() if not isinstance(dim, int)}
     likely = (i for i, dim in dynamic.items() if dim not in no_batch)
@@ -125,7 +121,7 @@ def _lead(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> int | N
 
 
 def _batch_symbol(shapes: Sequence[Sequence[Dim]], no_batch: Collection[str]) -> str | None:
-    """Return the first symbol that surely is the batch by its name."""
+    """Return the first symbol that can only be the batch by its name."""
     symbols = (d for shape in shapes for d in shape if isinstance(d, str) and d not in no_batch)
     return next(filter(_SURELY_BATCH.fullmatch, symbols), None)
 
@@ -136,7 +132,7 @@ def axis_of(symbol: str, shape: Sequence[Dim]) -> int | None:
 
 
 def _named_axis(symbol: str, shape: Sequence[Dim]) -> int | None:
-    """Return where a symbol is, else the leading dimension where that has no name a user gave."""
+    """Return the dimension of a symbol, else the leading dimension if the user did not name it."""
     anonymous = bool(shape) and (shape[0] is None or (isinstance(shape[0], str) and _MADE_UP.match(shape[0])))
     return axis_of(symbol, shape) if symbol in shape else 0 if anonymous else None
 
@@ -161,18 +157,18 @@ def _same_batch(
     if isinstance(mine, int) or isinstance(leads, int) or mine == leads:
         return mine == leads
     if input_size is not None and None not in (*input_size[i][:1], *input_size[lead][:1]):
-        return input_size[i][:1] == input_size[lead][:1]  # slices: a shape that is too short is refused later
+        return input_size[i][:1] == input_size[lead][:1]  # slices: a too short shape is refused later
     return any(name is None or _MADE_UP.match(name) for name in (mine, leads))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAxes:
-    """What is known of a model's batch from more than its declared shapes.
+    """Batch axes found by more than the declared shapes.
 
     Attributes:
         inputs, outputs: batch axis of each, in the model's order; ``None``: no batch.
-        independent: whether a sample's outputs depend on that sample alone; ``None``: not known.
-        reason: why they do not, or why that is not known.
+        independent: whether a sample's outputs depend on that sample alone; ``None``: unknown.
+        reason: why they do not, or why it is unknown.
     """
 
     inputs: tuple[int | None, ...]
@@ -181,13 +177,12 @@ class BatchAxes:
     reason: str = ""
 
     def without(self, shapes: Sequence[Sequence[Dim]], symbols: Collection[str]) -> BatchAxes:
-        """Return the same, or that there is no batch where the caller gives its symbol sizes of its own.
+        """Return the same, without a batch if the caller set sizes for the batch's symbol and samples may be dependent.
 
-        A graph's nodes are an example: they look like a batch whose samples depend on one another, and are one sample.
-        A batch whose samples are known to be independent stays one.
+        An example are a graph's nodes: they look like a batch of dependent samples, and are one sample.
 
         Args:
-            shapes: declared shapes of the inputs, with symbols. symbols: those that have sizes of their own.
+            shapes: declared shapes of the inputs, with symbols. symbols: those with sizes set by the caller.
         """
         mine = {shape[axis] for shape, axis in zip(shapes, self.inputs, strict=True) if axis is not None}
         if self.independent or not mine.intersection(symbols):
@@ -196,29 +191,29 @@ class BatchAxes:
 
 
 def input_order(names: list[str], wanted: Sequence[str], ckpt: Path) -> list[int]:
-    """Return the model's input indices in the order the caller named them.
+    """Return the model's input indices in the caller's order of names.
 
-    Names that are not those of all inputs say no order: the model's own is taken, and a warning says so. Scripts that
-    people have name one input of several, or name it by their own word.
+    If the names are not those of all inputs, warn and keep the model's order: scripts name one input of several, or use
+    another name.
 
     Raises:
-        ConfigError: some of the names are the model's and stand in another order than the model's.
+        ConfigError: some names are the model's, in another order than the model's.
     """
     if sorted(wanted) == sorted(names):
         return [names.index(name) for name in wanted]
-    told = f"{ckpt}: input_name {', '.join(wanted)}"
+    given = f"{ckpt}: input_name {', '.join(wanted)}"
     if wanted and len(names) > 1:
         if _other_order(names, wanted):
-            raise ConfigError(f"{told} does not match the model's inputs: {', '.join(names)}; name each once, or none")
+            raise ConfigError(f"{given} does not match the model's inputs: {', '.join(names)}; name each once, or none")
         shown = f"is not used: it does not name the model's inputs, which are taken in the order {', '.join(names)}"
-        warnings.warn(f"{told} {shown}", stacklevel=level_of_user())
+        warnings.warn(f"{given} {shown}", stacklevel=level_of_user())
     elif wanted and names:
-        warnings.warn(f"{told} is not the model's; its only input {names[0]!r} is used", stacklevel=level_of_user())
+        warnings.warn(f"{given} is not the model's; its only input {names[0]!r} is used", stacklevel=level_of_user())
     return list(range(len(names)))
 
 
 def _other_order(names: list[str], wanted: Sequence[str]) -> bool:
-    """Say whether the names that are the model's stand elsewhere than the model has them."""
+    """Return whether the names that are the model's are in another order than in the model."""
     known = [(i, names.index(name)) for i, name in enumerate(wanted) if name in names]
     if len(wanted) == len(names):
         return any(i != place for i, place in known)
@@ -229,12 +224,12 @@ def _other_order(names: list[str], wanted: Sequence[str]) -> bool:
 def bind_sizes(
     inputs: Sequence[TensorSpec], input_size: Sequence[Sequence[int | None]], ckpt: Path
 ) -> list[TensorSpec]:
-    """Fill dynamic dimensions from ``input_size``, one shape per input; the batch stays as it is.
+    """Set dynamic dimensions from ``input_size``, one shape per input; the batch is not changed.
 
-    ``None`` in a shape leaves the dimension as the model has it, or as the same symbol is bound elsewhere.
+    ``None`` in a shape keeps the model's dimension, or the size to which the same symbol is bound elsewhere.
 
     Raises:
-        ConfigError: a rank or a fixed dimension differs from the model's, or the batch is to be 0.
+        ConfigError: a rank or a fixed dimension differs from the model's, or the batch is 0.
     """
     bound = [_bind_size(tensor, tuple(size), ckpt) for tensor, size in zip(inputs, input_size, strict=True)]
     known = {
@@ -260,7 +255,7 @@ def _bind_size(tensor: TensorSpec, size: tuple[int | None, ...], ckpt: Path) -> 
 
 
 def _takes(have: int | None, want: int | None, is_batch: bool) -> bool:
-    """Say whether a dimension as the model has it can be bound to a size; the batch to any but 0."""
+    """Return whether a dimension of the model can be bound to a size; the batch to any but 0."""
     if want == 0 and have != 0:
         return have is None and not is_batch
     return is_batch or None in (have, want) or have == want
@@ -274,30 +269,8 @@ def _bind_symbols(tensor: TensorSpec, known: Mapping[str, int]) -> TensorSpec:
     return replace(tensor, shape=shape)
 
 
-def fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
-    """Say whether an array of this shape can be fed to an input.
-
-    A dimension of size 0 fits where the model declares it or leaves it open, as a cache before the first step has one;
-    a batch of 0 samples does not.
-    """
-    want, axis = spec.shape, spec.batch_axis
-    if len(shape) != len(want) or (0 in shape and axis is not None and shape[axis] == 0 != want[axis]):
-        return False
-    if axis is not None:
-        shape, want = shape[:axis] + shape[axis + 1 :], want[:axis] + want[axis + 1 :]
-    return shape == want or all(w is None or w == got for w, got in zip(want, shape, strict=True))
-
-
-def batch_of(inputs: Sequence[Array], specs: Sequence[TensorSpec]) -> int:
-    """Return the number of samples in a call (1 for a model none of whose inputs has a batch dimension)."""
-    for array, spec in zip(inputs, specs, strict=True):
-        if spec.batch_axis is not None:
-            return int(array.shape[spec.batch_axis])
-    return 1
-
-
 def with_batch(shape: Sequence[int | None], axis: int | None, rows: int) -> tuple[int, ...]:
-    """Return a shape whose batch is ``rows``; what else is not known becomes 0, which no real dimension is.
+    """Return a shape with batch ``rows``; other unknown sizes become 0.
 
     Args:
         shape: a tensor's. axis: its batch axis, or ``None``. rows: samples.
@@ -306,7 +279,7 @@ def with_batch(shape: Sequence[int | None], axis: int | None, rows: int) -> tupl
 
 
 def tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
-    """Return a tensor's description in plain types, as saved engines keep it."""
+    """Return a tensor's description in JSON types."""
     return {
         "name": tensor.name,
         "dtype": tensor.dtype.name,
@@ -317,10 +290,10 @@ def tensor_to_json(tensor: TensorSpec) -> dict[str, Any]:
 
 
 def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
-    """Read what :func:`tensor_to_json` returned.
+    """Read the result of :func:`tensor_to_json`.
 
     Raises:
-        KeyError, TypeError, ValueError: it is something else.
+        KeyError, TypeError, ValueError: it is invalid.
     """
     shape = tuple(None if size is None else whole(size) for size in items(entry["shape"]))
     symbols = tuple(None if symbol is None else text(symbol) for symbol in items(entry["symbols"]))
@@ -331,10 +304,10 @@ def tensor_from_json(entry: Mapping[str, Any]) -> TensorSpec:
 
 
 def dtype_from_json(value: Any) -> np.dtype[Any]:
-    """Read the name of a dtype that tensors have.
+    """Read the name of a tensor dtype.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is invalid.
     """
     if value not in _DTYPES:
         raise TypeError("not the dtype of a tensor")
@@ -345,32 +318,21 @@ def dim_from_json(value: Any) -> Dim:
     """Read a declared dimension.
 
     Raises:
-        TypeError: it is no dimension.
+        TypeError: it is invalid.
     """
     return value if value is None else text(value) if isinstance(value, str) else whole(value)
 
 
 def axis_from_json(value: Any, rank: int) -> int | None:
-    """Read the batch axis of a tensor of so many dimensions; that of an output which has fewer, or 0, is there too.
+    """Read the batch axis of a tensor of so many dimensions; axis 0 is valid for any rank.
 
     Raises:
-        TypeError: it is neither a whole number of that range nor ``None``.
+        TypeError: it is neither an integer of that range nor ``None``.
     """
     return None if value is None else whole(value, 0, max(0, rank - 1))
 
 
 def numpy_name(dtype: np.dtype[Any]) -> str:
-    """Return how Python code names a dtype in every version of NumPy: texts and truth values by Python's types."""
+    """Return the name of a dtype in Python code for any NumPy version; strings and bools as Python types."""
     names = {"O": "object", "b": "bool"}
     return names.get(dtype.kind, f"np.{dtype.name}")
-
-
-def as_list(inputs: Sequence[Array]) -> list[Array]:
-    """Take a list or tuple of arrays; iterating over anything else (a torch tensor, say) would take it apart.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(inputs, (list, tuple)):
-        raise InputError(f"inputs are a {type(inputs).__name__}, not a list of numpy arrays; use np.asarray(...)")
-    return list(inputs)

@@ -1,4 +1,4 @@
-"""What to open: the model, and how it is to run."""
+"""The model to open and how to run it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PASS_PATH = Path(__file__).resolve().parent / "passes"
 """Folder of the optimisation passes a model can choose (``PASS_PATH / "default_pass.py"``)."""
 
 DTYPES = ("float32", "float16")
-"""Precisions every target understands."""
+"""Precisions supported by every target."""
 
 ALL_DTYPES = (*DTYPES, "bfloat16", "int8")
-"""Precisions any target understands; :attr:`Engine.dtypes` says which a target takes."""
+"""Precisions of any target; those of one target are :attr:`Engine.dtypes`."""
 
 GOOD_COSINE = 0.99
-"""Least cosine between what int8 and float32 answer at which int8 passes without a word."""
+"""Cosine between int8 and float32 outputs from which int8 is accepted without a warning."""
 
 MAX_SPA = 8
 """Largest accepted ``MAX_ENGINE_NUMS``; real cards are configured with 3 or 4."""
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Given = str | os.PathLike[str]
 
     class _GivenPath:
-        """Any path is taken, and a ``Path`` is what is there."""
+        """Accepts any path; reads as a ``Path``."""
 
         def __get__(self, spec: object, owner: Any) -> Path: ...
         def __set__(self, spec: object, value: Given) -> None: ...
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions:
-    """What only targets with cards of their own read.
+    """Options of targets with a card.
 
     Attributes:
         rank: index of the card (device) to use.
-        save_engine: keep the built engine beside the model, where the target builds one.
+        save_engine: save the built engine beside the model, if the target builds one.
         divided: split a call over every SPA of the card; ``False`` uses a single one.
-        simulate_only: on a simulated device, compute no values (outputs are zeros), only what they would cost.
-        shard_tables: split the rows of embedding tables over the card's SPA, where they do not fit one of them; other
-            targets hold them whole.
+        simulate_only: on a simulated device, compute only costs, no values (outputs are zeros).
+        shard_tables: split the rows of embedding tables over the card's SPA if they do not fit one of them; other
+        targets
+            hold them whole.
     """
 
     rank: int = 0
@@ -63,12 +64,11 @@ class CardOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Int8Options:
-    """What only engines that compute in ``"int8"`` read.
+    """Options of engines that compute in ``"int8"``.
 
     Attributes:
-        calibration: real samples from which the engine chooses its ranges (:meth:`Engine.calibrate`).
-        min_cosine: least cosine to float32 (:class:`engine.agreement.Agreement`) at which the engine is accepted; 0
-            accepts all.
+        calibration: number of real samples from which the engine chooses its ranges (:meth:`Engine.calibrate`).
+        min_cosine: smallest accepted cosine to float32 (:class:`engine.agreement.Agreement`); 0 accepts all.
     """
 
     calibration: int = 128
@@ -77,37 +77,37 @@ class Int8Options:
     def __post_init__(self) -> None:
         _check_count("calibration", self.calibration, " sample")
         if not 0 <= self.min_cosine <= 1:  # NaN too
-            raise ConfigError(f"min_cosine {self.min_cosine} must be from 0, which accepts all of int8, to 1")
+            raise ConfigError(f"min_cosine {self.min_cosine} must be from 0, which accepts any int8 engine, to 1")
 
 
 @dataclass(frozen=True)
 class EngineSpec(CardOptions, Int8Options):
-    """What to open: the model and how it is to run, with the options that only cards, or only int8 engines, read.
+    """The model to open and how to run it, with the options that only cards, or only int8 engines, read.
 
     All are given and read by name: ``EngineSpec("model.onnx", rank=1, calibration=64).rank``.
 
     Attributes:
-        ckpt: path of the ONNX file; a text becomes a ``Path``, and so it does in ``pass_path``.
+        ckpt: path of the ONNX file; a string becomes a ``Path``, as in ``pass_path``.
         batch_size: samples in one call to the whole card.
-        input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None`` keeps the model's own,
-            and so does a ``None`` in a shape. Inputs behind the last shape keep the model's own too, but what a symbol
-            of theirs is elsewhere, it is there (the mask of a picture). The batch of a SPA is then the call's divided
-            over the SPA there are.
+        input_size: one shape per model input, *per SPA*, to bind dynamic dimensions; ``None``, also in a shape, keeps
+        the
+            model's own. Inputs after the last shape keep their own too, except symbols that are bound elsewhere (the
+            mask of an image). The batch of a SPA is then that of the call divided by the number of SPA.
         input_name: names of the inputs in the order the caller passes them; empty keeps the model's order.
-        dtype: ``"float32"`` or ``"float16"``, and where the target takes them ``"bfloat16"`` or ``"int8"``; ``None``
-            takes the target's own default.
-        pass_path: Python file with optimisation passes, by any name :func:`find_pass` takes; ``None`` runs the model as
-            it is.
-        streams: calls that may compute side by side (:meth:`Engine.run_async`), on targets that can; an engine on the
-            host then computes each call with its share of the cores. 1 gives every call all of them.
-        dims: sizes that a symbolic dimension other than the batch may take, by symbol (``{"seq": (64, 128)}``). A call
-            has one of them in each; a target whose plans are of fixed shapes has a plan for each combination.
-        open_sizes: the same by place, (input, dimension), for who does not know a model's symbols; input -1 stands for
-            all that have such a dimension; or by a symbol, which a model may lack. Of a place one size binds the
-            dimension; several, and those of a symbol, go to ``dims``, so that no symbol is taken for the batch. What
-            the model, ``input_size`` or ``dims`` settles already stays as it is.
-        pictures: shapes of ``input_size`` are those of pictures, N x C x H x W: of an input that is declared as
-            N x H x W x C they are reordered.
+        dtype: ``"float32"`` or ``"float16"``, on some targets ``"bfloat16"`` or ``"int8"``; ``None``: the target's
+        default. pass_path: Python file with optimisation passes, by any name :func:`find_pass` takes; ``None`` applies
+        none. streams: concurrent calls (:meth:`Engine.run_async`), on targets that support it; an engine on the host
+        computes
+            each call with its share of the cores. 1 gives every call all of them.
+        dims: sizes of symbolic dimensions other than the batch, by symbol (``{"seq": (64, 128)}``). A call has one of
+        them
+            in each; a target whose plans have fixed shapes has a plan for each combination.
+        open_sizes: the same by (input, dimension), for callers that do not know the symbols; input -1 stands for all
+        inputs
+            with such a dimension; or by a symbol, which the model may lack. One size of a position binds the dimension;
+            several, and those of a symbol, are added to ``dims``, so that the symbol is not taken for the batch.
+            Dimensions fixed by the model, ``input_size`` or ``dims`` are not changed.
+        pictures: shapes of ``input_size`` are N x C x H x W: for inputs declared as N x H x W x C they are reordered.
     """
 
     if TYPE_CHECKING:
@@ -144,10 +144,10 @@ class EngineSpec(CardOptions, Int8Options):
         object.__setattr__(self, "pass_path", find_pass(self.pass_path))
 
     def with_shapes(self, ranks: Sequence[int]) -> EngineSpec:
-        """Return the same with a shape for every input, those behind the last one given open in each dimension.
+        """Return the same with a shape for every input, those after the last given one open in each dimension.
 
         Args:
-            ranks: how many dimensions each of the model's inputs has, in the caller's order.
+            ranks: number of dimensions of each model input, in the caller's order.
 
         Raises:
             ConfigError: there are more shapes than inputs.
@@ -160,7 +160,7 @@ class EngineSpec(CardOptions, Int8Options):
         return replace(self, input_size=(*given, *((None,) * rank for rank in ranks[len(given) :])))
 
     def with_pictures(self, shapes: Sequence[Sequence[int | str | None]]) -> EngineSpec:
-        """Return the same with the shapes of pictures in the order of dimensions that the inputs have.
+        """Return the same with the shapes of images in the inputs' order of dimensions.
 
         Args:
             shapes: declared shapes of the inputs in the caller's order, dynamic dimensions by their symbol.
@@ -188,7 +188,7 @@ class EngineSpec(CardOptions, Int8Options):
                 raise ConfigError(
                     f"{self.ckpt}: sizes are given for dimension {axis} of input {place}, and its inputs have "
                     f"{', '.join(str(len(shape)) for shape in shapes)} dimensions; "
-                    "the task needs such an input, so this is no model of it"
+                    "this is not a model of the task, which needs such an input"
                 )
             symbol = shapes[place][axis]
             if isinstance(symbol, int) or bound[place][axis] is not None or symbol in self.dims:
@@ -203,7 +203,7 @@ class EngineSpec(CardOptions, Int8Options):
 def _of_each(
     sizes: Mapping[tuple[int, int] | str, tuple[int, ...]], shapes: Sequence[Sequence[int | str | None]]
 ) -> Iterator[tuple[tuple[int, int], tuple[int, ...], bool]]:
-    """Yield places, their sizes, and whether a symbol names them: all that have it, and each place of every input."""
+    """Yield positions, their sizes, and whether they were given by symbol."""
     for key, wanted in sizes.items():
         if isinstance(key, str):
             found = ((each, axis) for each, shape in enumerate(shapes) for axis in range(len(shape)))
@@ -222,10 +222,10 @@ def _check_count(name: str, count: int, unit: str = "") -> None:
 
 
 def _path(name: str, given: object, what: str) -> Path:
-    """Return a path from anything that is one.
+    """Return a path from any path-like object.
 
     Raises:
-        ConfigError: it is none, or a path in bytes.
+        ConfigError: it is not a path, or a path in bytes.
     """
     path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
     if not isinstance(path, str):
@@ -236,32 +236,31 @@ def _path(name: str, given: object, what: str) -> Path:
 
 
 _CHANNELS = (1, 3)
-"""Sizes of the dimension that holds a picture's channels."""
+"""Possible sizes of the channel dimension of images."""
 
 
 def channels_last(shape: Sequence[int | str | None]) -> bool:
-    """Say whether a declared shape is N x H x W x C: four dimensions, of which only the last may be the channels."""
+    """Return whether a declared shape is N x H x W x C: four dimensions, of which only the last may be the channels."""
     return len(shape) == 4 and shape[3] in _CHANNELS and shape[1] not in _CHANNELS
 
 
 def _as_declared(given: tuple[int | None, ...], shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
-    """Return N x C x H x W in a declared order; channels that the model states are its own."""
+    """Return N x C x H x W in a declared order; the number of channels is the model's if it is fixed."""
     if len(given) != 4 or len(shape) != 4:
         return given
     last = channels_last(shape)
     if last and given[3] == shape[3] and given[1] not in (None, *_CHANNELS):
-        return given  # of a call's own arrays, as tools open a model
+        return given  # shapes of arrays, as tools open a model
     channels = None if isinstance(shape[3 if last else 1], int) else given[1]
     return (given[0], *given[2:], channels) if last else (given[0], channels, *given[2:])
 
 
 def _is_dimension(size: int | None) -> bool:
-    """Say whether a size can be one of a shape; whether a 0 fits is for the model to say."""
+    """Return whether a size is valid in a shape; whether 0 fits is checked with the model."""
     return size is None or (isinstance(size, int) and size >= 0)
 
 
 def _sizes(symbol: str, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of a symbolic dimension, rising."""
     if not sizes or any(not isinstance(size, int) or size < 0 for size in sizes):
         raise ConfigError(f"--dim {symbol}: sizes {list(sizes)} must be one or more whole numbers of at least 0")
     return tuple(sorted(set(sizes)))
@@ -283,21 +282,21 @@ def engine_nums() -> int:
 
 
 def find_pass(name: str | os.PathLike[str] | None, folder: Path = Path()) -> Path | None:
-    """Find a pass file by its path, in ``folder``, or under the zoo's own passes; the ending ``.py`` may be left out.
+    """Find a pass file by its path, in ``folder``, or in the zoo's passes; the suffix ``.py`` may be omitted.
 
     Args:
         name: such as ``my_pass.py``, ``default_pass`` or ``resnet/resnet_pass.py``; ``none`` or ``None``: no passes.
-        folder: what a relative name is relative to, besides the current folder and that of the zoo's passes.
+        folder: for relative names, besides the current folder and that of the zoo's passes.
 
     Raises:
-        PassError: there is no such file.
+        PassError: the file does not exist.
     """
     if name is None or str(name) == "none":
         return None
     path = Path(name)
     names = [path] if path.suffix == ".py" or not path.name else [path, path.with_name(f"{path.name}.py")]
     places = (root / one for root in (Path(), folder, PASS_PATH) for one in names)
-    found = next((place for place in places if os.path.isfile(place)), None)  # false where a name is too long
+    found = next((place for place in places if os.path.isfile(place)), None)  # false if a name is too long
     if found is None:
         known = sorted(str(p.relative_to(PASS_PATH)) for p in PASS_PATH.rglob("*_pass*.py"))
         raise PassError(f"pass file {name} does not exist; the zoo's own are in {PASS_PATH}: {', '.join(known)}")

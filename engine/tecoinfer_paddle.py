@@ -1,4 +1,4 @@
-"""The historical face of the engines for models exported from PaddlePaddle."""
+"""The historical engine class for models exported from PaddlePaddle."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class TecoInferEngine(tecoinfer_pytorch.TecoInferEngine):
 
     Args:
         task, model, ckpt, target, dtype, save_engine, batch_size, input_size, input_name, divided, rank: as there.
-        half: historical switch of the TensorRT path; ``dtype`` decides, so it is accepted and ignored.
+        half: historical switch of the TensorRT path; accepted and ignored, ``dtype`` sets the precision.
         ignored: further positional arguments.
-        keywords: every other keyword of the PyTorch face, by name.
+        keywords: every other keyword of the PyTorch class, by name.
     """
 
     _caller: ClassVar[int] = 3

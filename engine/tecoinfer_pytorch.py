@@ -1,4 +1,4 @@
-"""The historical face of the engines for models exported from PyTorch, kept so that existing scripts run unchanged."""
+"""The historical engine class for models exported from PyTorch; existing scripts run unchanged."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from engine.historical.keywords import Timing, as_arrays, batch_of_call, card_of
 from engine.registry import open_engine
 
 BACKENDS = {"onnx": "onnxruntime", "cuda": "trt"}
-"""What ``TecoInferEngine.backend`` says for a target; every other target says ``"tvm"``."""
+"""``TecoInferEngine.backend`` by target; every other target has ``"tvm"``."""
 
 ALIASES = {"gpu": "cuda"}
 """Historical target names, as in ``gpu:0`` of the Paddle scripts."""
 
 
 class TecoInferEngine:
-    """A model on a target, by the historical keywords.
+    """A model on a target, with the historical keywords.
 
     Args:
-        task, model, model_name: labels of older versions; ``model`` serves as ``ckpt`` where that is missing.
-        backend: accepted and ignored: the target decides.
-        ckpt: path of the ONNX file, or of a built engine (``.tecoengine``, ``.engine``), whose precision then counts.
+        task, model, model_name: labels of older versions; ``model`` is used as ``ckpt`` if that is missing.
+        backend: accepted and ignored; ``target`` selects it.
+        ckpt: path of the ONNX file, or of a built engine (``.tecoengine``, ``.engine``), whose precision is used then.
         batch_size: samples in one call to the whole card.
-        input_size: a list of shapes, one per input, per SPA; needed where the model has dynamic dimensions.
-        input_name: names of all inputs in the order a call lists them. Other names were never used: they warn.
+        input_size: a list of shapes, one per input, per SPA; required for dynamic dimensions.
+        input_name: names of all inputs in the order a call lists them. Other names warn and are ignored.
         target: ``"sdaa"``, ``"onnx"``, ``"cuda"``, ... optionally with a device index (``"cuda:1"``).
         dtype: ``"float32"`` or ``"float16"``.
-        save_engine: keep the built engine beside the model, where the target builds one.
+        save_engine: save the built engine beside the model, if the target builds one.
         devide, divided: split a call over every SPA of the card; ``False`` uses one.
         rank: index of the card.
-        pass_path: file with optimisation passes; ``None`` takes ``default_pass.py``, and for a saved engine its own.
-        card_bs1: the call carries one sample for the whole card, so one SPA is used.
+        pass_path: file with optimisation passes; ``None`` uses ``default_pass.py``, or those of a saved engine.
+        card_bs1: the call has one sample for the whole card, so one SPA is used.
 
-    Positional arguments behind ``card_bs1`` are ignored.
+    Positional arguments after ``card_bs1`` are ignored.
 
     ``run_time`` is the wall time in seconds of the last call; ``backend`` is ``"tvm"``, ``"onnxruntime"`` or ``"trt"``.
     """
 
     _caller: ClassVar[int] = 2
-    """How far up the caller of the constructor is, for warnings."""
+    """Stack level of the constructor's caller, for warnings."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TecoInferEngine:
         self.model_path = str(path)
         built = is_built(path)
         if pass_path and built and not self.model_path.endswith(SUFFIX):
-            text = f"{path} is a built engine, in which passes are done already; pass_path {pass_path} is ignored"
+            text = f"{path} is a built engine with its passes applied; pass_path {pass_path} is ignored"
             warnings.warn(text, stacklevel=self._caller)
             pass_path = None
         self.spec = EngineSpec(
@@ -100,8 +100,7 @@ class TecoInferEngine:
         self._open(self.spec)
         if built and dtype != self.engine.dtype:
             warnings.warn(
-                f"{path} is a built engine of its own precision, {self.engine.dtype}; dtype {dtype} is ignored",
-                stacklevel=self._caller,
+                f"{path} is a built engine in {self.engine.dtype}; dtype {dtype} is ignored", stacklevel=self._caller
             )
 
     def _open(self, spec: EngineSpec) -> None:
@@ -122,7 +121,7 @@ class TecoInferEngine:
 
     @property
     def input_size(self) -> list[list[int | None]]:
-        """Shapes of the inputs per SPA: those given, else the model's own with ``None`` for what is open."""
+        """Shapes of the inputs per SPA: those given, else the model's own with ``None`` for dynamic dimensions."""
         given = self.engine.spec.input_size or [tensor.shape for tensor in self.engine.inputs]
         return [list(shape) for shape in given]
 
@@ -147,18 +146,18 @@ class TecoInferEngine:
         return self.engine.session
 
     def __call__(self, inputs: Array | Sequence[Array], *_: object, **__: object) -> Array | list[Array]:
-        """Run the model: one array for a model with one output, a list in the model's output order otherwise.
+        """Run the model: one array for a model with one output, else a list in the model's output order.
 
         Args:
-            inputs: an array, or one per input; tensors of torch or Paddle are taken too. What else is given is ignored.
+            inputs: an array, or one per input; or tensors of torch or Paddle. Other arguments are ignored.
         """
         return self.engine(as_arrays(inputs))
 
     def init_module(self, card: int = 0) -> None:
-        """Open the engine on a card; one that is open on another card, or was released, is opened again.
+        """Open the engine on a card; reopen one that is open on another card, or was released.
 
         Raises:
-            ConfigError: there is no such card; an engine that was open stays open.
+            ConfigError: there is no such card; an open engine stays open.
         """
         spec = replace(self.spec, rank=card_of(card))
         if spec.rank != self.rank or self.engine.released:
@@ -173,7 +172,7 @@ class TecoInferEngine:
 
 
 def _opened(target: str, spec: EngineSpec) -> Engine:
-    """Open an engine; where it fails on sizes that the script has mixed up, say so in place of the runtime's words."""
+    """Open an engine; replace the runtime's error if the script confused sizes."""
     try:
         return open_engine(target, spec)
     except ModelError as error:

@@ -1,11 +1,11 @@
-"""Spans of work. Every time the zoo prints is derived from a timeline, so the figures cannot contradict each other."""
+"""Recorded spans of work; every time the zoo prints is derived from a timeline, so times are consistent."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -21,10 +21,9 @@ class Span(NamedTuple):
 
 
 class Timeline:
-    """A bounded record of spans with exact totals per stage; safe to use from several threads.
+    """A bounded record of spans with exact totals per stage; thread-safe.
 
-    Only the newest ``keep`` spans are held, so a run over any number of samples needs the same memory; totals, counts
-    and sample sums always cover every span.
+    Only the newest ``keep`` spans are stored; totals, counts and sample sums cover all spans.
     """
 
     def __init__(self, keep: int = 10_000) -> None:
@@ -40,21 +39,29 @@ class Timeline:
             self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
             self.spans.append(Span(stage, start, end, samples, lane))
 
+    def extend(self, spans: Sequence[Span]) -> None:
+        """Record several spans, in order."""
+        with self._lock:
+            for stage, start, end, samples, _ in spans:
+                seconds, count, total = self._totals.get(stage, (0.0, 0, 0))
+                self._totals[stage] = (seconds + (end - start), count + 1, total + samples)
+            self.spans.extend(spans)
+
     def forked(self) -> None:
-        """Take a lock of its own in the child of a fork: another thread of the parent may hold the one there was."""
+        """Replace the lock in the child of a fork: another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def gain(self, what: str, amount: float) -> None:
-        """Count something that went by, such as seconds of sound or tokens."""
+        """Add an amount, such as seconds of sound or tokens."""
         with self._lock:
             self._amounts[what] = self._amounts.get(what, 0.0) + amount
 
     def amount(self, what: str) -> float:
-        """Return how much of something went by (0.0 for what was never counted)."""
+        """Return the sum of an amount (0.0 if none was added)."""
         return self._amounts.get(what, 0.0)
 
     def seconds(self, stage: str) -> float:
-        """Return the summed duration of a stage in seconds (0.0 for a stage never seen)."""
+        """Return the summed duration of a stage in seconds (0.0 for an unknown stage)."""
         return self._totals.get(stage, (0.0, 0, 0))[0]
 
     def count(self, stage: str) -> int:
@@ -67,18 +74,18 @@ class Timeline:
             return list(self._totals)
 
     def samples(self, stage: str) -> int:
-        """Return how many samples went through a stage."""
+        """Return the number of samples of a stage."""
         return self._totals.get(stage, (0.0, 0, 0))[2]
 
     def mean(self, stage: str) -> float:
-        """Return the mean duration of a stage in seconds (0.0 for a stage never seen)."""
+        """Return the mean duration of a stage in seconds (0.0 for an unknown stage)."""
         seconds, count, _ = self._totals.get(stage, (0.0, 0, 0))
         return seconds / count if count else 0.0
 
     def adopt(self, stage: str, other: Timeline, theirs: str, seconds: float, count: int, samples: int) -> None:
-        """Take over the newest ``count`` spans of another timeline's stage ``theirs`` as this one's ``stage``.
+        """Add the newest ``count`` spans of another timeline's stage ``theirs`` as this one's ``stage``.
 
-        ``seconds`` and ``samples`` are their totals, as not all of the spans may be held any more.
+        ``seconds`` and ``samples`` are their totals, since not all of the spans may still be stored.
         """
         if not count:
             return
@@ -89,17 +96,17 @@ class Timeline:
             self.spans.extend(span._replace(stage=stage) for span in held)
 
     def clear(self) -> None:
-        """Forget everything recorded so far."""
+        """Delete everything recorded so far."""
         with self._lock:
             self.spans.clear()
             self._totals.clear()
             self._amounts.clear()
 
     def chrome_trace(self, note: str = "") -> dict[str, Any]:
-        """Return the spans that are held as a Chrome trace (JSON types; times in microseconds) for Perfetto.
+        """Return the stored spans as a Chrome trace (JSON types; times in microseconds) for Perfetto.
 
-        Every lane becomes a process, named with ``note`` behind it, and every stage a thread in it, so that stages of a
-        lane that overlap are seen beside each other.
+        Every lane becomes a process, its name followed by ``note``, and every stage a thread in it, so that overlapping
+        stages of a lane are shown in separate rows.
         """
         with self._lock:
             spans = list(self.spans)
@@ -119,7 +126,7 @@ _recorder = threading.local()
 
 @contextmanager
 def recording(timeline: Timeline, lane: str = "host") -> Iterator[None]:
-    """Let :func:`stage` in this thread record in ``timeline`` while the ``with`` block runs."""
+    """Record the :func:`stage` blocks of this thread in ``timeline`` inside the ``with`` block."""
     before = getattr(_recorder, "target", None)
     _recorder.target = (timeline, lane)
     try:
@@ -129,16 +136,13 @@ def recording(timeline: Timeline, lane: str = "host") -> Iterator[None]:
 
 
 def is_recording() -> bool:
-    """Say whether anybody wants to know of this thread's stages; where not, :func:`stage` costs next to nothing."""
+    """Return whether this thread's stages are recorded; if not, :func:`stage` does nothing."""
     return getattr(_recorder, "target", None) is not None
 
 
 @contextmanager
 def stage(name: str, samples: int = 1) -> Iterator[None]:
-    """Record the ``with`` block as a span of stage ``name``, where this thread is recorded; else do nothing.
-
-    Library code marks what it does (``disk``, ``decode``) by this without knowing who asks.
-    """
+    """Record the ``with`` block as a span of stage ``name`` if this thread is recorded."""
     target = getattr(_recorder, "target", None)
     if target is None:
         yield

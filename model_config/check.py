@@ -1,8 +1,8 @@
 """The gate: `teco check [CASE ...]`, the same as `python -m model_config.check`.
 
 Checks structure, function, accuracy and speed of every case of the `model.yaml` files as a pull request would.
-Exit codes: 0 all passed; 1 something failed; 2 unusable configuration or unknown case; 4 nothing failed, but some
-accuracy could not be decided; 130 interrupted.
+Exit codes: 0 all passed; 1 something failed; 2 unusable configuration or unknown case; 4 nothing failed, but a strict
+gate is undecided; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from model_config.run.runner import Limits, default_memory
 from model_config.run.watch import adopting
 from model_config.written import settle
 from tecoinfer_modelzoo import has_packages
+from tecoinfer_modelzoo.hidden_flags import hide_aliases
 from tecoinfer_modelzoo.text import shortened
 from utils.places import check_outputs
 
@@ -70,7 +71,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_version(parser)
     add = parser.add_argument
     add("cases", nargs="*", metavar="CASE", help="case_name of a case to check (default: all)")
-    add("--changed-since", metavar="REV", help="only the cases that a change since this commit or branch touches")
+    add("--changed_since", metavar="REV", help="only the cases that a change since this commit or branch touches")
     add("--config", type=Path, action="append", metavar="FILE", help=f"instead of {' and '.join(CONFIGS)}; repeatable")
     add("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     add("--junit", type=Path, metavar="FILE", help="also write them as JUnit XML")
@@ -78,11 +79,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--html", type=Path, metavar="FILE", help="also write them as one self-contained page")
     add("--jobs", type=_count, metavar="N", help="cases side by side (default: one per core)")
     add("--timeout", type=_positive, default=600.0, metavar="SECONDS", help="limit of each step (default: 600)")
-    memory = default_memory() / _GIB
-    add("--memory", type=_positive, default=memory, metavar="GIB", help=f"limit of each step (default: {memory:.1f})")
-    add("--work-dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
-    add("--no-host-speed", action="store_true", help="do not judge this host's times: it is busy or shared")
-    add("--no-cache", action="store_true", help="also run what has passed and not changed since")
+    memory = "limit of each step (default: 8, or three quarters of a smaller machine)"
+    add("--memory_limit", dest="memory", type=_positive, default=default_memory() / _GIB, metavar="GIB", help=memory)
+    add("--work_dir", type=Path, metavar="DIR", help="folder for logs and copies (default: a new temporary one)")
+    add("--strict", action="store_true", help="also bound the change on other data (95 %%), else exit code 4")
+    add("--no_host_speed", action="store_true", help="do not judge this host's times: it is busy or shared")
+    add("--no_cache", action="store_true", help="also run what has passed and not changed since")
     add(
         "--env",
         action="append",
@@ -92,6 +94,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--update", action="store_true", help="write numerics.yaml and perf.yaml beside each model that passes")
     add("--verbose", action="store_true", help="print what the steps print, as they print it")
+    hide_aliases(parser, "--memory_limit", "--memory")
+    for flag in ("--changed_since", "--work_dir", "--no_host_speed", "--no_cache"):
+        hide_aliases(parser, flag, f"--{flag[2:].replace('_', '-')}")
     return parser.parse_args(argv)
 
 
@@ -205,6 +210,7 @@ def _run(
             snapshots=snapshots,
             handed=tuple(sorted(set(args.env))),
             host_speed=not args.no_host_speed,
+            strict=args.strict,
         )
         try:
             for result in run_all(cases, partial(check_case, settings=settings), parallel=jobs, root=root):
@@ -246,7 +252,7 @@ def _work_dir(folder: Path | None) -> Path:
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--work-dir {folder} cannot be used: {error.strerror}; choose another folder") from error
+        raise ConfigError(f"--work_dir {folder} cannot be used: {error.strerror}; choose another folder") from error
     return folder.resolve()
 
 

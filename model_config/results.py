@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the JSON layout; it rises when a field changes its meaning or goes."""
 
 
@@ -102,14 +102,14 @@ class Accuracy:
         relative_difference: (metric - reference) / \\|reference\\|; NaN where the reference is 0 and the metric is not.
         tolerance: largest relative difference that passes, such as 0.001.
         samples: pairs that were compared; 0 where there are no per-sample records.
-        interval: 95 % confidence interval of the true relative difference, both sides.
-        better, worse: records that got better and worse, by the metric's direction (flips, where a record is right or
-            wrong); where the metric is not a mean of records, units whose own metric did.
-        p_value: two-sided exact McNemar test of ``better`` against ``worse``, of units where records belong together;
-            ``None`` where records are not binary.
-        needed: samples that would decide an inconclusive comparison; ``None`` where decided, or where none would.
-        bootstrap: 95 % bootstrap interval of the relative difference; ``None`` without per-sample records.
-        units: what was resampled: as many as samples where every sample is independent; 0 without records.
+        units: independent units among them: as many as samples where each is independent; 0 without records.
+        differing: units whose records differ. changed: names of the first of them.
+        better, worse: records that got better and worse, by the metric's direction; 0 where it is not their mean.
+        method: how ``bound`` was computed (:mod:`model_config.judge.bound`); empty without an estimate.
+        interval: 95 % interval of the relative difference on other data; ``None`` without an estimate.
+        bound: largest absolute relative difference in the interval; ``None`` without an estimate.
+        needed: samples with which the bound would be within the tolerance; ``None`` where it is, or none would do.
+        tail: pairs (deviation / margin, share of samples with at least this ratio) of method ``margins``.
         higher_is_better: the metric's direction.
     """
 
@@ -122,13 +122,16 @@ class Accuracy:
     relative_difference: float
     tolerance: float
     samples: int = 0
-    interval: tuple[float, float] | None = None
+    units: int = 0
+    differing: int = 0
+    changed: tuple[str, ...] = ()
     better: int = 0
     worse: int = 0
-    p_value: float | None = None
+    method: str = ""
+    interval: tuple[float, float] | None = None
+    bound: float | None = None
     needed: int | None = None
-    bootstrap: tuple[float, float] | None = None
-    units: int = 0
+    tail: tuple[tuple[float, float], ...] = ()
     higher_is_better: bool = True
 
 
@@ -165,7 +168,7 @@ class CaseResult:
         steps, accuracy, speed: what ran and what was compared.
         seconds: wall time of the whole case.
         cached: everything was taken from an earlier check of the same contents.
-        accepted: why an inconclusive accuracy is accepted, from ``accuracy.accept_inconclusive``.
+        partial: which part of its data the valid step evaluated; empty for all of it.
         notes: lines that explain without judging, such as ``random weights: accuracy is not judged``.
     """
 
@@ -178,22 +181,19 @@ class CaseResult:
     speed: tuple[Speed, ...] = ()
     seconds: float = 0.0
     cached: bool = False
-    accepted: str = ""
+    partial: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def parts(self) -> dict[str, Verdict]:
         """Verdicts of structure, function, accuracy and speed."""
-        accuracy = worst([one.verdict for one in self.accuracy])
-        if accuracy is Verdict.INCONCLUSIVE and self.accepted:
-            accuracy = Verdict.PASS
         function = Verdict.NONE
         if self.steps:
             function = Verdict.PASS if all(step.passed for step in self.steps) else Verdict.FAIL
         return {
             "structure": Verdict.FAIL if self.findings else Verdict.PASS,
             "function": function,
-            "accuracy": accuracy,
+            "accuracy": worst([one.verdict for one in self.accuracy]),
             "speed": worst([one.verdict for one in self.speed]),
         }
 

@@ -1,7 +1,7 @@
-"""Extreme performance: one model at one shape as fast as it goes, on any target, and sweeps over batches.
+"""Benchmark of a model at one shape on any target, and sweeps over batch sizes.
 
-``tecoexec --onnx=FILE --input_shapes=16*3*224*224 --fp16`` runs one shape,
-``python -m tecoexec.sweep`` a configured list of them.
+``tecoexec --onnx=FILE --input_shapes=16*3*224*224 --fp16`` runs one shape, ``python -m tecoexec.sweep`` a configured
+list.
 """
 
 from tecoinfer_modelzoo import check

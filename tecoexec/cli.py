@@ -1,6 +1,6 @@
-"""Run one model at one shape as fast as it goes: tecoexec --onnx=resnet50.onnx --input_shapes=16*3*224*224 --fp16.
+"""Benchmark a model at one shape: tecoexec --onnx=resnet50.onnx --input_shapes=16*3*224*224 --fp16.
 
-Exit codes: 0 it ran; 2 it could not, and one line says why; 130 interrupted.
+Exit codes: 0 success; 2 error, with one line on standard error; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from engine import ConfigError, add_version, find_pass
-from tecoexec import exports, report
+from tecoexec import report
 from tecoexec.measure import measure
 from tecoexec.request import ENGINE_SUFFIX, Request, is_saved, open_request, random_inputs
 from tecoexec.shapes import parse_dtypes, parse_shapes
@@ -24,14 +24,14 @@ from utils.places import check_given, check_outputs
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, as for every other error."""
+    """Argument parser that raises ConfigError, so that errors are printed in one line."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see --help)")
 
 
-def _yes(word: str) -> bool:
-    """Read the value that some scripts give a switch."""
+def _boolean(word: str) -> bool:
+    """Parse the value of a switch."""
     if word.lower() not in ("0", "1", "true", "false"):
         raise argparse.ArgumentTypeError(f"{word!r} must be 0 or 1")
     return word.lower() in ("1", "true")
@@ -52,39 +52,35 @@ def parser() -> argparse.ArgumentParser:
         "--shapes",
         default="",
         metavar="SHAPES",
-        help="shapes of one call to the whole card, such as 16*3*224*224 or input:16x3x224x224; commas between inputs",
+        help="shapes of one call to the whole card, e.g. 16*3*224*224 or input:16x3x224x224; separate inputs by commas",
     )
-    add("--input_dtype", default="", metavar="DTYPES", help="dtypes of the arrays handed over (default: the model's)")
+    add("--input_dtype", default="", metavar="DTYPES", help="dtypes of the input arrays (default: the model's)")
     add("--target", default="sdaa", help="engine: onnx, sdaa, cuda, cpu, null, or a registered one (default: sdaa)")
-    add("--fp16", action="store_true", help="run in float16 (default: float32; a saved engine: as it was built)")
-    add("--pass_path", default="none", metavar="FILE", help="optimisation passes: a file, or one of the zoo's own")
+    add("--fp16", action="store_true", help="run in float16 (default: float32; saved engines keep their dtype)")
+    add("--pass_path", default="none", metavar="FILE", help="pass file, or the name of a pass of the zoo")
     add("--iterations", type=int, default=10, metavar="N", help="timed calls (default: 10)")
-    add("--warmUp", "--warmup", type=int, default=5, metavar="N", help="calls before them (default: 5)")
+    add("--warmUp", "--warmup", type=int, default=5, metavar="N", help="calls before the timed ones (default: 5)")
     add(
         "--runSync",
         nargs="?",
-        type=_yes,
+        type=_boolean,
         const=True,
         default=False,
         metavar="0|1",
-        help="wait for every call (default: calls are queued, so copies overlap)",
+        help="wait for every call (default: calls are queued, and copies overlap)",
     )
-    add("--simulateOnly", action="store_true", help="on the simulated card, compute no values, only times")
+    add("--simulateOnly", action="store_true", help="on the simulated card, compute only times, no values")
     add("--saveEngine", type=Path, metavar="FILE", help="also write the built engine (.tecoengine)")
-    add("--json", type=Path, metavar="FILE", help="write every figure")
+    add("--json", type=Path, metavar="FILE", help="write all results as JSON")
     add("--exportTimes", type=Path, metavar="FILE", help="write the times of every call as JSON")
     add("--exportProfile", type=Path, metavar="FILE", help="write the simulated times of every kernel as JSON")
-    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
-    add("--plot", type=Path, metavar="FILE", help="draw the times of every call (PNG)")
+    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
+    add("--plot", type=Path, metavar="FILE", help="plot the times of every call (PNG)")
     return built
 
 
 def request_of(args: argparse.Namespace) -> Request:
-    """Return what the arguments ask for.
-
-    Raises:
-        ConfigError: a value cannot be used.
-    """
+    """Return the request of the arguments; raise ConfigError if a value is invalid."""
     _check_engines(args.loadEngine, args.saveEngine)
     model = args.onnx or args.loadEngine
     check_given("--onnx" if args.onnx else "--loadEngine", model)
@@ -106,25 +102,21 @@ def request_of(args: argparse.Namespace) -> Request:
 
 
 def _check_engines(load: Path | None, save: Path | None) -> None:
-    """Refuse files that are no saved engines, and to save what was loaded."""
+    """Reject files that are not saved engines, and saving a loaded engine."""
     if load is not None and load.is_file() and not is_saved(load):
         raise ConfigError(f"--loadEngine {load} is not a {ENGINE_SUFFIX} file; use --onnx for a model")
     if save is not None and (load is not None or save.suffix != ENGINE_SUFFIX):
-        raise ConfigError(f"--saveEngine {save} goes with --onnx and names a {ENGINE_SUFFIX} file")
+        raise ConfigError(f"--saveEngine {save} requires --onnx and a {ENGINE_SUFFIX} file")
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for, print the summary, write the files, and return the exit code 0.
-
-    Raises:
-        TecoInferError: it cannot be run.
-    """
+    """Run the request, print the summary, write the files, and return 0; raise TecoInferError on failure."""
     args = parser().parse_args(argv)
     request = request_of(args)
     if args.plot is not None:
         from tecoexec.plot import require_matplotlib
 
-        require_matplotlib()  # before the run rather than after it
+        require_matplotlib()  # fail before the run
     supervise_foreign(request.target, [request.model])
     with ending_soon():
         return _executed(args, request)
@@ -135,7 +127,7 @@ def _executed(args: argparse.Namespace, request: Request) -> int:
     engine, shapes = open_request(request)
     with engine:
         if args.exportProfile is not None:
-            exports.require_profile(engine, request.target)
+            report.require_profile(engine, request.target)
         inputs = random_inputs(request, engine, shapes)
         limits = {"iterations": request.iterations, "warm_up": request.warm_up}
         measured = measure(engine, inputs, shapes.batch, run_sync=request.run_sync, **limits)
@@ -143,11 +135,11 @@ def _executed(args: argparse.Namespace, request: Request) -> int:
         if args.json is not None:
             write_json(report.to_dict(request, engine, shapes, measured), args.json)
         if args.exportTimes is not None:
-            exports.write_times(args.exportTimes, measured)
+            report.write_times(args.exportTimes, measured)
         if args.exportProfile is not None:
-            exports.write_profile(args.exportProfile, engine)
+            report.write_profile(args.exportProfile, engine)
         if args.trace is not None:
-            exports.write_trace(args.trace, engine)
+            report.write_trace(args.trace, engine)
         if args.plot is not None:
             from tecoexec.plot import plot_run
 

@@ -1,4 +1,4 @@
-"""Reading ``tecoexec_config.yaml``: which models a sweep runs, at which batches, and what is published of them."""
+"""Reader of ``tecoexec_config.yaml``: models of a sweep, their batch sizes and published results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine import DTYPES, ConfigError, PassError, engine_nums, find_pass
-from tecoexec.references import KEYS as REFERENCE_KEYS, BadReference, References, read_references
+from tecoexec.point import KEYS as REFERENCE_KEYS, BadReference, Published, References, read_references
 from tecoexec.request import Request
 from tecoexec.shapes import INPUT_DTYPES, Shape, parse_shapes
 from tecoinfer_modelzoo.files import check_regular
@@ -20,19 +20,15 @@ from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-"""The repository; paths of models and figures in a configuration start from it."""
+"""Root of the repository, to which paths in a configuration are relative."""
 
 CONFIG = HERE / "testcase_configs" / "tecoexec_config.yaml"
 
 HISTORICAL_SPA, SHRUNK_SPA = 4, 3
-"""Batches are written for 4 SPA; on a card of 3 they are scaled by 3/4, so that a SPA's share stays the same."""
+"""Batch sizes are given for 4 SPA; on a card with 3 they are scaled by 3/4, which keeps the batch of a SPA."""
 
-_LONGEST_NAME, _LONGEST_PATH = 100, 1000
-"""Characters of a name, which begins those of files, and of a path."""
-
-_MOST = 2**31 - 1
-"""The largest of the whole numbers."""
-
+_LONGEST_NAME, _LONGEST_PATH = 100, 1000  # maximum length of a name, which is the prefix of file names, and of a path
+_MOST = 2**31 - 1  # maximum of integers
 _REQUIRED = ("case_name", "onnx_path", "input_shapes", "batch_size")
 _OPTIONAL: dict[str, Any] = {
     "model_name": None,
@@ -49,25 +45,20 @@ _OPTIONAL: dict[str, Any] = {
 }
 
 
-class Published(NamedTuple):
-    """Figures of somebody else's measurement: milliseconds, and samples per second."""
-
-    latency_ms: float
-    throughput: float
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One entry of a configuration.
+    """A case of a configuration.
 
     Attributes:
-        name: ``case_name``. model: ``model_name``, or the name of the file; cases of one model share a plot.
-        onnx: the model file. shapes: of its inputs, with any batch.
-        batch_index: per input, 0 where its first dimension is the batch, ``None`` where it has none.
-        batches: of the whole card, as they will be run (scaled on a card of 3 SPA).
+        name: ``case_name``.
+        model: ``model_name``, or the name of the file; cases of the same model share a plot.
+        onnx: the model file.
+        shapes: shapes of its inputs, with any batch.
+        batch_index: per input 0 if its first dimension is the batch, ``None`` without a batch.
+        batches: batch sizes of the whole card (scaled on a card with 3 SPA).
         dtype, pass_path, input_dtypes, iterations, warm_up, run_sync: as in :class:`tecoexec.request.Request`.
-        published: by batch; empty where nothing is, or where the card has another number of SPA.
-        references: figures of earlier runs and other cards, by batch and then by their name; empty like the former.
+        published: published results by batch; empty for another number of SPA.
+        references: results of earlier runs and other cards by batch, then by name; empty for another number of SPA.
     """
 
     name: str
@@ -87,7 +78,7 @@ class Sweep:
     desc: str
 
     def request(self, batch: int, target: str) -> Request:
-        """Return the run of this case at a batch; on a simulated card no values are computed."""
+        """Return the request of this case at a batch; on a simulated card no values are computed."""
         pairs = zip(self.shapes, self.batch_index, strict=True)
         whole = tuple(("", shape if index is None else (batch, *shape[1:])) for shape, index in pairs)
         return Request(
@@ -105,11 +96,11 @@ class Sweep:
 
     @property
     def missing(self) -> str:
-        """Why the case cannot be run, and what to do; empty where its model is there."""
+        """Why the case cannot be run, and how to fix it; empty if the model exists."""
         if os.path.isfile(self.onnx):
             return ""
         script = self.onnx.parent / "export_onnx.py"
-        how = f"write it with: python {_shown(script)}" if os.path.isfile(script) else "export it first"
+        how = f"export it with: python {_shown(script)}" if os.path.isfile(script) else "export it first"
         return f"{self.name}: model {_shown(self.onnx)} does not exist; {how}"
 
 
@@ -118,18 +109,14 @@ def _shown(path: Path) -> Path:
 
 
 def scaled(batches: Sequence[int]) -> tuple[int, ...]:
-    """Return batches as this card runs them: 3/4 of each, at least 1, where it has 3 SPA; each once."""
+    """Return the distinct batches for this card: with 3 SPA 3/4 of each, at least 1."""
     if engine_nums() == SHRUNK_SPA:
         batches = [max(1, batch * SHRUNK_SPA // HISTORICAL_SPA) for batch in batches]
     return tuple(dict.fromkeys(batches))
 
 
 def load_cases(path: Path = CONFIG) -> list[Sweep]:
-    """Read a configuration; an empty file has no cases.
-
-    Raises:
-        ConfigError: the file cannot be used; the text names file, case and key.
-    """
+    """Read a configuration, which may be empty; raise ConfigError with file, case and key if it is invalid."""
     try:
         data = read_yaml(path)
     except (OSError, YamlError) as error:
@@ -141,49 +128,39 @@ def load_cases(path: Path = CONFIG) -> list[Sweep]:
     cases = [_Entry(path, entry).case() for entry in data]
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
-            raise ConfigError(f"{path}: case_name {name!r} is used twice; give each case its own")
+            raise ConfigError(f"{path}: case_name {name!r} is used twice; give each case a unique name")
     return cases
 
 
 def select_cases(cases: Sequence[Sweep], word: str) -> list[Sweep]:
-    """Return the cases whose name contains ``word``, as ``pytest -k`` does; an empty word takes all.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the cases whose name contains ``word``, like ``pytest -k``; raise ConfigError if there is none."""
     found = [case for case in cases if word.lower() in case.name.lower()]
     if not found:
-        raise ConfigError(f"no case matches {word!r}; there are: {', '.join(case.name for case in cases) or 'none'}")
+        raise ConfigError(f"no case matches {word!r}; available: {', '.join(case.name for case in cases) or 'none'}")
     return found
 
 
 def load_published(path: Path) -> dict[int, Published]:
-    """Read published figures: a CSV file with columns ``batch``, ``latency_ms`` and ``throughput``.
-
-    Raises:
-        ConfigError: the file is missing or a row cannot be read.
-    """
+    """Read a CSV file with columns ``batch``, ``latency_ms``, ``throughput``; raise ConfigError if it is invalid."""
     try:
         check_regular(path)
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         return {int(r["batch"]): Published(_positive(r["latency_ms"]), _positive(r["throughput"])) for r in rows}
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise ConfigError(
-            f"benchmark figures {path} cannot be read ({one_line(error)}); "
-            "it is a CSV file with batch,latency_ms,throughput"
-        ) from error
+        reason = f"cannot be read ({one_line(error)}); expected a CSV file with batch,latency_ms,throughput"
+        raise ConfigError(f"benchmark results {path} {reason}") from error
 
 
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise ValueError(f"{text!r} is no positive number")
+        raise ValueError(f"{text!r} is not a positive number")
     return value
 
 
 class _Entry:
-    """Reads one case; the first problem is an error that names file, case and key."""
+    """Reader of one case; errors contain file, case and key."""
 
     def __init__(self, path: Path, data: Mapping[Any, Any]) -> None:
         self.path = path
@@ -230,25 +207,25 @@ class _Entry:
         )
 
     def _name(self, key: str) -> str:
-        """Return a name, which logs and plots have in theirs."""
+        """Return a name, which is used in names of logs and plots."""
         name = self._text(key)
         if len(name) > _LONGEST_NAME or not name.isprintable():
             raise self._problem(key, f"{shown_value(name)} must have at most {_LONGEST_NAME} characters, in one line")
         return name
 
     def _path(self, key: str) -> Path:
-        """Return a path below the repository; an absolute one (a shared disk) is meant so."""
+        """Return a path below the repository; absolute paths (a shared disk) are allowed."""
         text = self._text(key)
         if len(text) > _LONGEST_PATH or not text.isprintable():
-            raise self._problem(key, f"{shown_value(text)} is no path; write one from the repository's root")
-        self._check_below(key, text, (ROOT,), meant=os.path.isabs(text))
+            raise self._problem(key, f"{shown_value(text)} is not a path; write one relative to the repository's root")
+        self._check_below(key, text, (ROOT,), allowed=os.path.isabs(text))
         return ROOT / text
 
     def _pass(self) -> Path | None:
-        """Return the pass file: it is run, so it must lie in the repository, beside the configuration or here."""
+        """Return the pass file, which must be in the repository, next to the configuration or in the current folder."""
         text = self._text("pass_path")
         if len(text) > _LONGEST_PATH or not text.isprintable():
-            raise self._problem("pass_path", f"{shown_value(text)} is no path; name a pass file")
+            raise self._problem("pass_path", f"{shown_value(text)} is not a valid path; name a pass file")
         try:
             found = find_pass(text, self.path.parent)
         except PassError as error:
@@ -257,14 +234,14 @@ class _Entry:
             self._check_below("pass_path", str(found.absolute()), (ROOT, self.path.absolute().parent, Path.cwd()))
         return found
 
-    def _check_below(self, key: str, text: str, places: Sequence[Path], *, meant: bool = False) -> None:
-        """Refuse a path that leads out of each of some folders, through links too."""
+    def _check_below(self, key: str, text: str, places: Sequence[Path], *, allowed: bool = False) -> None:
+        """Reject a path outside these folders, after resolving links."""
         reached = Path(os.path.realpath(ROOT / text))
-        if not meant and not any(reached.is_relative_to(os.path.realpath(place)) for place in places):
+        if not allowed and not any(reached.is_relative_to(os.path.realpath(place)) for place in places):
             raise self._problem(key, f"{shown_value(text)} leaves the repository; write a path inside it")
 
     def _shapes(self) -> tuple[Shape, ...]:
-        """Read lists of sizes, or a text such as ``4*3*224*224``, commas between inputs."""
+        """Return shapes from lists of sizes, or from a text such as ``4*3*224*224`` with commas between inputs."""
         given = self.data["input_shapes"]
         if isinstance(given, list) and given and all(isinstance(shape, str) for shape in given):
             given = ",".join(given)
@@ -275,7 +252,7 @@ class _Entry:
         except ConfigError as error:
             raise self._problem("input_shapes", f"{shown_value(given)}: {error}") from error
         if any(name for name, _ in shapes) or any(0 in shape for _, shape in shapes):
-            raise self._problem("input_shapes", f"{shown_value(given)} must hold sizes alone, such as 4*3*224*224")
+            raise self._problem("input_shapes", f"{shown_value(given)} must contain only sizes, such as 4*3*224*224")
         return tuple(shape for _, shape in shapes)
 
     def _references(self, batches: Sequence[int]) -> dict[int, References]:
@@ -285,13 +262,13 @@ class _Entry:
             raise self._problem(error.key, error.text) from error
 
     def _described(self, desc: Any) -> str:
-        """Return a description in one line; a mapping is listed."""
+        """Return a description in one line; mappings are listed."""
         if isinstance(desc, Mapping):
             desc = ", ".join(f"{key}: {value}" for key, value in desc.items())
         return "" if desc is None else shortened(printable(str(desc), keep=""))
 
     def _words(self, key: str) -> list[Any]:
-        """Return a list, or the words of a text that commas separate."""
+        """Return a list, or the comma-separated words of a text."""
         value = self.data[key]
         return [word.strip() for word in value.split(",")] if isinstance(value, str) else self._list(key)
 
@@ -305,31 +282,26 @@ class _Entry:
         value = self.data[key]
         return value if isinstance(value, list) else [value]
 
-    def _one_of(self, key: str, value: Any, known: Sequence[Any]) -> Any:
-        if not any(value is one or (isinstance(one, str) and value == one) for one in known):
-            raise self._problem(key, f"{shown_value(value)} must be one of: {', '.join(map(str, known))}")
+    def _one_of(self, key: str, value: Any, valid: Sequence[Any]) -> Any:
+        if not any(value is one or (isinstance(one, str) and value == one) for one in valid):
+            raise self._problem(key, f"{shown_value(value)} must be one of: {', '.join(map(str, valid))}")
         return value
 
     def _numbers(self, key: str, values: Any, least: int) -> tuple[int, ...]:
         if not isinstance(values, list) or not values:
-            raise self._problem(
-                key, f"{shown_value(values)} must be a list, such as [[1, 3, 224, 224]] for input_shapes"
-            )
+            raise self._problem(key, f"{shown_value(values)} must be a list, such as [[1, 3, 224, 224]]")
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise self._problem(key, f"{shown_value(value)} must be a whole number of at least {least}")
+                raise self._problem(key, f"{shown_value(value)} must be an integer of at least {least}")
             if value > _MOST:
-                raise self._problem(key, f"{value} must be a whole number of at most {_MOST}")
+                raise self._problem(key, f"{value} must be an integer of at most {_MOST}")
         return tuple(values)
 
     def _batch_index(self, shapes: Sequence[Shape]) -> tuple[int | None, ...]:
-        """Read one index for all inputs or one per input; the card splits the first dimension and no other."""
+        """Return one index per input; the card only splits the first dimension."""
         given = self._list("batch_index")
         indices = given * len(shapes) if len(given) == 1 else given
         if len(indices) != len(shapes) or any(index is not None and (index is True or index != 0) for index in indices):
-            raise self._problem(
-                "batch_index",
-                f"{shown_value(self.data['batch_index'])} must be 0 (the card splits the first dimension), or a list "
-                "with 0 or null for each of the input_shapes",
-            )
+            fix = "0 (the card splits the first dimension), or a list with 0 or null for each input"
+            raise self._problem("batch_index", f"{shown_value(self.data['batch_index'])} must be {fix}")
         return tuple(indices)

@@ -1,7 +1,7 @@
-"""Run an engine's calls one after another or queued, and record when each ran.
+"""Timing of an engine's calls, synchronous or queued.
 
-On a simulated device every time is the device's own, simulated; the host's wall time is kept apart. Elsewhere all times
-are host wall time and copies are not measured.
+On a simulated device all times are the device's simulated times, and the host's wall time is reported separately. On
+other targets all times are host wall times, and copies are not measured.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from engine.sdaa import CallTimes, SdaaEngine
 
 DEPTH = 8
-"""Calls under way at once where calls are queued: enough to keep a device busy, few enough to bound the memory."""
+"""Maximum number of queued calls: enough to keep a device busy, with bounded memory."""
 
 BLOCK = 4000
-"""Calls after which their times are collected; engines keep the newest 10000."""
+"""Number of calls after which their times are collected; engines keep the newest 10000."""
 
 
 class CallRecord(NamedTuple):
-    """One timed call, in seconds of the measurement's clock; copies are ``None`` where they are not measured.
+    """A timed call, in seconds of the measurement's clock; copies are ``None`` if not measured.
 
-    ``latency`` is a call by itself, as in trtexec: copy in, computing and copy out, not its wait behind others.
+    ``latency`` is that of the call alone, as in trtexec: copy in, computation and copy out, without waiting for others.
     """
 
     start: float
@@ -43,15 +43,15 @@ class CallRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured.
+    """Result of a measurement.
 
     Attributes:
-        simulated: whether ``calls`` and ``elapsed`` are times of a simulated device.
-        run_sync: whether each call was waited for.
-        batch: samples in a call.
+        simulated: whether ``calls`` and ``elapsed`` are simulated times.
+        run_sync: whether each call was synchronous.
+        batch: samples per call.
         calls: the timed calls in order.
         host_seconds: host wall time of all timed calls.
-        enqueue_seconds: mean host wall time of queueing a call; ``None`` where calls were not queued.
+        enqueue_seconds: mean host wall time to queue a call; ``None`` for synchronous calls.
     """
 
     simulated: bool
@@ -63,12 +63,12 @@ class Measurement:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the first call's start to the last one's end."""
+        """Seconds from the start of the first call to the end of the last."""
         return max(call.end for call in self.calls) - min(call.start for call in self.calls)
 
     @property
     def average(self) -> float:
-        """Elapsed seconds per call: the inverse of the queries per second."""
+        """Elapsed seconds per call, the inverse of queries per second."""
         return self.elapsed / len(self.calls)
 
     @property
@@ -85,11 +85,7 @@ class Measurement:
 def measure(
     engine: Engine, inputs: list[Array], batch: int, *, iterations: int, warm_up: int, run_sync: bool
 ) -> Measurement:
-    """Call an engine ``warm_up + iterations`` times and time the latter.
-
-    Raises:
-        EngineError: the engine failed.
-    """
+    """Call an engine ``warm_up + iterations`` times and time the latter; raise EngineError if the engine failed."""
     with watching({"model": engine}, lambda: f"{warm_up} calls to warm up, then {iterations}"):
         return _measured(engine, inputs, batch, iterations, warm_up, run_sync)
 
@@ -98,7 +94,7 @@ def _measured(
     engine: Engine, inputs: list[Array], batch: int, iterations: int, warm_up: int, run_sync: bool
 ) -> Measurement:
     for _ in range(warm_up):
-        engine(inputs)  # waited for, so the timed calls find an idle device
+        engine(inputs)  # synchronous, so that the device is idle afterwards
     if engine.simulated:
         cast("SdaaEngine", engine).card.timeline.clear()
     calls: list[CallRecord] = []
@@ -107,20 +103,18 @@ def _measured(
     for done in range(0, iterations, BLOCK):
         count = min(BLOCK, iterations - done)
         _forget(engine)
-        queueing += _run_each(engine, inputs, count) if run_sync else _run_queued(engine, inputs, count)
+        if run_sync:
+            for _ in range(count):
+                engine(inputs)
+        else:
+            queueing += _run_queued(engine, inputs, count)
         calls += _simulated(engine, count, run_sync) if engine.simulated else _on_host(engine)
     host = time.perf_counter() - begun
     return Measurement(engine.simulated, run_sync, batch, calls, host, None if run_sync else queueing / iterations)
 
 
-def _run_each(engine: Engine, inputs: list[Array], count: int) -> float:
-    for _ in range(count):
-        engine(inputs)
-    return 0.0
-
-
 def _run_queued(engine: Engine, inputs: list[Array], count: int) -> float:
-    """Run the calls with at most :data:`DEPTH` under way; return the seconds spent on queueing them."""
+    """Run the calls with at most :data:`DEPTH` queued; return the seconds spent on queueing."""
     queueing = 0.0
     waiting: deque[Future[Array | list[Array]]] = deque()
     for _ in range(count):
@@ -148,7 +142,7 @@ def _on_host(engine: Engine) -> list[CallRecord]:
 
 def _simulated(engine: Engine, count: int, run_sync: bool) -> list[CallRecord]:
     calls = list(cast("SdaaEngine", engine).calls)
-    runs = len(calls) // count  # two where the engine runs padded data twice to see what depends on the padding
+    runs = len(calls) // count  # two if the engine runs padded data twice to check the padding
     return [_merged(calls[i : i + runs], run_sync) for i in range(0, len(calls), runs)]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a run and of a sweep, by matplotlib (the extra ``plot``)."""
+"""Plots of a run and of a sweep with matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,14 @@ if TYPE_CHECKING:
     from tecoexec.point import Point
 
 _INCHES = (10.0, 4.2)
-_LEAST_MARGIN = 1.05
-"""What a logarithmic axis shows at least beyond its values at both ends, as a factor; so its range is never empty."""
+_LEAST_MARGIN = 1.05  # minimum margin of a logarithmic axis at both ends, as a factor, so that its range is not empty
 
 _temporary: list[TemporaryDirectory[str]] = []
-"""Where matplotlib writes in a process that has no cache; removed at its end."""
+"""Configuration folder of matplotlib in a process without a cache; removed at exit."""
 
 
 def require_matplotlib() -> None:
-    """Refuse to plot where matplotlib is not installed; where it is, let it keep its list of fonts in the zoo's cache.
-
-    Raises:
-        ConfigError: it says what to install.
-    """
+    """Import matplotlib, with its font list in the zoo's cache; raise ConfigError if it is not installed."""
     _keep_fonts()
     try:
         import matplotlib  # noqa: F401
@@ -44,7 +39,7 @@ def require_matplotlib() -> None:
 
 
 def _keep_fonts() -> None:
-    """Choose where matplotlib writes when it is imported, which is the user's home folder otherwise."""
+    """Set matplotlib's configuration folder, by default in the user's home folder, before it is imported."""
     if "matplotlib" in sys.modules or os.environ.get("MPLCONFIGDIR"):
         return
     folder = cache_folder("matplotlib")
@@ -57,29 +52,17 @@ def _keep_fonts() -> None:
 
 
 def plot_run(path: Path, measured: Measurement, title: str) -> None:
-    """Draw the latency of every call and its parts.
-
-    Raises:
-        ConfigError: matplotlib is missing, or the file cannot be written.
-    """
+    """Plot the latency of every call and its parts; raise ConfigError if the file cannot be written."""
     _save(run_figure(measured, title), path)
 
 
 def plot_sweep(path: Path, points: Sequence[Point], title: str) -> None:
-    """Draw latency and throughput against the batch, with the published curves where there are some.
-
-    Raises:
-        ConfigError: matplotlib is missing, or the file cannot be written.
-    """
+    """Plot latency and throughput over the batch, also published ones; raise ConfigError if writing fails."""
     _save(sweep_figure(points, title), path)
 
 
 def run_figure(measured: Measurement, title: str) -> Figure:
-    """Return the plot of :func:`plot_run`.
-
-    Raises:
-        ConfigError: matplotlib is missing.
-    """
+    """Return the plot of :func:`plot_run`; raise ConfigError if matplotlib is missing."""
     figure, (axis,) = _figure(1, title)
     label = "simulated " if measured.simulated else ""
     numbers = range(1, len(measured.calls) + 1)
@@ -96,11 +79,7 @@ def run_figure(measured: Measurement, title: str) -> Figure:
 
 
 def sweep_figure(points: Sequence[Point], title: str) -> Figure:
-    """Return the plot of :func:`plot_sweep`; ``points`` are of one model, in the order of their batches.
-
-    Raises:
-        ConfigError: matplotlib is missing.
-    """
+    """Return the plot of :func:`plot_sweep`; ``points`` are of one model, sorted by batch."""
     figure, (left, right) = _figure(2, title)
     for axis, key, name in ((left, "latency_ms", "latency in ms"), (right, "throughput", "samples per second")):
         _curves(axis, points, key)
@@ -116,24 +95,19 @@ def sweep_figure(points: Sequence[Point], title: str) -> Figure:
 def _curves(axis: Any, points: Sequence[Point], key: str) -> None:
     own = "simulated" if points[0].simulated else f"measured, target {points[0].target}"
     axis.plot([p.batch for p in points], [getattr(p, key) for p in points], "o-", label=own)
-    known = [point for point in points if point.published is not None]
-    if known:
-        axis.plot([p.batch for p in known], [getattr(p.published, key) for p in known], "s--", label="published")
+    published = [point for point in points if point.published is not None]
+    if published:
+        axis.plot(
+            [p.batch for p in published], [getattr(p.published, key) for p in published], "s--", label="published"
+        )
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round values to label on a logarithmic axis: at least two, wherever its range is 5 % or more.
-
-    Powers of ten alone would leave a range below a decade without a label.
-
-    Args:
-        low: where the axis begins, above 0.
-        high: where it ends.
-    """
+    """Return round tick values of a logarithmic axis: at least two for a range of 5 % or more, unlike powers of ten."""
     from matplotlib.ticker import MaxNLocator
 
     decades = math.log10(high / low)
-    if decades < 0.8:  # evenly spaced, as on a linear axis
+    if decades < 0.8:  # linear spacing
         ticks = [float(f"{tick:.9g}") for tick in MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(low, high)]
     else:
         stride, digits = (1, (1, 2, 5)) if decades < 3 else (math.ceil(decades / 8), (1,))
@@ -168,11 +142,11 @@ def _log_limits(low: float, high: float) -> tuple[float, float]:
 
 
 def _apart(batches: Sequence[int], length: float) -> list[int]:
-    """Return the batches whose labels do not touch, the first and the last always; ``length`` is the axis' in ln."""
+    """Return the batches whose labels do not overlap, including both ends; ``length``: ln of the axis range."""
 
     def fit(one: int, other: int) -> bool:
         digits = (len(str(one)) + len(str(other))) / 2
-        return abs(math.log(other / one)) / length > 0.02 + 0.025 * digits  # a digit is 2.2 % of a panel wide
+        return abs(math.log(other / one)) / length > 0.02 + 0.025 * digits  # the width of a digit is 2.2 % of the panel
 
     shown = [batches[0]]
     for batch in batches[1:-1]:
@@ -187,7 +161,7 @@ def _figure(panels: int, title: str) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
-    FigureCanvasAgg(figure)  # without pyplot: no display, no state, safe beside other threads
+    FigureCanvasAgg(figure)  # without pyplot: no display, no global state, thread-safe
     figure.suptitle(title, wrap=True)
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
@@ -195,5 +169,5 @@ def _figure(panels: int, title: str) -> tuple[Figure, Any]:
 def _save(figure: Figure, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110, metadata={"Software": None})
-    except (OSError, ValueError) as error:  # ValueError: a suffix it cannot draw
+    except (OSError, ValueError) as error:  # ValueError: unsupported file type
         raise ConfigError(f"plot {path} cannot be written: {one_line(error)}; name a .png file") from error

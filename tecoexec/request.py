@@ -1,4 +1,4 @@
-"""What a run of tecoexec asks for, and the engine and random inputs that answer it."""
+"""Request of a tecoexec run, and the corresponding engine and random inputs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from tecoinfer_modelzoo.text import shape_text
 from utils.stuck import watching_opening
 
 SEED = 20261121
-"""Of the random inputs: two runs of one request see the same numbers."""
+"""Seed of the random inputs."""
 
 ENGINE_SUFFIX = ".tecoengine"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model at one shape.
+    """A model at one shape.
 
     Attributes:
-        model: an ONNX file or a saved engine. target: which engine runs it.
-        shapes: of the whole card's call, one per input, named or in the model's order; empty takes the model's.
-        dtype: precision; ``None`` takes what a saved engine was built for.
-        pass_path: optimisation passes. input_dtypes: of the arrays, one per input; empty takes the model's.
+        model: an ONNX file or a saved engine.
+        target: target of the engine.
+        shapes: shapes of a call to the whole card, one per input, named or in the model's order; empty for the model's.
+        dtype: precision; ``None`` for that of a saved engine.
+        pass_path: pass file.
+        input_dtypes: dtypes of the input arrays; empty for the model's.
         iterations, warm_up: timed calls, and calls before them.
-        run_sync: wait for every call before the next one (else calls are queued and overlap).
+        run_sync: wait for every call (else calls are queued and overlap).
         simulate_only: on a simulated device, compute no values.
-        save_to: where to write the built engine; simulated card only.
+        save_to: file for the built engine; simulated card only.
     """
 
     model: Path
@@ -56,14 +58,14 @@ class Request:
 
 
 def is_saved(path: Path) -> bool:
-    """Say whether a file is a saved engine: by its ending, or by how it begins."""
+    """Return whether a file is a saved engine, by its extension or its first bytes."""
     from engine.sdaa import is_built
 
     return is_built(path)
 
 
 def spa_count(target: str) -> int:
-    """Return how many SPA share a call on a target: those visible, on a simulated card; else ``MAX_ENGINE_NUMS``."""
+    """Return the number of SPA that share a call: those visible on a simulated card; else ``MAX_ENGINE_NUMS``."""
     if not engine_class(target).simulated:
         return engine_nums()
     from engine.sdaa import visible_devices
@@ -72,11 +74,7 @@ def spa_count(target: str) -> int:
 
 
 def read_signature(path: Path) -> Signature:
-    """Return the inputs of an ONNX file or a saved engine; a file is read again only after it has changed.
-
-    Raises:
-        ModelError: the file is missing or damaged.
-    """
+    """Return the inputs of an ONNX file or a saved engine, cached until it changes; raise ModelError if invalid."""
     return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
@@ -99,11 +97,7 @@ def _read(path: Path, _: int) -> Signature:
 
 
 def call_shapes(request: Request) -> CardShapes:
-    """Return the shapes of one call.
-
-    Raises:
-        ConfigError: they do not fit the model. ModelError: the model cannot be read.
-    """
+    """Return the shapes of one call; raise ConfigError or ModelError if the shapes or the model are invalid."""
     model, spas = read_signature(request.model), spa_count(request.target)
     if not request.shapes:
         return own_shapes(model, spas)
@@ -111,7 +105,7 @@ def call_shapes(request: Request) -> CardShapes:
     if is_saved(request.model) and fitted.whole == model.dims and fitted.per_spa(spas) != model.dims:
         whole = own_shapes(model, spas)
         warnings.warn(
-            f"{request.model}: --input_shapes are those of one SPA, which the engine was saved with; a call of the "
+            f"{request.model}: --input_shapes are those of one SPA, for which the engine was saved; a call of the "
             f"whole card has {whole.batch} samples",
             stacklevel=2,
         )
@@ -120,11 +114,7 @@ def call_shapes(request: Request) -> CardShapes:
 
 
 def open_request(request: Request) -> tuple[Engine, CardShapes]:
-    """Open the engine a request asks for.
-
-    Raises:
-        TecoInferError: the model, its shapes or an option cannot be used.
-    """
+    """Open the engine of a request; raise TecoInferError if the model, its shapes or an option are invalid."""
     saved = request.save_to is not None or is_saved(request.model)
     if saved and not engine_class(request.target).simulated:
         raise ConfigError(f"{ENGINE_SUFFIX} files are only for the simulated card, not for target {request.target}")
@@ -146,11 +136,7 @@ def open_request(request: Request) -> tuple[Engine, CardShapes]:
 
 
 def random_inputs(request: Request, engine: Engine, shapes: CardShapes) -> list[Array]:
-    """Return seeded random arrays: normal floats, 0 or 1 for whole numbers; zeros where no value is computed.
-
-    Raises:
-        ConfigError: dtypes that do not fit the inputs, or more memory than there is.
-    """
+    """Return seeded random arrays (zeros if no values are computed); raise ConfigError for wrong dtypes or sizes."""
     kinds = request.input_dtypes or tuple(spec.dtype.name for spec in engine.inputs)
     wanted = [spec.dtype.kind for spec in engine.inputs]
     if [np.dtype(kind).kind for kind in kinds] != wanted:
@@ -169,7 +155,6 @@ def _array(shape: Shape, dtype: np.dtype[Any], rng: np.random.Generator | None) 
         if rng is None:
             return np.zeros(shape, dtype)
         return random_array(rng, shape, dtype, lean=True)
-    except (MemoryError, ValueError) as error:  # numpy's two ways to say that an array is too large
-        raise ConfigError(
-            f"--input_shapes {shape_text(shape)}: the host has no memory for an input of this size; use a smaller batch"
-        ) from error
+    except (MemoryError, ValueError) as error:  # raised by NumPy for arrays that are too large
+        reason = "this size exceeds the host's memory; use a smaller batch"
+        raise ConfigError(f"--input_shapes {shape_text(shape)}: {reason}") from error

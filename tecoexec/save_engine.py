@@ -1,8 +1,8 @@
 """Save an engine for the simulated card: save_engine.py --onnx m.onnx --input_shapes 16*3*224*224 --fp16.
 
-Passes and conversion are done here once; whatever opens m.tecoengine, or m.onnx beside it with the same options, then
-only loads. Older scripts write save_engine.py -op m.onnx -pp PASS -sp FILE, which is float16 unless --onnx_dtype says
-otherwise, or use SaveEngine. Exit codes: 0 saved; 2 not saved, and one line says why.
+Passes and conversion are done once; opening m.tecoengine, or m.onnx next to it with the same options, only loads it.
+Older scripts use save_engine.py -op m.onnx -pp PASS -sp FILE (float16 unless --onnx_dtype is given) or SaveEngine. Exit
+codes: 0 saved; 2 error, with one line on standard error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 if not __package__:
-    # Run as a script, the modules beside it are not meant to be found by their short names. `from save_engine import
-    # SaveEngine`, with this folder on the path, leaves the path and puts the root before it.
+    # As a script: replace this folder on the path by the root, so that its modules are not found by their short names.
+    # With `from save_engine import SaveEngine` and this folder on the path: insert the root before it.
     sys.path[: int(__name__ == "__main__")] = [str(Path(__file__).resolve().parents[1])]
 
 from engine import DTYPES, PASS_PATH, ConfigError, EngineSpec, add_version, find_pass
@@ -30,36 +30,30 @@ from utils.places import check_output
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the command line's options.
-
-    Raises:
-        ConfigError: the file cannot go where it should.
-    """
+    """Return the options of the command line; raise ConfigError if options conflict, or the output path is invalid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_version(parser)
     add = parser.add_argument
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("--onnx", type=Path, metavar="FILE", help="the model")
-    model.add_argument("-op", "--onnx_path", type=Path, metavar="FILE", help="the same; then float16 is the default")
+    model.add_argument("-op", "--onnx_path", type=Path, metavar="FILE", help="the same, with default float16")
     add(
         "--input_shapes",
         default="",
         metavar="SHAPES",
-        help="shapes of one call to the whole card, such as 16*3*224*224 (default: the model's own batch on every SPA)",
+        help="shapes of one call to the whole card, e.g. 16*3*224*224 (default: the model's batch on every SPA)",
     )
     add("--fp16", action="store_true", help="run in float16 (default with --onnx: float32)")
     add("--onnx_dtype", choices=DTYPES, help="precision (default with -op: float16)")
-    add("-pp", "--pass_path", default="none", metavar="FILE", help="optimisation passes: a file, or one of the zoo's")
-    add("--out", type=Path, metavar="FILE", help=f"where to (default: beside the model, with the ending {SUFFIX})")
-    add("-sp", "--save_path", type=Path, metavar="FILE", help="the same, by any name (default with -op: here)")
+    add("-pp", "--pass_path", default="none", metavar="FILE", help="pass file, or the name of a pass of the zoo")
+    add("--out", type=Path, metavar="FILE", help=f"output file (default: next to the model, with extension {SUFFIX})")
+    add("-sp", "--save_path", type=Path, metavar="FILE", help="the same, with any name (with -op: current folder)")
     args = parser.parse_args(argv)
     if args.fp16 and args.onnx_dtype == "float32":
-        raise ConfigError("--fp16 and --onnx_dtype float32 say two precisions; give one")
+        raise ConfigError("--fp16 and --onnx_dtype float32 conflict; give one")
     args.dtype = args.onnx_dtype or ("float16" if args.fp16 or args.onnx_path else "float32")
     if args.out and args.out.suffix != SUFFIX:
-        raise ConfigError(
-            f"--out {args.out} must end in {SUFFIX}, by which a saved engine is known; or use --save_path"
-        )
+        raise ConfigError(f"--out {args.out} must end in {SUFFIX}, which marks saved engines; or use --save_path")
     default = _default_path(args.onnx_path) if args.onnx_path else saved_path(args.onnx)
     args.onnx, args.out = args.onnx or args.onnx_path, args.save_path or args.out or default
     _check_place(args.out, args.onnx, "--save_path" if args.save_path else "--out")
@@ -67,27 +61,19 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _default_path(onnx_path: Path) -> Path:
-    """Return where older scripts expect the engine: in the working folder, ``m.onnx`` -> ``m.onnx.tecoengine``."""
+    """Return the default path for older scripts: ``m.onnx`` -> ``m.onnx.tecoengine`` in the current folder."""
     return Path(f"{onnx_path.name}{SUFFIX}")
 
 
 def _check_place(path: Path, model: Path, what: str) -> None:
-    """Refuse a place before building rather than after it.
-
-    Raises:
-        ConfigError: a folder, in none that exists or that can be written, or the model itself.
-    """
+    """Raise ConfigError, before building, if the output is a folder, the model, or in a missing or read-only folder."""
     check_output(what, path)
     if path.suffix == ".onnx" or path.resolve() == model.resolve():
-        raise ConfigError(f"{what} {path}: it would be taken for a model; name it {path.stem}{SUFFIX}")
+        raise ConfigError(f"{what} {path}: this is the name of a model; use {path.stem}{SUFFIX}")
 
 
 def spec_of(args: argparse.Namespace) -> EngineSpec:
-    """Return what is to be built.
-
-    Raises:
-        TecoInferError: the model or an option cannot be used.
-    """
+    """Return the specification of the engine; raise TecoInferError if the model or an option is invalid."""
     given = tuple(parse_shapes(args.input_shapes)) if args.input_shapes else ()
     shapes = call_shapes(Request(model=args.onnx, shapes=given))
     return EngineSpec(
@@ -100,11 +86,7 @@ def spec_of(args: argparse.Namespace) -> EngineSpec:
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Build, save, and say what was saved; return the exit code 0.
-
-    Raises:
-        TecoInferError: it cannot be built or saved.
-    """
+    """Build and save the engine, print a summary, and return 0; raise TecoInferError on failure."""
     args = arguments(argv)
     spec = spec_of(args)
     start = time.perf_counter()
@@ -123,20 +105,14 @@ def execute(argv: Sequence[str] | None = None) -> int:
 
 
 class SaveEngine:
-    """The historical face: ``SaveEngine("m.onnx", pass_path="resnet/resnet_pass.py").save()``.
+    """Historical API: ``SaveEngine("m.onnx", pass_path="resnet/resnet_pass.py").save()``.
 
     Args:
-        onnx_path: the model.
-        dtype: ``"float16"`` or ``"float32"``.
-        pass_path: optimisation passes by any name :func:`engine.find_pass` takes; ``None`` takes ``default_pass.py``,
-            as ``TecoInferEngine`` does, and ``"none"`` runs the model as it is.
-        save_path: where to, by any name; ``None``: ``m.onnx.tecoengine`` in the working folder.
-        topsort: accepted and ignored: the nodes are always put in order.
-        input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None`` takes the
-            model's own.
-
-    Raises:
-        TecoInferError: an argument cannot be used.
+        pass_path: pass, by any name that :func:`engine.find_pass` accepts; ``None`` means ``default_pass.py``, as in
+            ``TecoInferEngine``, and ``"none"`` no pass.
+        save_path: output file with any name; ``None`` means ``m.onnx.tecoengine`` in the current folder.
+        topsort: ignored; nodes are always sorted.
+        input_shapes: one shape per input, *per SPA*, as lists or a text such as ``4*3*224*224``; ``None``: the model's.
     """
 
     def __init__(
@@ -156,11 +132,7 @@ class SaveEngine:
         self.input_shapes = _lists(input_shapes)
 
     def save(self) -> list[list[int]]:
-        """Build and save the engine; return the shapes that one SPA takes, one per input.
-
-        Raises:
-            TecoInferError: it cannot be built or saved.
-        """
+        """Build and save the engine; return the shapes per SPA, one per input."""
         path, place = Path(self.onnx_path), Path(self.save_path)
         _check_place(place, path, "save_path")
         spas = spa_count("sdaa")
@@ -181,11 +153,7 @@ class SaveEngine:
 
 
 def _lists(shapes: Sequence[Any] | str | None) -> list[list[int]] | None:
-    """Read shapes as lists, one for each input; a bare shape is that of the only input.
-
-    Raises:
-        ConfigError: they are something else.
-    """
+    """Return shapes as lists, one per input; a bare shape is that of a single input. Raise ConfigError if invalid."""
     if shapes is None or len(shapes) == 0:
         return None
     if isinstance(shapes, str):
@@ -194,14 +162,14 @@ def _lists(shapes: Sequence[Any] | str | None) -> list[list[int]] | None:
         each = [shapes] if not hasattr(shapes[0], "__len__") else shapes
         found = [[int(size) for size in shape] for shape in each]
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"input_shapes {shapes!r} must be one list of sizes per input, of one SPA") from error
+        raise ConfigError(f"input_shapes {shapes!r} must be one list of sizes per input, for one SPA") from error
     if any(size < 1 for shape in found for size in shape):
-        raise ConfigError(f"input_shapes {shapes!r} must hold whole numbers of at least 1")
+        raise ConfigError(f"input_shapes {shapes!r} must contain integers of at least 1")
     return found
 
 
 def __getattr__(name: str) -> Any:
-    """Give ``from save_engine import onnx``, as older scripts do, the package; nothing here needs it at once."""
+    """Import ``onnx`` on demand, for older scripts with ``from save_engine import onnx``."""
     if name != "onnx":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import onnx

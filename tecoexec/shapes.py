@@ -1,4 +1,4 @@
-"""Shapes and dtypes as people write them on a command line (:mod:`utils.shapes`), and how they fit a model's inputs."""
+"""Shapes and dtypes on the command line (:mod:`utils.shapes`), and their assignment to a model's inputs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ INPUT_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int3
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A model's inputs: names and dtypes, and their declared shapes with the symbols of dynamic dimensions.
+    """Inputs of a model: names, dtypes, and declared shapes with the symbols of dynamic dimensions.
 
-    ``batch_axes`` says which dimension of each is the batch where that is known; ``None`` leaves it to the shapes.
-    ``split`` says whether a call is divided over the SPA: not where its samples depend on one another.
+    Attributes:
+        batch_axes: batch axis of each input if known; ``None`` to derive them from the shapes.
+        split: whether a call is divided among the SPA; not if samples depend on one another.
     """
 
     path: Path
@@ -30,10 +31,10 @@ class Signature:
     split: bool = True
 
     def axes(self, shapes: Sequence[Shape] | None = None) -> tuple[int | None, ...]:
-        """Return the batch axis of each input, given the shapes they are bound to where those are known."""
-        told = tuple(batch_axes(self.dims, shapes))
-        if self.batch_axes is None or told != tuple(batch_axes(self.dims)):
-            return told  # shapes bind several symbols to one size
+        """Return the batch axis of each input, for bound shapes if given."""
+        guessed = tuple(batch_axes(self.dims, shapes))
+        if self.batch_axes is None or guessed != tuple(batch_axes(self.dims)):
+            return guessed  # shapes bind several symbols to one size
         return self.batch_axes
 
     def __str__(self) -> str:
@@ -43,12 +44,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class CardShapes:
-    """The shapes of one call to the whole card, in the model's order of inputs.
-
-    Attributes:
-        whole: one shape per input. axes: the batch axis of each, or ``None``. batch: samples in a call.
-        split: whether the call is divided over the SPA.
-    """
+    """Shapes of one call to the whole card, batch axes, samples, and whether the call is divided among the SPA."""
 
     whole: tuple[Shape, ...]
     axes: tuple[int | None, ...]
@@ -56,26 +52,18 @@ class CardShapes:
     split: bool = True
 
     def per_spa(self, spa_count: int) -> tuple[Shape, ...]:
-        """Return the shapes of one SPA's share: the batch over the SPA, rounded up."""
+        """Return the shapes of one SPA's share, with the batch divided by the number of SPA and rounded up."""
         share = -(-self.batch // (spa_count if self.split else 1))
         return tuple(with_batch(shape, axis, share) for shape, axis in zip(self.whole, self.axes, strict=True))
 
 
 def parse_shapes(text: str) -> list[tuple[str, Shape]]:
-    """Read ``[name:]shape[,[name:]shape...]``; the name is empty where none is given.
-
-    Raises:
-        ConfigError: anything else.
-    """
+    """Parse ``[name:]shape[,[name:]shape...]``, with an empty name if omitted; raise ConfigError if invalid."""
     return [(name, tuple(size or 0 for size in shape)) for name, shape in read_shapes(text)]
 
 
 def parse_dtypes(text: str) -> list[str]:
-    """Read dtypes separated by commas.
-
-    Raises:
-        ConfigError: one is not known.
-    """
+    """Parse dtypes separated by commas; raise ConfigError if a dtype is unknown."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in INPUT_DTYPES:
@@ -84,39 +72,30 @@ def parse_dtypes(text: str) -> list[str]:
 
 
 def fit_shapes(given: Sequence[tuple[str, Shape]], model: Signature) -> CardShapes:
-    """Bring shapes into the model's order and check every one against it; the batch of a fixed model may differ.
-
-    Raises:
-        ConfigError: wrong count, name, rank or size; the text names the shape and the model's inputs.
-    """
+    """Return given shapes in the model's order; raise ConfigError for wrong count, name, rank or size."""
     shapes = _in_order(given, model)
     for shape, spec, dims in zip(shapes, model.inputs, model.dims, strict=True):
         if len(shape) != len(dims):
-            raise ConfigError(f"{_told(shape, spec)}: it has {len(shape)} dimensions, not {len(dims)}; {_takes(model)}")
+            raise ConfigError(f"{_misfit(shape, spec)}: {len(shape)} dimensions, not {len(dims)}; {_takes(model)}")
     axes = model.axes(shapes)
     _check_sizes(shapes, axes, model)
     sizes = sorted({shape[axis] for shape, axis in zip(shapes, axes, strict=True) if axis is not None})
     if len(sizes) > 1:
-        raise ConfigError(
-            f"--input_shapes: the inputs disagree on the batch ({', '.join(map(str, sizes))}); {_takes(model)}"
-        )
+        batches = ", ".join(map(str, sizes))
+        raise ConfigError(f"--input_shapes: the inputs disagree on the batch ({batches}); {_takes(model)}")
     return CardShapes(tuple(shapes), axes, sizes[0] if sizes else 1, model.split)
 
 
 def _check_sizes(shapes: Sequence[Shape], axes: Sequence[int | None], model: Signature) -> None:
-    """Refuse a size other than the model's, which a batch may be."""
+    """Reject sizes that differ from the model's, except the batch."""
     for shape, spec, dims, batch_axis in zip(shapes, model.inputs, model.dims, axes, strict=True):
         for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):
             if isinstance(dim, int) and dim != size and axis != batch_axis:
-                raise ConfigError(f"{_told(shape, spec)}: the model has {dim} where it says {size}; {_takes(model)}")
+                raise ConfigError(f"{_misfit(shape, spec)}: the model has {dim} instead of {size}; {_takes(model)}")
 
 
 def own_shapes(model: Signature, spa_count: int) -> CardShapes:
-    """Return what fills the card where no shape is given: the model's own batch on every SPA.
-
-    Raises:
-        ConfigError: the model has dynamic dimensions.
-    """
+    """Return the default shapes: the model's batch on every SPA; raise ConfigError for dynamic dimensions."""
     own, axes = _fixed(model), model.axes()
     batches = [shape[axis] for shape, axis in zip(own, axes, strict=True) if axis is not None]
     shards = spa_count if model.split and batches else 1
@@ -126,12 +105,10 @@ def own_shapes(model: Signature, spa_count: int) -> CardShapes:
 
 
 def _fixed(model: Signature) -> list[Shape]:
-    """Return the model's own shapes."""
+    """Return the model's static shapes."""
     own = [tuple(d for d in dims if isinstance(d, int)) for dims in model.dims]
     if any(len(shape) != len(dims) for shape, dims in zip(own, model.dims, strict=True)):
-        raise ConfigError(
-            f"{model.path}: the model's shapes are dynamic, so --input_shapes must say them; {_takes(model)}"
-        )
+        raise ConfigError(f"{model.path}: its shapes are dynamic, so --input_shapes is required; {_takes(model)}")
     return own
 
 
@@ -143,16 +120,11 @@ def _in_order(given: Sequence[tuple[str, Shape]], model: Signature) -> list[Shap
         return [shape for _, shape in given]
     if sorted(wanted) != sorted(names):
         raise ConfigError(f"--input_shapes names {', '.join(wanted)}: name every input once, or none; {_takes(model)}")
-    return [given[i][1] for i in _positions(names, wanted, model.path)]
+    order = input_order(names, wanted, model.path)
+    return [given[order.index(i)][1] for i in range(len(names))]
 
 
-def _positions(names: list[str], wanted: list[str], path: Path) -> list[int]:
-    """Return for every input of the model where the caller lists it."""
-    order = input_order(names, wanted, path)
-    return [order.index(i) for i in range(len(names))]
-
-
-def _told(shape: Shape, spec: TensorSpec) -> str:
+def _misfit(shape: Shape, spec: TensorSpec) -> str:
     return f"--input_shapes {shape_text(shape)} does not fit input {spec.name!r}"
 
 

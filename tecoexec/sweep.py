@@ -1,8 +1,8 @@
-"""Run configured models over their batches: python -m tecoexec.sweep --case resnet50 --out results.
+"""Run configured models over their batch sizes: python -m tecoexec.sweep --case resnet50 --out results.
 
-A sweep ends in a table, and in ``sweep.csv``, ``sweep.json`` and a plot per model in the folder ``--out``.
+Prints a table, and writes ``sweep.csv``, ``sweep.json`` and a plot per model to the folder ``--out``.
 
-Exit codes: 0 all ran; 1 some cases were skipped or failed; 2 nothing could be run; 130 interrupted.
+Exit codes: 0 all ran; 1 some cases were skipped or failed; 2 no case ran; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from statistics import median
 from typing import Any
 
 from engine import ConfigError, TecoInferError, add_version
-from tecoexec import beside, report
+from tecoexec import report
 from tecoexec.config import CONFIG, Sweep, load_cases, select_cases
 from tecoexec.measure import measure
-from tecoexec.point import Point
-from tecoexec.references import Reference
+from tecoexec.point import Point, Reference, drops, reference_columns, references_of
 from tecoexec.report import milliseconds
 from tecoexec.request import open_request, random_inputs
 from tecoinfer_modelzoo.files import write_file
@@ -33,23 +32,13 @@ from utils.places import check_folder
 
 
 def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str]:
-    """Run a case at one batch; return its figures, and the text a command line would have printed.
-
-    Raises:
-        TecoInferError: it cannot be run.
-    """
+    """Run a case at one batch; return its results and the printed text, or raise TecoInferError."""
     request = case.request(batch, target)
     engine, shapes = open_request(request)
     with engine:
         inputs = random_inputs(request, engine, shapes)
-        measured = measure(
-            engine,
-            inputs,
-            shapes.batch,
-            iterations=request.iterations,
-            warm_up=request.warm_up,
-            run_sync=request.run_sync,
-        )
+        limits = {"iterations": request.iterations, "warm_up": request.warm_up}
+        measured = measure(engine, inputs, shapes.batch, run_sync=request.run_sync, **limits)
         text = "\n".join(report.lines(request, engine, shapes, measured)) + "\n"
         point = Point(
             case=case.name,
@@ -65,23 +54,22 @@ def run_point(case: Sweep, batch: int, target: str = "sdaa") -> tuple[Point, str
             warnings=report.caveats(measured, engine, shapes),
             references=case.references.get(batch, {}),
         )
-    return point, text + _beside(point)
+    return point, text + _reference_lines(point)
 
 
-def _beside(point: Point) -> str:
-    """Return lines that set a point beside the figures its case gives: its ratios to them, and where it drops."""
-    heads, (cells,) = beside.columns([point])
-    label = "simulated figures beside others" if point.simulated else "figures beside others"
+def _reference_lines(point: Point) -> str:
+    """Return lines with a point's reference results, the ratios to them, and its drops."""
+    heads, (cells,) = reference_columns([point])
+    label = "simulated results and references" if point.simulated else "results and references"
     shown = ", ".join(f"{head} {cell}" for head, cell in zip(heads, cells, strict=True))
-    said = [f"{label}: {shown}"] if shown else []
-    return "".join(f"{line}\n" for line in (*said, *beside.drops(point)))
+    return "".join(f"{line}\n" for line in (*([f"{label}: {shown}"] if shown else []), *drops(point)))
 
 
 def table(points: Sequence[Point]) -> str:
-    """Return a sweep as an aligned table; published figures and errors stand beside the own ones."""
+    """Return a sweep as an aligned table, with published and reference results."""
     label = "simulated " if any(point.simulated for point in points) else ""
     head = ["case", "shape", f"{label}latency", f"{label}throughput", "published latency", "published throughput"]
-    heads, others = beside.columns(points)
+    heads, others = reference_columns(points)
     rows = [[*head, "latency error", "throughput error", *heads]]
     for point, cells in zip(points, others, strict=True):
         row = [point.case, point.shape, f"{milliseconds(point.latency_ms * 1e-3)} ms", f"{point.throughput:.1f}/s"]
@@ -89,8 +77,7 @@ def table(points: Sequence[Point]) -> str:
             row += [f"{point.published.latency_ms:.2f} ms", f"{point.published.throughput:.1f}/s"]
             row += [f"{error:+.1%}" for error in point.errors]
         rows.append(row + [""] * (len(rows[0]) - len(row) - len(cells)) + cells)
-    said = [line for point in points for line in beside.drops(point)]
-    return "\n".join([*aligned(rows), *_overall(points), *said]) + "\n"
+    return "\n".join([*aligned(rows), *_overall(points), *(line for point in points for line in drops(point))]) + "\n"
 
 
 def _overall(points: Sequence[Point]) -> list[str]:
@@ -105,24 +92,24 @@ def _overall(points: Sequence[Point]) -> list[str]:
 
 
 def write_results(points: Sequence[Point], folder: Path, skipped: Sequence[str] = ()) -> list[str]:
-    """Write CSV, JSON and a plot per model; return a line per file, or why there is no plot.
+    """Write CSV, JSON and a plot per model; return a line per file, or the reason for a missing plot.
 
-    An older JSON goes first and the new one comes last: wherever this is killed, a JSON has its own CSV and plots.
+    An old JSON file is removed first and the new one written last, so that a JSON file always has its CSV and plots.
 
     Raises:
         ConfigError: a file cannot be written.
     """
     data: dict[str, Any] = {"schema_version": report.SCHEMA_VERSION, "kind": "tecoexec_sweep"}
     data |= {"points": [_plain(point) for point in points], "skipped": list(skipped)}
-    with suppress(OSError):  # what is wrong with the folder, writing into it says
+    with suppress(OSError):  # errors of the folder are reported when writing
         (folder / "sweep.json").unlink(missing_ok=True)
     try:
-        return _write_beside(points, folder)
-    finally:  # the figures are not lost to a picture
+        return _write_tables(points, folder)
+    finally:  # written even if a plot fails
         write_json({**data, **environment()}, folder / "sweep.json")
 
 
-def _write_beside(points: Sequence[Point], folder: Path) -> list[str]:
+def _write_tables(points: Sequence[Point], folder: Path) -> list[str]:
     from tecoexec.plot import plot_sweep, require_matplotlib
 
     _write_csv(points, folder / "sweep.csv")
@@ -142,7 +129,7 @@ def _write_beside(points: Sequence[Point], folder: Path) -> list[str]:
 def _plain(point: Point) -> dict[str, Any]:
     published = point.published._asdict() if point.published is not None else None
     errors = dict(zip(("latency", "throughput"), point.errors, strict=True)) if point.errors is not None else None
-    others = {"references": beside.to_dict(point), "drops": list(beside.drops(point))}
+    others = {"references": references_of(point), "drops": list(drops(point))}
     return {**asdict(point), "published": published, "errors": errors, **others}
 
 
@@ -163,11 +150,7 @@ def _others(point: Point, names: Iterable[str]) -> list[object]:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder for results.
-
-    Raises:
-        ConfigError: it cannot be made.
-    """
+    """Create a folder for results; raise ConfigError if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -176,7 +159,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def sweep(cases: Sequence[Sweep], target: str, folder: Path) -> tuple[list[Point], list[str]]:
-    """Run every case at every batch, each with a log in ``folder``; return the points and why others are not there."""
+    """Run every case at every batch, each with a log in ``folder``; return points and messages about failures."""
     points: list[Point] = []
     skipped: list[str] = []
     for case in cases:
@@ -195,16 +178,12 @@ def sweep(cases: Sequence[Sweep], target: str, folder: Path) -> tuple[list[Point
 
 
 def file_name(name: str) -> str:
-    """Return a name as part of a file's: what shells and file systems take for something else becomes ``_``."""
+    """Return a name as a part of a file name, with special characters replaced by ``_``."""
     return re.sub(r"[^\w.+-]", "_", name)
 
 
 def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
-    """Write what one run printed.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the output of a run; raise ConfigError if the file cannot be written."""
     path = folder / f"{file_name(case.name)}_{batch}.log"
     try:
         path.write_text(text, encoding="utf-8")
@@ -213,31 +192,27 @@ def write_log(folder: Path, case: Sweep, batch: int, text: str) -> None:
 
 
 def execute(argv: Sequence[str] | None = None) -> int:
-    """Run the sweep the arguments ask for and return the exit code.
-
-    Raises:
-        TecoInferError: the configuration cannot be used, or nothing could be run.
-    """
+    """Run the sweep and return the exit code; raise TecoInferError if the configuration is invalid, or no case ran."""
     parser = argparse.ArgumentParser(
         prog="python -m tecoexec.sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_version(parser)
     add = parser.add_argument
-    add("--config", type=Path, default=CONFIG, metavar="FILE", help="cases (default: the zoo's own)")
-    add("--case", default="", metavar="WORD", help="only cases whose name contains it")
-    add("--target", default="sdaa", help="engine (default: sdaa, whose values are not computed, only its times)")
-    add("--out", type=Path, default=Path("tecoexec_sweep"), metavar="DIR", help="folder of the results")
+    add("--config", type=Path, default=CONFIG, metavar="FILE", help="configuration file (default: the zoo's)")
+    add("--case", default="", metavar="WORD", help="only cases whose name contains WORD")
+    add("--target", default="sdaa", help="engine (default: sdaa, which only computes times)")
+    add("--out", type=Path, default=Path("tecoexec_sweep"), metavar="DIR", help="output folder")
     args = parser.parse_args(argv)
     check_folder("--out", args.out)
-    known = load_cases(args.config)
-    if not known:
+    configured = load_cases(args.config)
+    if not configured:
         raise ConfigError(f"{args.config} has no cases; name another file with --config")
-    cases = select_cases(known, args.case)
+    cases = select_cases(configured, args.case)
     points, skipped = sweep(cases, args.target, make_folder(args.out))
     for line in skipped:
         sys.stderr.write(line + "\n")
     if not points:
-        raise ConfigError(f"none of {len(cases)} cases could be run; {args.config} has them")
+        raise ConfigError(f"none of {len(cases)} cases of {args.config} could be run")
     sys.stdout.write(table(points) + "\n".join(write_results(points, args.out, skipped)) + "\n")
     return 1 if skipped else 0
 

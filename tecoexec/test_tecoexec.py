@@ -1,7 +1,7 @@
 """The configured sweep as a test: pytest -vs -k resnet50 test_tecoexec.py.
 
-Every case at every batch is one test. Logs, table, CSV, JSON and plots are written under ``test_tecoexec_logs/<date>/``
-beside this file. The configuration is ``testcase_configs/tecoexec_config.yaml``, or ``tecoexec_config.yaml`` beside it.
+Every case at every batch is a test. Logs, table, CSV, JSON and plots are written to ``test_tecoexec_logs/<date>/`` next
+to this file. The configuration is ``testcase_configs/tecoexec_config.yaml``, else ``tecoexec_config.yaml``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def points(folder: Path) -> Iterator[list[Point]]:
-    """Collect the points of the sweep, and write its results when it has ended."""
+    """Collect the points of the sweep, and write its results at the end."""
     collected: list[Point] = []
     yield collected
     if collected:

@@ -1,13 +1,13 @@
-"""The distribution itself: its version, how more of it is installed, and whether its packages are the ones imported.
+"""Version and installation of the distribution, and a check that its packages are the ones imported.
 
-Below every other package, importing none of them, under a name that is nobody else's: ``engine`` and ``utils`` are
-names that a user's own folders have too. A script that begins with
+This package imports no other package of the zoo. Other projects also have packages named ``engine`` or ``utils``; a
+script can detect such a conflict early with
 
     import tecoinfer_modelzoo
 
     tecoinfer_modelzoo.check()
 
-ends with one line that names both folders where one of them stands in the way.
+which ends with one line that names both folders.
 """
 
 from tecoinfer_modelzoo.interrupts import guard
@@ -35,7 +35,7 @@ from tecoinfer_modelzoo.own_packages import (  # noqa: E402
 )
 
 FACE = ("evaluate", "models", "open_engine", "predict")
-"""What users call (:mod:`toolkit.api`); the only names here from the packages above, imported when asked for."""
+"""The public Python API (:mod:`toolkit.api`); these names are imported on first access."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
-"""What the zoo found out on this machine and would rather not find out again.
+"""Cache of results that are expensive to recompute on this machine.
 
-It lies in the folder ``TECO_CACHE_DIR``, else ``$XDG_CACHE_HOME/tecoinfer``, else ``~/.cache/tecoinfer``. Nothing there
-is ever needed: what is missing or damaged is made again, and a folder that cannot be written costs only the time.
+The folder is ``TECO_CACHE_DIR``, else ``$XDG_CACHE_HOME/tecoinfer``, else ``~/.cache/tecoinfer``. Every entry is
+optional: a missing or damaged one is recomputed, and a read-only folder only costs time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tecoinfer_modelzoo.json_types import Problems, parsed
 _CHECK = "entry_sha256"
 
 MOST_BYTES = 1 << 24
-"""Bytes of the largest entry that is read."""
+"""Largest entry that is read, in bytes."""
 
 _log = logging.getLogger(__name__)
 
 
 def cache_folder(kind: str) -> Path | None:
-    """Return the folder for one kind of thing, made where it was missing; ``None`` where it cannot be made."""
+    """Return the folder of a kind of entry and create it if missing; ``None`` if it cannot be created."""
     root = _root()
     if root is None:
         _log.info("nothing is cached: the user has no home folder; set TECO_CACHE_DIR")
@@ -46,7 +46,7 @@ def _root() -> Path | None:
     if own := os.environ.get("TECO_CACHE_DIR"):
         return Path(own).absolute()
     home = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative path there is invalid and to be ignored (XDG Base Directory Specification).
+    # The XDG Base Directory Specification requires relative paths to be ignored.
     if os.path.isabs(home):
         return Path(home, "tecoinfer")
     own_home = home_folder()
@@ -54,7 +54,7 @@ def _root() -> Path | None:
 
 
 def read_entry(kind: str, key: str) -> dict[str, Any] | None:
-    """Return what :func:`write_entry` stored; ``None`` where nothing is stored or it is damaged."""
+    """Return the entry that :func:`write_entry` stored; ``None`` if it is missing or damaged."""
     folder = cache_folder(kind)
     if folder is None:
         return None
@@ -73,17 +73,17 @@ def read_entry(kind: str, key: str) -> dict[str, Any] | None:
 
 
 def _digest(entry: Mapping[str, Any]) -> str:
-    """Return a hash of an entry: what a disk or an editor did to a number in it is then seen."""
+    """Return a hash of an entry, which reveals values changed by a disk or an editor."""
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def write_entry(kind: str, key: str, entry: Mapping[str, Any]) -> None:
-    """Store an entry of JSON's types, whole or not at all."""
+    """Store an entry of JSON types atomically."""
     write_cached(kind, f"{key}.json", json.dumps({**entry, _CHECK: _digest(entry)}, indent=1).encode())
 
 
 def write_cached(kind: str, name: str, content: bytes) -> Path | None:
-    """Store a file, whole or not at all; return its path, or ``None`` where that could not be done."""
+    """Store a file atomically; return its path, or ``None`` if it could not be written."""
     folder = cache_folder(kind)
     if folder is None:
         return None
@@ -97,7 +97,7 @@ def write_cached(kind: str, name: str, content: bytes) -> Path | None:
 
 @contextmanager
 def exclusive(kind: str) -> Iterator[None]:
-    """Let one process at a time do the ``with`` block, on systems that can; others wait and then find its entry."""
+    """Run the ``with`` block in one process at a time, where the system has file locks; others wait for it."""
     folder = cache_folder(kind)
     with nullcontext() if folder is None else exclusive_file(folder / ".lock"):
         yield
@@ -105,10 +105,11 @@ def exclusive(kind: str) -> Iterator[None]:
 
 @contextmanager
 def exclusive_file(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Let one process at a time do the ``with`` block, by a file that is locked, on systems that can; others wait.
+    """Run the ``with`` block in one process at a time, using a lock file, where the system has file locks.
 
     Args:
-        path: the file; made where it is missing. waiting: called once where another process has it.
+        path: lock file; created if missing.
+        waiting: called once if another process holds the lock.
     """
     lock = _locked(path, waiting)
     try:
@@ -119,7 +120,7 @@ def exclusive_file(path: Path, waiting: Callable[[], None] | None = None) -> Ite
 
 
 def _release(lock: IO[bytes]) -> None:
-    """Give a lock back, as the end of the process would; closing alone leaves it with children forked meanwhile."""
+    """Release a lock explicitly: closing the file alone leaves the lock with children forked in the meantime."""
     with suppress(ImportError, OSError):
         import fcntl
 
@@ -131,7 +132,7 @@ def _locked(path: Path, waiting: Callable[[], None] | None) -> IO[bytes] | None:
     try:
         import fcntl
 
-        # Not waited for, nor written to: there may lie a pipe, or a link to some other file.
+        # The path may be a pipe or a link: do not block on it, follow it or truncate it.
         flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.fdopen(os.open(path, flags, 0o666), "rb+", buffering=0)
     except (ImportError, OSError) as error:
@@ -144,7 +145,7 @@ def _locked(path: Path, waiting: Callable[[], None] | None) -> IO[bytes] | None:
             if waiting is not None:
                 waiting()
             fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError as error:  # some network file systems have no locks
+    except OSError as error:  # some network file systems do not support locks
         _log.debug("%s is not locked: %s", path.parent, error)
     except BaseException:
         lock.close()

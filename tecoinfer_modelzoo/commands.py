@@ -1,33 +1,19 @@
-"""Where the installed commands start: a user's folder that hides a package of the zoo is one line, not a crash."""
+"""Entry points of the installed commands; a foreign package with the name of one of ours is reported in one line."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 
 from tecoinfer_modelzoo.own_packages import ForeignPackageError, check
 
 COMMANDS = {"teco": "toolkit.cli", "tecoexec": "tecoexec.cli", "teco-smi": "engine.sdaa.smi"}
-"""Each command and the module whose ``main`` it is; named as text, since nothing below may import what is above."""
-
-
-def teco() -> int | None:
-    """Run ``teco``."""
-    return _run("teco")
-
-
-def tecoexec() -> int | None:
-    """Run ``tecoexec``."""
-    return _run("tecoexec")
-
-
-def teco_smi() -> int | None:
-    """Run ``teco-smi``."""
-    return _run("teco-smi")
+"""Module whose ``main`` each command calls; as text, because this package must not import the packages above it."""
 
 
 def _run(command: str) -> int | None:
-    """Run a command's ``main``; exit code 2 where a package it needs is another project's."""
+    """Run a command's ``main``; return exit code 2 if a required package belongs to another project."""
     try:
         check()
     except ForeignPackageError as error:
@@ -35,3 +21,6 @@ def _run(command: str) -> int | None:
         return 2
     code: int | None = importlib.import_module(COMMANDS[command]).main()
     return code
+
+
+teco, tecoexec, teco_smi = (partial(_run, command) for command in COMMANDS)

@@ -1,8 +1,7 @@
-"""Which content a file has: its SHA-256, remembered as long as what the kernel says of the file stays the same.
+"""SHA-256 of file contents, cached while device, inode, size, mtime and ctime stay the same.
 
-A file's size and time of modification can be set back after a change; its change time (``ctime``) cannot, but by
-setting the clock. So a hash is remembered by all three and the inode. As a clock of the kernel moves in steps of some
-milliseconds, two changes of a file may have one time: a file that was changed just before is hashed again.
+Size and mtime can be restored after a change; ctime can only be changed by setting the clock. The kernel's clock has a
+resolution of some milliseconds, so two changes may have the same time: a recently changed file is hashed again.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from tecoinfer_modelzoo.files import open_regular
 from tecoinfer_modelzoo.json_types import Problems, text, whole
 
 SETTLED = 2_000_000_000
-"""Nanoseconds since a file's last change after which its hash is remembered."""
+"""Minimum age of a file's last change, in nanoseconds, for its hash to be cached."""
 
 KEPT_BYTES = 1 << 25
-"""Bytes of a file from which its hash is worth an entry of the cache: 70 ms of hashing."""
+"""Minimum file size, in bytes, for a cache entry on disk: hashing it takes about 70 ms."""
 
 _KIND, _CHUNK, _AGAIN = "hashes", 1 << 20, 3
 
@@ -30,7 +29,7 @@ T = TypeVar("T")
 
 
 class Stamp(NamedTuple):
-    """What changes whenever a file does."""
+    """Identity and state of a file as ``stat`` reports them."""
 
     device: int
     inode: int
@@ -40,58 +39,50 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Stamp:
-        """Take it from what ``stat`` says."""
+        """Return the stamp of a ``stat`` result."""
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
     def settled(self) -> bool:
-        """Whether the last change is so long ago that another one would have another time."""
+        """Whether the last change is old enough that another change would have another time."""
         return 0 <= max(self.mtime_ns, self.ctime_ns) < time.time_ns() - SETTLED
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return a file's stamp; links are followed.
-
-    Raises:
-        OSError: there is no such file.
-    """
+    """Return a file's stamp; links are followed. Raise OSError if the file does not exist."""
     return Stamp.of(os.stat(path))
 
 
 class Content(NamedTuple):
-    """A file's SHA-256 in hexadecimal, the stamp it has with this content, and whether a searched text is in it."""
+    """SHA-256 of a file in hexadecimal, the file's stamp, and whether the searched bytes occur in it."""
 
     sha256: str
     stamp: Stamp
     found: bool
 
 
-_known: dict[tuple[Stamp, bytes], Content] = {}
+_cached: dict[tuple[Stamp, bytes], Content] = {}
 
 
 def content_of(path: Path, search: bytes = b"") -> Content:
-    """Return what a regular file holds; it is read only where that is not known by its stamp.
+    """Return hash, stamp and presence of ``search`` of a regular file, which is only read if its stamp is not cached.
 
-    Args:
-        path: the file. search: a text whose presence is looked for in the same pass.
-
-    Raises:
-        OSError: it cannot be read, or is no regular file.
+    Raises OSError if the file cannot be read, is not a regular file, or keeps changing.
     """
     with open_regular(path) as file:
         for _ in range(_AGAIN):
             stamp = Stamp.of(os.fstat(file.fileno()))
-            if (known := _recalled(stamp, search)) is not None:
-                return known
+            if (cached := _recalled(stamp, search)) is not None:
+                return cached
             was_settled = stamp.settled
             file.seek(0)
             found = _read(file.read, search)
-            if Stamp.of(os.fstat(file.fileno())) == stamp:  # it was not changed while it was read
+            if Stamp.of(os.fstat(file.fileno())) == stamp:  # unchanged while it was read
                 content = Content(found[0], stamp, found[1])
                 if was_settled:
                     _remember(content, search)
                 return content
-    raise OSError(f"{path} changes while it is read")
+    raise OSError(f"{path} changed while it was read")
 
 
 def _read(read: Callable[[int], bytes], search: bytes) -> tuple[str, bool]:
@@ -109,8 +100,8 @@ def _key(stamp: Stamp, search: bytes) -> str:
 
 
 def _recalled(stamp: Stamp, search: bytes) -> Content | None:
-    if (known := _known.get((stamp, search))) is not None or stamp.size < KEPT_BYTES:
-        return known
+    if (cached := _cached.get((stamp, search))) is not None or stamp.size < KEPT_BYTES:
+        return cached
     entry = read_entry(_KIND, _key(stamp, search))
     if entry is None:
         return None
@@ -118,12 +109,12 @@ def _recalled(stamp: Stamp, search: bytes) -> Content | None:
         found = Content(text(entry["sha256"]), stamp, bool(whole(entry["found"])))
     except Problems:
         return None
-    _known[stamp, search] = found
+    _cached[stamp, search] = found
     return found
 
 
 def _remember(content: Content, search: bytes) -> None:
-    _known[content.stamp, search] = content
+    _cached[content.stamp, search] = content
     if content.stamp.size >= KEPT_BYTES:
         entry: dict[str, Any] = {"sha256": content.sha256, "found": int(content.found)}
         write_entry(_KIND, _key(content.stamp, search), entry)

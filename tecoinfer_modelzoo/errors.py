@@ -1,4 +1,4 @@
-"""Every error the zoo raises on purpose; a command line prints its text, one line, as it is."""
+"""Exceptions of the zoo; commands print their text as one line."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ from tecoinfer_modelzoo.text import printable, shortened
 
 
 class TecoInferError(Exception):
-    """Base of every error the zoo raises on purpose; its text is one line that names the value and the fix.
+    """Base class of all exceptions raised by the zoo; the text is one line that names the value and the fix.
 
-    Each argument is a line. Names of files and values may hold anything: control characters are shown as escapes, and
-    of a very long line the middle is left out.
+    Each argument is a line. File names and values may contain any characters: control characters are escaped, and very
+    long lines are shortened in the middle.
     """
 
     def __str__(self) -> str:
-        """Return the lines as people may read them."""
+        """Return the lines, made safe for terminals."""
         return "\n".join(shortened(printable(str(line), keep="")) for line in self.args)
 
 
 class ConfigError(TecoInferError, ValueError):
-    """An option, environment variable or configuration file holds a value that cannot be used."""
+    """An option, environment variable or configuration file has an invalid value."""
 
 
 class TargetError(TecoInferError, ValueError):
-    """The target is unknown, or the package behind it is not installed."""
+    """The target is unknown, or its package is not installed."""
 
 
 class ModelError(TecoInferError, ValueError):
-    """The model file is missing, damaged, or uses something the target cannot run."""
+    """The model file is missing or damaged, or uses a feature that the target does not support."""
 
 
 class PassError(ModelError):
-    """An optimisation pass is missing, malformed, or changed what the model computes."""
+    """A graph pass is missing or invalid, or changed the model's results."""
 
 
 class InputError(TecoInferError, ValueError):
-    """An array given to an engine has the wrong count, shape or dtype."""
+    """The number, shape or dtype of an engine's input arrays is wrong."""
 
 
 class DataError(TecoInferError, ValueError):
-    """A data set, picture or label file cannot be read or does not match."""
+    """A data set, image or label file cannot be read, or does not match the others."""
 
 
 class PictureError(DataError, OSError):
-    """A picture cannot be read; an ``OSError`` too, as Pillow's own are: scripts catch that and take the next one."""
+    """An image cannot be read; also an ``OSError`` like Pillow's errors, so that scripts can skip the image."""
 
 
 class EngineError(TecoInferError, RuntimeError):
-    """The engine failed while computing, or was used after :meth:`Engine.release`."""
+    """The engine failed during computation, or was used after :meth:`Engine.release`."""
 
 
 class DeviceError(EngineError):
-    """A device of the card failed; the text says what was done and at which sample to resume."""
+    """A device of the card failed; the text names the operation and the sample to resume at."""
 
 
-class DeviceOutOfMemory(DeviceError):  # noqa: N818 -- the name the field uses
-    """A model or batch does not fit a device's memory; the text says by how much and which batch would fit."""
+class DeviceOutOfMemory(DeviceError):  # noqa: N818 -- the established name
+    """A model or batch exceeds a device's memory; the text states by how much and which batch size fits."""

@@ -1,4 +1,4 @@
-"""Packages that only some runs need, each of an optional part of the zoo."""
+"""Import guards for optional packages."""
 
 from __future__ import annotations
 
@@ -13,49 +13,34 @@ from tecoinfer_modelzoo.distribution import original
 from tecoinfer_modelzoo.errors import ConfigError
 
 _CORE = ("PIL", "onnx", "onnx_ir", "onnxconverter_common", "onnxruntime", "onnxscript", "tqdm", "yaml")
-"""What the install without optional parts brings, by the names that are imported."""
+"""Import names of the packages that an installation without extras provides."""
 
 _OWN = ("engine", "model_config", "tecoexec", "tecoinfer_modelzoo", "toolkit", "transplant", "utils")
 
 
 @contextmanager
 def extra(use: str, name: str = "check") -> Iterator[None]:
-    """Say what to install where an import in the block fails.
-
-    Args:
-        use: what the package is wanted for, such as ``the HTML report``.
-        name: the optional part of the zoo that brings it.
-
-    Raises:
-        ConfigError: a package is missing.
-    """
+    """Raise ConfigError with the command that installs extra ``name`` if an import in the block, for ``use``, fails."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        raise ConfigError(
-            f"{use} needs the package {package}, which is not installed; run: {install_command(name)}"
-        ) from error
+        fix = f"run: {install_command(name)}"
+        raise ConfigError(f"{use} needs the package {package}, which is not installed; {fix}") from error
 
 
 @contextmanager
 def needed(script: str) -> Iterator[None]:
-    """Say what to install where an import at the top of a script fails, and end it with exit code 2.
-
-    What a training or an export needs stands in the ``requirements.txt`` beside its script.
-
-    Args:
-        script: its ``__file__``.
-    """
+    """Print the installation command and exit with 2 if an import at the top of ``script`` fails."""
     try:
         yield
     except ModuleNotFoundError as error:
         here, package = Path(os.path.abspath(script)), (error.name or "").partition(".")[0]
         if not package or package in _OWN or (here.parent / f"{package}.py").exists():
-            raise  # a mistake in the zoo or in the script's folder: nothing can be installed for it
+            raise  # a module of the zoo or of the script's folder: installing a package does not help
         command = install_command() if package in _CORE else _install_requirements(here.parent / "requirements.txt")
-        said = ConfigError(f"{here.name} needs the package {package}, which is not installed; run: {command}")
-        sys.stderr.write(f"error: {said}\n")
+        problem = ConfigError(f"{here.name} needs the package {package}, which is not installed; run: {command}")
+        sys.stderr.write(f"error: {problem}\n")
         sys.exit(2)
 
 
@@ -67,6 +52,6 @@ def _install_requirements(file: Path) -> str:
 
 
 def _from_here(file: Path) -> Path:
-    """Return a path as it is written in the current folder, where it is below that."""
+    """Return a path relative to the current folder if it is below it, else unchanged."""
     here = Path(os.path.abspath(os.curdir))
     return file.relative_to(here) if file.is_relative_to(here) else file

@@ -1,4 +1,4 @@
-"""Files that must be whole or not there: atomic writing, and hashes that say what a file was made from."""
+"""Reading of regular files, atomic writing, and hashes of file contents."""
 
 from __future__ import annotations
 
@@ -16,26 +16,19 @@ from typing import BinaryIO
 from tecoinfer_modelzoo.errors import DataError
 
 MOST_BYTES = 4 << 30
-"""Bytes of a file that is read as a whole: MS MARCO's passages have 3 GB, and a hole of 10 GB is none of data."""
+"""Largest file that is read as a whole, in bytes; the passages of MS MARCO have 3 GB."""
 
 _CHUNK = 2**20
-
-_SPECIAL = "it is a pipe, a socket or a device, and no file"
-
-_PATIENCE = 5.0
-"""Seconds that a pipe which nobody reads yet is waited for."""
+_SPECIAL = "it is a pipe, a socket or a device, not a regular file"
+_PIPE_TIMEOUT = 5.0  # seconds to wait for the reader of a named pipe
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; what is none is not waited for, as a pipe without a writer would be.
-
-    Raises:
-        OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
-    """
+    """Open a regular file for reading without blocking on a pipe; raise OSError for folders, pipes and devices."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no file has such a name", str(path)) from error
+        raise OSError(errno.EINVAL, "the name contains a null byte", str(path)) from error
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
             raise OSError(errno.EINVAL, _SPECIAL, str(path)) from error
@@ -49,15 +42,11 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise where a path is there and leads to no regular file: for readers that open a file by its name themselves.
-
-    Raises:
-        OSError: it is a folder, a pipe, a socket or a device.
-    """
+    """Raise OSError if an existing path is not a regular file; for readers that open a file by name themselves."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return  # whoever opens it says what is wrong
+        return  # reported when the file is opened
     _refuse_special(mode, path)
 
 
@@ -69,56 +58,40 @@ def _refuse_special(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Args:
-        path: the file. most: bytes that it may have.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger.
-    """
+    """Return the content of a regular file; raise OSError if it is unreadable or larger than ``most`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, and {most} are read at most; divide it", str(path))
+            raise OSError(errno.EFBIG, f"it has {size} bytes, the limit is {most}; split it", str(path))
         content = file.read(size + 1) or b""
-        if len(content) > size:  # it has grown, or is one of those that the kernel makes as they are read
+        if len(content) > size:  # it has grown, or is a virtual file such as those of /proc
             content += file.read(most + 1 - len(content)) or b""
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most} bytes; divide it", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes; split it", str(path))
     return content
 
 
 def write_file(path: Path, *parts: bytes) -> None:
-    """Write the parts, one after another, as a file; on any failure the file that was there is left as it was.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full.
-    """
-    with in_place_of(path) as temporary, temporary.open("wb") as file:
+    """Write the concatenated parts to a file atomically; on failure, raise OSError and keep an existing file."""
+    with atomic_replacement(path) as temporary, temporary.open("wb") as file:
         for part in parts:
             file.write(part)
 
 
 @contextmanager
-def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
-    """Yield an empty file beside ``path`` that takes its place if the block ends well, and is gone if it does not.
+def atomic_replacement(path: Path, suffix: str = "") -> Iterator[Path]:
+    """Yield an empty temporary file that replaces ``path`` if the block succeeds, and is removed otherwise.
 
-    A new file has the permissions that the umask leaves, one that takes another's place has those of that.
-
-    Args:
-        path: the file to write. suffix: how the name of the file beside it ends.
-
-    Raises:
-        OSError: the folder cannot be written.
+    A new file gets the permissions of the umask; a replacement keeps those of the replaced file. Raises OSError if the
+    folder is not writable.
     """
-    special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: written to, kept
+    special = path.exists() and not path.is_file() and not path.is_dir()  # /dev/stdout, a pipe: not replaced
     place, mode = (Path(tempfile.gettempdir()), 0o600) if special else (path.parent, 0o666)
     temporary = _new_file(place, f".{path.name[:40]}-", suffix, mode)
     try:
         yield temporary
         if special:
-            _pour(path, temporary.read_bytes())
+            _write_special(path, temporary.read_bytes())
         else:
             same_access(path, temporary)
             temporary.replace(path)
@@ -127,7 +100,7 @@ def in_place_of(path: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def _new_file(place: Path, prefix: str, suffix: str, mode: int) -> Path:
-    """Make an empty file of a name that is free, with what the umask leaves of the permissions."""
+    """Create an empty file with an unused name and the permissions of the umask."""
     while True:
         path = place / f"{prefix}{os.urandom(6).hex()}{suffix}"
         try:
@@ -138,13 +111,7 @@ def _new_file(place: Path, prefix: str, suffix: str, mode: int) -> Path:
 
 
 def same_access(path: Path, new: Path) -> None:
-    """Give a new file the permissions, and where that is allowed the owner, of the regular file whose place it takes.
-
-    Where there is none, it keeps its own.
-
-    Raises:
-        OSError: the permissions cannot be changed.
-    """
+    """Copy permissions and, if permitted, owner of an existing regular file ``path`` to its replacement."""
     try:
         old, own = os.stat(path), os.stat(new)
     except FileNotFoundError:
@@ -157,9 +124,9 @@ def same_access(path: Path, new: Path) -> None:
     os.chmod(new, stat.S_IMODE(old.st_mode) & 0o777)
 
 
-def _pour(path: Path, content: bytes) -> None:
-    """Write into a pipe or a device; whoever reads a pipe may come a little later, and nobody waits for ever."""
-    deadline = time.monotonic() + _PATIENCE
+def _write_special(path: Path, content: bytes) -> None:
+    """Write to a pipe or a device; wait up to :data:`_PIPE_TIMEOUT` seconds for the reader of a pipe."""
+    deadline = time.monotonic() + _PIPE_TIMEOUT
     while True:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -174,14 +141,7 @@ def _pour(path: Path, content: bytes) -> None:
 
 
 def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
-    """Return the SHA-256 of the files' contents, one after another, in hexadecimal.
-
-    Args:
-        paths: the files. chunk: bytes that are read at once, and held.
-
-    Raises:
-        OSError: one cannot be read.
-    """
+    """Return the SHA-256 of the concatenated files in hexadecimal; raise OSError if a file cannot be read."""
     digest = hashlib.sha256()
     for path in paths:
         with open_regular(path) as file:
@@ -191,31 +151,28 @@ def hash_files(*paths: Path, chunk: int = _CHUNK) -> str:
 
 
 def no_file(path: str | os.PathLike[str]) -> str:
-    """Return what a path is that is no regular file, as a message goes on after it: ``is a folder``, for one."""
+    """Return the reason why a path is not a regular file, as the end of a sentence, such as ``is a folder``."""
     try:
         check_regular(path)
     except IsADirectoryError:
         return "is a folder"
     except OSError:
-        return "is a pipe, a socket or a device, and no file"
+        return "is a pipe, a socket or a device, not a regular file"
     return "does not exist"
 
 
 def text_of(path: Path, errors: str = "strict") -> str:
-    """Return the text of a regular file in UTF-8, with or without a byte order mark; line ends become line feeds.
-
-    Args:
-        errors: what becomes of bytes that are no UTF-8, as :meth:`bytes.decode` takes it.
+    """Return the text of a UTF-8 file without byte order mark, with line feeds; ``errors`` as in :meth:`bytes.decode`.
 
     Raises:
-        OSError: it cannot be read, is none, or is too large. ValueError: it is no UTF-8.
+        OSError: the file cannot be read, is not a regular file, or is too large. ValueError: it is not UTF-8.
     """
     text = read_regular(path).decode("utf-8-sig", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def size_and_time(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return a file's bytes and when it was changed, in ns; -1 for both where it cannot be looked at."""
+    """Return a file's size in bytes and mtime in nanoseconds; -1 for both if it is not accessible."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):  # ValueError: a NUL in the name
@@ -224,14 +181,7 @@ def size_and_time(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def utf8_text(path: Path, flag: str = "") -> str:
-    """Return the text of a regular file in UTF-8, with or without a byte order mark, its line ends as they are.
-
-    Args:
-        flag: that named the file, for messages.
-
-    Raises:
-        DataError: it cannot be read, is none, or is no UTF-8.
-    """
+    """Return the text of a UTF-8 file without byte order mark; raise DataError (with ``flag``) on failure."""
     where = f"{flag} {path}".lstrip()
     try:
         return read_regular(path).decode("utf-8-sig")

@@ -1,4 +1,4 @@
-"""How reports and tables write figures, and how they make texts of unknown origin harmless."""
+"""Formatting of numbers in reports and tables, and cleaning of untrusted text."""
 
 from __future__ import annotations
 
@@ -19,37 +19,29 @@ _ANSI = re.compile(
     r"|[PX^_][^\x1b]*(?:\x1b\\)?"  # strings of DCS, SOS, PM and APC
     r"|[ -/]*[0-~])"
 )
-# What XML 1.0 forbids (production 2), C1 controls, and the marks that reorder text for the eye.
+# Characters invalid in XML 1.0 (production 2), C1 controls, and bidirectional formatting characters.
 _FORBIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
 
-_FIGURE = re.compile(r"[+-][0-9.]+(e[+-]?[0-9]+)?( ?%)?\Z")
-"""A text that is one figure, such as ``+3.1 %``."""
+_FIGURE = re.compile(r"[+-][0-9.]+(e[+-]?[0-9]+)?( ?%)?\Z")  # A single signed number, such as ``+3.1 %``
 
 
 def clean(text: str) -> str:
-    """Return a text as a terminal would have left it, fit for XML.
+    """Return a text as a terminal would display it, valid in XML.
 
-    Escape sequences go; of a line that was overwritten with carriage returns (progress bars) the last state stays; any
-    other character that XML forbids, or that reorders text, becomes U+FFFD.
+    Escape sequences are removed; of a line overwritten with carriage returns (progress bars) the last state is kept;
+    other characters that are invalid in XML or reorder text become U+FFFD.
     """
     lines = _ANSI.sub("", text).replace("\r\n", "\n").split("\n")
-    shown = "\n".join(_last_state(line) if "\r" in line else line for line in lines)
+    shown = "\n".join(next(filter(None, reversed(line.split("\r"))), "") for line in lines)
     return _FORBIDDEN.sub("\ufffd", shown)
 
 
 def clean_line(text: str) -> str:
-    """Return a text of unknown origin as one harmless line: cleaned (:func:`clean`), all white space as single blanks.
-
-    A text of our own, or an error's, needs no cleaning: that is :func:`engine.one_line`.
-    """
+    """Return an untrusted text as one line: cleaned (:func:`clean`), with white space collapsed to single blanks."""
     return one_line(clean(text))
-
-
-def _last_state(line: str) -> str:
-    return next((part for part in reversed(line.split("\r")) if part), "")
 
 
 def plural(count: int, word: str) -> str:
@@ -71,7 +63,7 @@ def seconds(value: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a figure with six significant digits."""
+    """Return a number with six significant digits."""
     return NO_VALUE if value is None or not math.isfinite(value) else f"{value:.6g}"
 
 
@@ -88,12 +80,12 @@ def share(value: float) -> str:
 
 
 def memory(value: int | None) -> str:
-    """Return bytes in MiB."""
+    """Return a number of bytes in MiB."""
     return NO_VALUE if value is None else f"{value / 2**20:.0f} MiB"
 
 
 def facts(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the environment as names and texts; of a mapping in it, its members."""
+    """Return an environment as pairs of name and text; nested mappings are flattened."""
     flat: list[tuple[str, str]] = []
     for name, value in environment.items():
         flat += facts(value) if isinstance(value, Mapping) else [(clean_line(str(name)), clean_line(str(value)))]
@@ -101,22 +93,19 @@ def facts(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows, all of them equally long, as lines with their cells in columns; no cell begins a line of its own."""
+    """Return rows of equal length as lines with aligned columns; line breaks in cells are escaped."""
     rows = [[printable(cell, keep="") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def as_csv(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows, the names of the columns first, as the text of a CSV file; every figure in full.
-
-    Texts that a spreadsheet would compute (a model's names may be chosen for that) stand behind an apostrophe.
-    """
+    """Return rows as CSV text with all digits; texts that spreadsheets evaluate are prefixed with an apostrophe."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(map(_not_computed, row) for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(map(_escape_formula, row) for row in rows)
     return text.getvalue()
 
 
-def _not_computed(cell: Any) -> Any:
-    computed = isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
-    return f"'{cell}" if computed and not _FIGURE.match(cell) else cell
+def _escape_formula(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") and len(cell) > 1
+    return f"'{cell}" if is_formula and not _FIGURE.match(cell) else cell

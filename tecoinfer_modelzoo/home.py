@@ -1,4 +1,4 @@
-"""The user's home folder, which a container's user may not have: no ``HOME``, and a number without a name."""
+"""The user's home folder; the user of a container may have none (no ``HOME`` and a user id without a name)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def home_folder() -> Path | None:
-    """Return the user's home folder, which need not exist; ``None`` where the user has none."""
+    """Return the user's home folder, which may not exist; ``None`` if it is undefined."""
     found = os.path.expanduser("~") if os.environ.get("HOME", "~") else "~"
     return None if found == "~" else Path(found)
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a path with ``~`` or ``~USER`` at its beginning replaced; as it is where there is no such home folder."""
+    """Return a path with a leading ``~`` or ``~USER`` expanded; unchanged if there is no such home folder."""
     return Path(os.path.expanduser(path))

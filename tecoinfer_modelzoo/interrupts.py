@@ -1,8 +1,8 @@
-"""Ctrl-C at any moment: one line and exit code 130, from the first of our imports to the end of the interpreter.
+"""Handling of Ctrl-C from the first import to interpreter shutdown: one line and exit code 130.
 
-While a command is being imported there is nothing to save, and an exception would show where in the imports it came, or
-be lost in one: the process ends at once. While it runs, the first Ctrl-C is a ``KeyboardInterrupt`` as ever, which lets
-files be closed and helpers ended; another one ends the process at once, wherever that is.
+During imports nothing has to be saved, and an exception would print a traceback or be swallowed: the process exits at
+once. While the command runs, the first Ctrl-C raises ``KeyboardInterrupt``, so that files are closed and helper
+processes ended; a second one exits at once.
 """
 
 from __future__ import annotations
@@ -20,27 +20,25 @@ if TYPE_CHECKING:
     from typing import Any
 
 INTERRUPTED = 130
-"""Exit code of an interrupted command (128 + SIGINT, as shells have it)."""
+"""Exit code of an interrupted command (128 + SIGINT, the shell convention)."""
 
 _OURS = ("contrib", "example", "model_config", "tecoexec", "toolkit", "transplant")
 _COMMANDS = ("teco", "tecoexec", "teco-smi")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-_say: list[Callable[[], str]] = []
-_times: list[int] = []
-"""The interruptions so far."""
+_message_of: list[Callable[[], str]] = []
+_received: list[int] = []  # interrupts received so far
 _reports: list[Callable[[], None]] = []
-"""In a supervised process: what reports to its parent that Ctrl-C was heard, and that its line is written."""
+"""In a supervised process: report to the parent that the handler ran, and that the line was written."""
 _leaving = itertools.count()
-"""How often a Ctrl-C has come that ends the process: counted by one call that another one cannot come into."""
+"""Number of interrupts that exit the process; ``next`` is atomic with respect to signal handlers."""
 
 
 def guard() -> None:
-    """End this process at a Ctrl-C from now on, where its program is a command or a script of the zoo.
+    """Install the handler that exits at the first Ctrl-C, if the main program is a command or script of the zoo.
 
-    There no file gets the descriptor of a standard stream that is closed, either.
+    Also opens the null device for closed standard streams, so that other files cannot get their descriptors.
     """
-    if not _is_ours():
+    if not is_command():
         return
     fill_closed()
     if _ends_by_exception():
@@ -48,38 +46,30 @@ def guard() -> None:
 
 
 def first_raises(say: Callable[[], str] | None = None) -> None:
-    """Let the first Ctrl-C from now on raise ``KeyboardInterrupt``, and the second one end this process, if it is ours.
+    """Let the first Ctrl-C raise ``KeyboardInterrupt``, and the second one print ``say()`` and exit (zoo only).
 
-    To be called in the main thread; in another one it does nothing.
-
-    Args:
-        say: returns what the second one says; empty for nothing.
+    Has no effect outside the main thread.
     """
     if say is not None:
-        _say[:] = [say]
-    ours = _is_ours()
+        _message_of[:] = [say]
+    ours = is_command()
     try:
         signal.signal(signal.SIGINT, _first if ours else signal.default_int_handler)
-    except ValueError:  # another thread's program
+    except ValueError:  # not in the main thread
         return
     if ours:
         sys.unraisablehook = _unraisable
 
 
-def is_command() -> bool:
-    """Say whether this process runs a command or a script of the zoo, rather than a program that imports it."""
-    return _is_ours()
-
-
 def came() -> bool:
-    """Say whether Ctrl-C came: what an import makes another error of, as extensions do, is an interruption still."""
-    return bool(_times)
+    """Return whether Ctrl-C was received; extensions may turn it into another error during their import."""
+    return bool(_received)
 
 
 def of_user() -> bool:
-    """Say whether a ``KeyboardInterrupt`` that was raised in this thread may be the user's, and not its code's own.
+    """Return whether a ``KeyboardInterrupt`` in this thread may come from the user, not from the code that ran.
 
-    Where a signal raises it in a way that leaves no trace, as in another program, it is taken for the user's.
+    If the signal's source cannot be determined, as in other programs, it is attributed to the user.
     """
     import threading
 
@@ -89,28 +79,28 @@ def of_user() -> bool:
     return came() or handlers[0] not in (_first, signal.SIG_IGN) or handlers[1] is signal.default_int_handler
 
 
-def report_to(heard: Callable[[], None], written: Callable[[], None]) -> None:
-    """Report Ctrl-C from now on: once when its handler runs, and when the line about it has been written."""
+def set_report_callbacks(heard: Callable[[], None], written: Callable[[], None]) -> None:
+    """Set the callbacks for Ctrl-C: when its handler runs, and when its line is written."""
     _reports[:] = [heard, written]
 
 
 def line_written() -> None:
-    """Report that the line about an interruption is on standard error, so that no other process writes it again."""
+    """Report that the line about the interruption is on standard error, so that the parent does not repeat it."""
     if _reports:
         _reports[1]()
 
 
 def ended() -> None:
-    """Let a Ctrl-C end this process at once from now on: all that is left to do is to leave."""
-    _say[:] = [lambda: ""]
+    """Let Ctrl-C exit the process silently from now on, when only interpreter shutdown is left."""
+    _message_of[:] = [lambda: ""]
     try:
-        signal.signal(signal.SIGINT, _at_once if _is_ours() else signal.default_int_handler)
+        signal.signal(signal.SIGINT, _at_once if is_command() else signal.default_int_handler)
     except ValueError:
         return
 
 
 def _ends_by_exception() -> bool:
-    """Say whether Ctrl-C does what it usually does; a background job of a shell ignores it."""
+    """Return whether SIGINT has Python's default handler; shells ignore it in background jobs."""
     try:
         return signal.getsignal(signal.SIGINT) is signal.default_int_handler
     except ValueError:  # not the main thread
@@ -118,14 +108,14 @@ def _ends_by_exception() -> bool:
 
 
 def _unraisable(found: Any) -> None:
-    """End at once where the interruption came in what swallows exceptions, such as an object's end."""
+    """Exit if an interrupt was raised where exceptions are swallowed, such as in ``__del__``."""
     if isinstance(found.exc_value, KeyboardInterrupt):
         _at_once(signal.SIGINT, None)
     sys.__unraisablehook__(found)
 
 
 def _first(number: int, frame: Any) -> None:
-    _times.append(number)
+    _received.append(number)
     if _reports:
         _reports[0]()
     signal.signal(signal.SIGINT, _at_once)
@@ -133,9 +123,9 @@ def _first(number: int, frame: Any) -> None:
 
 
 def _at_once(number: int, frame: Any) -> None:
-    if next(_leaving) == 1:  # it came again before the line below is done: said is said
+    if next(_leaving) == 1:  # second interrupt before the line is complete: do not repeat it
         return
-    text = _say[0]() if _say else "interrupted\n"
+    text = _message_of[0]() if _message_of else "interrupted\n"
     try:
         os.write(2, text.encode(errors="backslashreplace"))  # the stream's lock may be held by a stuck thread
         line_written()
@@ -143,8 +133,8 @@ def _at_once(number: int, frame: Any) -> None:
         os._exit(INTERRUPTED)
 
 
-def _is_ours() -> bool:
-    """Say whether the main program is the zoo's, not one that imports it."""
+def is_command() -> bool:
+    """Return whether this process runs a command or script of the zoo, not a program that imports it."""
     words = list(getattr(sys, "orig_argv", sys.argv))
     if sys.argv[:1] == ["-m"] and "-m" in words[:-1]:  # the module's packages are being imported
         name = words[words.index("-m") + 1]

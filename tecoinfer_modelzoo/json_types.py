@@ -1,47 +1,44 @@
-"""JSON that was written by the zoo and may have been changed since: values are taken only in the types they were."""
+"""Type-checked access to JSON files that the zoo wrote and that may have been modified since."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Problems = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What reading damaged JSON raises, and reading its values by the functions here."""
+"""Exceptions that parsing damaged JSON and the functions of this module raise."""
 
 MOST = 2**62
-"""Largest whole number that sizes and counts may have."""
+"""Largest accepted size or count."""
 
 
 def parsed(content: bytes | str) -> Any:
-    """Return what JSON text says.
-
-    Raises:
-        ValueError, RecursionError: it is no JSON, or has a number that JSON has not (NaN).
-    """
+    """Parse JSON text; raise ValueError or RecursionError if the text is not JSON, or contains NaN or an infinity."""
     import json
 
-    return json.loads(content, parse_constant=_refused)
+    return json.loads(content, parse_constant=refuse_constant)
 
 
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+def refuse_constant(name: str) -> Any:
+    """Raise ValueError for NaN and infinities."""
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def whole(value: Any, least: int = 0, most: int = MOST) -> int:
-    """Return a whole number between two others; a bool is none."""
+    """Check an integer in a range; booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise TypeError(f"not a whole number from {least} to {most}")
     return value
 
 
 def number(value: Any, least: float = 0.0, most: float = 1e30) -> float:
-    """Return a finite number between two others; a bool is none."""
+    """Check a finite number in a range; booleans are rejected."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise TypeError(f"not a number from {least:g} to {most:g}")
     return float(value)
 
 
 def text(value: Any) -> str:
-    """Return text that can be written as UTF-8."""
+    """Check a string that can be encoded as UTF-8."""
     if not isinstance(value, str):
         raise TypeError("not text")
     value.encode()
@@ -49,14 +46,14 @@ def text(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """Return true or false."""
+    """Check a boolean."""
     if not isinstance(value, bool):
         raise TypeError("neither true nor false")
     return value
 
 
 def entries(value: Any) -> dict[str, Any]:
-    """Return an object, whose keys are text that can be written."""
+    """Check an object whose keys can be encoded as UTF-8."""
     if not isinstance(value, dict):
         raise TypeError("not an object")
     for key in value:
@@ -65,7 +62,7 @@ def entries(value: Any) -> dict[str, Any]:
 
 
 def items(value: Any) -> list[Any]:
-    """Return a list."""
+    """Check a list."""
     if not isinstance(value, list):
         raise TypeError("not a list")
     return value

@@ -1,4 +1,4 @@
-"""JSON of unknown origin, read within limits (finite 64-bit numbers, bounded nesting), and values as JSON has them."""
+"""JSON of unknown origin, parsed with limits (finite 64-bit numbers, bounded nesting), and conversion to JSON types."""
 
 from __future__ import annotations
 
@@ -11,31 +11,29 @@ from typing import Any
 
 import numpy as np
 
+from tecoinfer_modelzoo.json_types import refuse_constant
+
 DEEPEST = 64
-"""Lists and objects inside one another at most: what later goes over the value recursively never goes deeper."""
+"""Maximum nesting of lists and objects, which bounds later recursion over the value."""
 
 _LONGEST_NUMBER = 20
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 
 
 def plain_json(text: str, numbers: bool = True) -> Any:
-    """Return the value of JSON text.
+    """Parse JSON text; raise ValueError for non-finite numbers, integers beyond 64 bits or deep nesting.
 
-    Args:
-        text: the JSON. numbers: ``False`` where the caller judges every number itself.
-
-    Raises:
-        ValueError: it is none, has a number that is not finite or whole and beyond 64 bits, or is nested too deep.
+    ``numbers=False`` accepts all numbers, for callers that check them.
     """
     if text.count("[") + text.count("{") > DEEPEST:
         _check_depth(text)
     if not numbers:
         return json.loads(text)
-    return json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_finite)
+    return json.loads(text, parse_constant=refuse_constant, parse_int=_whole, parse_float=_finite)
 
 
 def is_number(value: Any, most: float = sys.float_info.max) -> bool:
-    """Say whether a value is a finite number, NumPy's own too, of at most this size; a truth value is none."""
+    """Return whether a value is a finite Python or NumPy number of at most this magnitude; booleans are not."""
     is_real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return is_real and bool(-most <= value <= most)
 
@@ -48,10 +46,6 @@ def _check_depth(text: str) -> None:
             raise ValueError(f"nested more than {DEEPEST} deep")
 
 
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _whole(text: str) -> int:
     if len(text) > _LONGEST_NUMBER or not -(2**63) <= int(text) < 2**64:
         raise ValueError(f"{text[:30]} is beyond 64 bits")
@@ -61,17 +55,16 @@ def _whole(text: str) -> int:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:30]} is too large a number")
+        raise ValueError(f"{text[:30]} is too large")
     return value
 
 
 def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Return a value made of dicts with texts as keys, lists, and what ``leaf`` makes of anything else.
+    """Convert a value to dicts with string keys, lists and the results of ``leaf``.
 
     Args:
-        value: mappings, lists and tuples in one another; arrays and numbers of numpy become lists and plain numbers.
-        leaf: says how a number, a text or whatever else is in there is written; NaN and infinities, which JSON lacks,
-            are its business too.
+        value: nested mappings, lists, tuples, and NumPy arrays and scalars, which become lists and Python numbers.
+        leaf: converts every other value, including NaN and infinities, which JSON does not have.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(item, leaf) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Public faces of packages whose modules are imported when a name of theirs is first asked for."""
+"""Lazy attributes of packages: modules are imported when one of their names is first accessed."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from typing import Any
 from tecoinfer_modelzoo import refuse_hidden
 
 
-def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(
+    package: str, homes: Mapping[str, Sequence[str]], former: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package (PEP 562) that has names of its modules.
 
     Args:
         package: its ``__name__``.
         homes: module -> the names that the package shows of it.
+        former: the same for names that it had before; they are found, and not listed.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    shown = [name for names in homes.values() for name in names]
+    home = {name: module for found in (homes, former or {}) for module, names in found.items() for name in names}
 
     def find(name: str) -> Any:
         if name not in home:
             if package.isidentifier():
                 refuse_hidden(package, name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        __import__(home[name])  # as the statement does; importlib's function is hidden from `python -X importtime`
+        __import__(home[name])  # unlike importlib.import_module, visible in `python -X importtime`
         found = getattr(sys.modules[home[name]], name)
-        setattr(sys.modules[package], name, found)  # the next time it is there
+        setattr(sys.modules[package], name, found)  # cached for the next access
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *shown})
 
     return find, names

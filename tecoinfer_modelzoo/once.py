@@ -1,4 +1,4 @@
-"""Values by key, each made once, by whichever thread needs it first; the others wait for it."""
+"""Thread-safe caches of computed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class _Place(Generic[Value]):
-    """Where a value will be; ``error`` is what happened instead."""
+    """A pending value, or the error that its computation raised."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -21,24 +21,19 @@ class _Place(Generic[Value]):
 
 
 class Once(Generic[Key, Value]):
-    """Keeps every value that was made."""
+    """Cache in which each value is computed by one thread; other threads wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._places: dict[Key, _Place[Value]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError("values are kept for the threads of one process")
+        raise TypeError("a cache of one process cannot be pickled")
 
     def of(self, keys: Sequence[Key], make: Callable[[Sequence[Key]], Sequence[Value]]) -> list[Value]:
-        """Return the values of some keys, which may repeat; those that nobody made yet are made together, here.
+        """Return the values of keys, which may repeat; missing ones are computed together by ``make`` in this thread.
 
-        Args:
-            keys: what to return.
-            make: from new keys to their values, in order. What it makes of a key must not hang on the others.
-
-        Raises:
-            BaseException: what ``make`` raised, in every thread that waits for it; the next one to ask tries again.
+        An error of ``make`` is raised in every waiting thread; the next call computes the value again.
         """
         with self._lock:
             mine = [key for key in dict.fromkeys(keys) if key not in self._places]
@@ -52,16 +47,13 @@ class Once(Generic[Key, Value]):
             place.done.wait()
             if place.error is not None:
                 raise place.error
-            found.append(place.value)  # type: ignore[arg-type]  # it is there, as there was no error
+            found.append(place.value)  # type: ignore[arg-type]  # set unless there is an error
         return found
 
     def _fill(
-        self,
-        mine: Sequence[Key],
-        places: dict[Key, _Place[Value]],
-        make: Callable[[Sequence[Key]], Sequence[Value]],
+        self, mine: Sequence[Key], places: dict[Key, _Place[Value]], make: Callable[[Sequence[Key]], Sequence[Value]]
     ) -> None:
-        """Make values; all own ones are done before any other thread's is waited for, so nobody waits in a circle."""
+        """Compute values; a thread finishes its own before it waits for others, which excludes deadlocks."""
         try:
             for key, value in zip(mine, make(mine), strict=True):
                 places[key].value = value
@@ -77,11 +69,7 @@ class Once(Generic[Key, Value]):
 
 
 class Recent(Generic[Key, Value]):
-    """Keeps the values that were asked for last, up to a size; several threads may make the same one.
-
-    Args:
-        make: from a key to its value. size: bytes of a value. most: bytes that are kept.
-    """
+    """LRU cache of at most ``most`` bytes, as ``size`` returns them; several threads may compute the same value."""
 
     def __init__(self, make: Callable[[Key], Value], size: Callable[[Value], int], most: int) -> None:
         self._make, self._size, self._most = make, size, most

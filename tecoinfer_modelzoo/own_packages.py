@@ -1,4 +1,4 @@
-"""Telling the zoo's packages from others of the same names: one line says which folder stands in the way."""
+"""Detection of foreign packages that have the name of one of the zoo's packages."""
 
 from __future__ import annotations
 
@@ -12,22 +12,15 @@ from types import ModuleType, TracebackType
 from tecoinfer_modelzoo.distribution import HOME
 
 PACKAGES = ("engine", "utils", "tecoexec", "model_config", "toolkit", "transplant")
-"""The zoo's packages whose names are not its alone."""
+"""Packages of the zoo whose names other projects use too."""
 
 
 class ForeignPackageError(ImportError):
-    """A package of another project has the name of one of the zoo's; where nobody catches it, it is one line."""
+    """Another project's package has the name of one of the zoo's; printed as one line if uncaught."""
 
 
 def check(*names: str) -> None:
-    """Refuse where ``import NAME`` would give, or has given, another project's package.
-
-    Args:
-        names: some of :data:`PACKAGES`; all of them where none is named.
-
-    Raises:
-        ForeignPackageError: the line names both folders and what to do.
-    """
+    """Raise ForeignPackageError if ``import NAME`` (default: all :data:`PACKAGES`) gives a foreign package."""
     for name in names or PACKAGES:
         places = _places(name)
         if places and not any(map(_is_ours, places)):
@@ -38,21 +31,18 @@ def check(*names: str) -> None:
 
 
 def explain() -> None:
-    """Say from now on why a module of the zoo is not found in another project's package of its name."""
-    if not any(isinstance(finder, _Explaining) for finder in sys.meta_path):
-        sys.meta_path.append(_Explaining())
+    """Install a finder that reports foreign packages when a module of the zoo is not found."""
+    if not any(isinstance(finder, _ForeignPackageFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_ForeignPackageFinder())
 
 
 def refuse_hidden(package: str, name: str) -> None:
-    """Refuse ``from PACKAGE import NAME`` where another project's package is hidden behind the zoo's, which lacks it.
+    """Raise ForeignPackageError if ``from PACKAGE import NAME`` means another project's package that the zoo's hides.
 
-    Called by a package's ``__getattr__``, whose other callers, such as ``hasattr``, only want to know.
-
-    Raises:
-        ForeignPackageError: the line names both folders.
+    Called by a package's ``__getattr__``; other accesses, such as ``hasattr``, do not raise.
     """
-    asked = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # how importlib serves the statement
-    if not asked or name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:
+    is_import = sys._getframe(2).f_code.co_name == "_handle_fromlist"  # called by importlib for the statement
+    if not is_import or name.startswith("__") or importlib.util.find_spec(f"{package}.{name}") is not None:
         return
     hidden = next(_hidden(package), None)
     if hidden is not None:
@@ -62,13 +52,13 @@ def refuse_hidden(package: str, name: str) -> None:
         )
 
 
-class _Explaining:
-    """The last finder of ``sys.meta_path``: it is asked only for what no other one has found, and finds nothing."""
+class _ForeignPackageFinder:
+    """Last finder of ``sys.meta_path``, called for modules that no other finder has found; never finds a module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise where the zoo has this module, and the package of its name is another project's."""
+        """Raise if the zoo has this module and its top-level package belongs to another project."""
         top, _, rest = name.partition(".")
         if top in PACKAGES and rest:
             file = HOME.joinpath(*name.split("."))
@@ -78,7 +68,7 @@ class _Explaining:
 
 
 def _places(name: str) -> list[str]:
-    """Return the folders of a package as it is imported, or would be; the file of what is no package."""
+    """Return the folders of a package as it is, or would be, imported; the file of a plain module."""
     module = sys.modules.get(name)
     if module is not None:
         return [*getattr(module, "__path__", ())] or [str(getattr(module, "__file__", None))]
@@ -89,14 +79,14 @@ def _places(name: str) -> list[str]:
 
 
 def _is_ours(place: str) -> bool:
-    """Say whether a folder is a package of the zoo, of this copy or another, or the part of it in ``contrib/``."""
+    """Return whether a folder is a package of any copy of the zoo, or its part in ``contrib/``."""
     folder = Path(place).resolve().parent
     own = Path("tecoinfer_modelzoo", "own_packages.py")
     return any((root / own).is_file() for root in (folder, folder.parent if folder.name == "contrib" else folder))
 
 
 def _hidden(name: str) -> Iterator[Path]:
-    """Yield the packages and modules of this name on the path that are not the zoo's."""
+    """Yield packages and modules with this name on ``sys.path`` that do not belong to the zoo."""
     for folder in map(Path, sys.path):
         for place, file in ((folder / name, "__init__.py"), (folder / f"{name}.py", "")):
             if (place / file).is_file() and not _is_ours(str(place)):
@@ -104,15 +94,15 @@ def _hidden(name: str) -> Iterator[Path]:
 
 
 def _error(text: str) -> ForeignPackageError:
-    """Return the error, which from now on ends a program without a traceback where nothing catches it."""
+    """Return the error, and install an excepthook that prints it without a traceback."""
     if sys.excepthook is not _one_line:
         _one_line.otherwise = sys.excepthook
         sys.excepthook = _one_line
     return ForeignPackageError(text)
 
 
-class _OneLine:
-    """An excepthook for which :class:`ForeignPackageError` is a line, and all else what it was."""
+class _OneLineHook:
+    """Excepthook that prints :class:`ForeignPackageError` as one line and passes others on."""
 
     def __init__(self) -> None:
         self.otherwise = sys.excepthook
@@ -125,4 +115,4 @@ class _OneLine:
             self.otherwise(kind, error, trace)
 
 
-_one_line = _OneLine()
+_one_line = _OneLineHook()

@@ -1,4 +1,4 @@
-"""A bar for whoever waits at a terminal."""
+"""Progress bar for terminals."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], unit: str, what: str | None = None, total: int | None = None) -> Iterable[T]:
-    """Show on stderr how far a loop is.
-
-    What is no terminal (a file, a pipe, CI) stays quiet, and tqdm is not even imported.
-
-    Args:
-        items: what is looped over; one step, or none, is not worth a bar.
-        unit: what one step is, singular. what: stands before the bar.
-        total: steps, where ``items`` cannot tell.
-    """
+    """Show the progress of at least two items on standard error, if that is a terminal; else tqdm is not imported."""
     if not sys.stderr.isatty() or (isinstance(items, Sized) and len(items) < 2):
         return items
     from tqdm import tqdm

@@ -1,4 +1,4 @@
-"""Python files that a user names by their path: pass files, and files with a torch module."""
+"""Import of Python files given by path: pass files and torch modules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source each time.
+    """Loader that compiles the source each time.
 
-    Cached code would lie beside the user's file, and Python takes it for that of another file under the same name where
-    both were written in the same second and are of the same size. ``sys.dont_write_bytecode`` is all threads' business.
+    A cached file would lie next to the user's file, and Python would use it for a different file of the same name,
+    second of modification and size. ``sys.dont_write_bytecode`` would affect all threads.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -25,23 +25,20 @@ class _SourceLoader(SourceFileLoader):
 
 
 def import_file(path: Path, name: str) -> ModuleType:
-    """Run a Python file as a module, from its source alone: no cached code is read, and none is left beside it.
+    """Run a ``.py`` file as the module ``name``, without reading or writing bytecode caches.
 
-    The module stands in ``sys.modules``, where dataclasses and pickling look it up, unless running it failed. What the
-    file itself imports is imported as usual.
-
-    Args:
-        path: the file; it ends in ``.py``. name: what the module is called; another of that name gives way to it.
+    The module is in ``sys.modules``, as dataclasses and pickle need, unless its execution failed; it replaces a module
+    of the same name. Imports in the file work as usual.
 
     Raises:
-        ImportError: the file does not end in ``.py``. Besides that, whatever reading, compiling or running it raises.
+        ImportError: the file does not end in ``.py``. Errors of reading, compiling or running it are passed on.
     """
     if path.suffix != ".py":
-        raise ImportError(f"{path} is not a Python file; give it the ending .py", path=str(path))
+        raise ImportError(f"{path} is not a Python file; rename it to end in .py", path=str(path))
     file = str(path.absolute())
     spec = spec_from_file_location(name, file, loader=_SourceLoader(name, file))
-    assert spec is not None  # noqa: S101 - there is always one for a given loader
-    assert spec.loader is not None  # noqa: S101 - the given one
+    assert spec is not None  # noqa: S101 - a loader is given
+    assert spec.loader is not None  # noqa: S101 - the given loader
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -1,8 +1,8 @@
-"""Standard streams that are closed, full or have lost their reader: the work goes on, and what was lost is known.
+"""Standard streams that are closed, full or have lost their reader: the run continues, and lost output is reported.
 
-A process that starts with descriptor 0, 1 or 2 closed gets the next file it opens, such as a result, under that number,
-and then prints into it; :func:`fill_closed` takes these numbers first. :class:`Output` wraps a stream: what the system
-refuses to take goes to the null device from then on, and the exit code says so at the end (:meth:`Output.exit_code`).
+If a process starts with descriptor 0, 1 or 2 closed, the next opened file, such as a result, gets this number and
+receives the printed text; :func:`fill_closed` occupies these numbers first. :class:`Output` wraps a stream: after a
+write error further output goes to the null device, and the exit code reports the loss (:meth:`Output.exit_code`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ UNWRITTEN = 2
 """Exit code of a command whose output could not be written."""
 
 _GONE = (BrokenPipeError, ConnectionResetError)
-"""What writing raises when the reader has closed its end, as ``head`` does."""
+"""Errors of writing after the reader has closed its end, as ``head`` does."""
 
 
 class _Nowhere(io.TextIOWrapper):
-    """What stands for a stream whose descriptor was closed when the process started."""
+    """Replacement of a stream whose descriptor was closed when the process started."""
 
     closed_at_start = True
 
 
 def fill_closed() -> None:
-    """Open the null device for each of the descriptors 0 to 2 that is closed, and a stream for it."""
+    """Open the null device and a stream for each closed descriptor from 0 to 2."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -52,12 +52,7 @@ def fill_closed() -> None:
 
 
 class Output:
-    """A stream that takes everything: what cannot be written is lost, which is noted.
-
-    Attributes:
-        left: the reader has closed its end, as ``head`` does when it has seen enough.
-        lost: the error of the system where something else was wrong, such as a full disk.
-    """
+    """Stream whose writes never raise; ``left``: the reader has gone, ``lost``: first other error of the system."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -81,13 +76,14 @@ class Output:
             self.write(line)
 
     def flush(self) -> None:
-        """Hand over what was written; what the system does not take is lost.
+        """Flush the buffer; text that the system does not accept is lost.
 
-        Where the descriptor is another file's by now, as when code of the run has closed it, what is held waits.
+        If the descriptor now belongs to another file, because code of the run has closed it, the text stays in the
+        buffer.
         """
         if self._is_elsewhere():
             return
-        for _ in range(2):  # after a failure what is left in the buffer goes to the null device
+        for _ in range(2):  # after a failure the rest of the buffer goes to the null device
             try:
                 self._stream.flush()
             except OSError as error:
@@ -96,7 +92,7 @@ class Output:
                 return
 
     def end(self) -> None:
-        """Hand over what was written; drop it where the descriptor is another file's, which it would damage."""
+        """Flush the buffer; discard it if the descriptor now belongs to another file, which it would damage."""
         self.flush()
         if self._is_elsewhere():
             self.lost = self.lost or OSError(errno.EBADF, "code of this run has closed or replaced it")
@@ -105,26 +101,20 @@ class Output:
                 raw.close()  # leaves the descriptor open
 
     def close(self) -> None:
-        """Hand over what was written; the descriptor stays open, or the next file would get its number."""
+        """Flush the buffer; the descriptor stays open so that no other file gets its number."""
         self.flush()
 
     def exit_code(self, code: int, say: Callable[[str], object]) -> int:
-        """Return the exit code of a command that would end with ``code``, once everything it printed is written.
-
-        A reader that left before the end has seen what it wanted, so that costs nothing.
-
-        Args:
-            code: of the command. say: takes the line that names what was lost.
-        """
+        """Return the exit code after flushing; lost output is reported to ``say`` (not if the reader left early)."""
         self.end()
         if self.lost is None or code in (UNWRITTEN, 130):
             return code
         why = self.lost.strerror or str(self.lost)
-        say(f"error: standard output could not be written: {why}; the files that were asked for are complete")
+        say(f"error: standard output could not be written: {why}; the requested files are complete")
         return UNWRITTEN
 
     def _gave_up(self, error: OSError) -> None:
-        """Note the first error, and have the null device take what comes from now on."""
+        """Record the first error, and redirect further output to the null device."""
         if isinstance(error, _GONE):
             self.left = True
         elif self.lost is None:
@@ -136,7 +126,7 @@ class Output:
                 os.dup2(handle, number)
                 os.close(handle)
             self._file = _file_of(self._stream)
-        except (OSError, ValueError):  # not of the system, or no descriptor is left: each write fails anew
+        except (OSError, ValueError):  # not a system file, or no free descriptor: every write will fail
             return
 
     def _is_elsewhere(self) -> bool:
@@ -147,7 +137,7 @@ class Output:
 
 
 def _file_of(stream: TextIO) -> tuple[int, int] | None:
-    """Return which file a stream's descriptor stands for; ``None`` where it has none, or that is closed."""
+    """Return device and inode of a stream's descriptor; ``None`` if it has none or is closed."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError, AttributeError):
@@ -156,10 +146,7 @@ def _file_of(stream: TextIO) -> tuple[int, int] | None:
 
 
 class Standing:
-    """Wraps standard output and standard error inside a ``with`` block, which gets the :class:`Output` of the first.
-
-    Both are there: :func:`fill_closed` comes before.
-    """
+    """Context manager that wraps both output streams; call :func:`fill_closed` before, so that they exist."""
 
     def __enter__(self) -> Output:
         self._before = sys.stdout, sys.stderr

@@ -1,8 +1,8 @@
-"""Reports that other people's packages make of their use: off in this process and in all that it starts.
+"""Telemetry of third-party packages: disabled in this process and its children.
 
-ONNX Runtime (seen in 1.31.1) writes a device id and a database of events below the home folder when it is imported, and
-sends them to its vendor. Its switch and those of others are environment variables that are read when the package is
-imported, so they are set with the first import of the zoo. ``TECO_TELEMETRY=1`` leaves everything as it is.
+ONNX Runtime (as of 1.31.1) writes a device id and an event database to the home folder on import, and sends them to its
+vendor. Its switch, and those of other packages, are environment variables that are read on import; they are set by the
+first import of the zoo. ``TECO_TELEMETRY=1`` leaves the environment unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 VARIABLE = "TECO_TELEMETRY"
-"""Environment variable: ``1`` lets packages report as they do by themselves."""
+"""Environment variable: ``1`` allows telemetry."""
 
 SWITCHES = {
     "ORT_DISABLE_TELEMETRY": "1",
@@ -18,18 +18,18 @@ SWITCHES = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
 }
-"""The packages' own switches, and their value for off; one that the user has set stays as it is."""
+"""Variables of the packages and their value for "off"; values set by the user are kept."""
 
 
 def allowed() -> bool:
-    """Say whether the user lets packages report."""
+    """Return whether the user allows telemetry."""
     return os.environ.get(VARIABLE, "").strip() == "1"
 
 
 def turn_off() -> None:
-    """Set the switches that are not set, unless the user lets packages report."""
+    """Set the unset switches, unless the user allows telemetry."""
     if allowed():
         return
     for name, value in SWITCHES.items():
-        if not os.environ.get(name):  # an empty one is none to the packages
+        if not os.environ.get(name):  # the packages treat an empty value as unset
             os.environ[name] = value

@@ -1,4 +1,4 @@
-"""Tables and lines on a terminal, or in a pipe."""
+"""Tables and lines for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -14,29 +14,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_PIPE_WIDTH = 10_000
-"""Columns of an output that is no terminal: a table there is cut nowhere."""
+_PIPE_WIDTH = 10_000  # columns of an output that is not a terminal, so that tables are not truncated
 
 
 def open_console(file: TextIO | None = None) -> Console:
-    """Return where tables go: with colours and its own width on a terminal, plain and cut nowhere elsewhere.
-
-    Raises:
-        ConfigError: rich is not installed.
-    """
+    """Return a console, plain and not truncated outside a terminal; raise ConfigError without rich."""
     with extra("the table"):
         from rich.console import Console
 
     class Lasting(Console):
-        """Goes on where the reader leaves, as ``head`` does: rich itself ends the process then, with exit code 1."""
+        """Console that survives a closed pipe; rich itself exits with code 1."""
 
         def on_broken_pipe(self) -> None:
             self.quiet = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.file.fileno())  # what is left in buffers goes there too
+            os.dup2(nowhere, self.file.fileno())  # for the rest of the buffers
             os.close(nowhere)
 
-    file = file or getattr(sys.stdout, "bare", None)  # colours are escapes too; what is printed goes by `encodable`
+    file = file or getattr(sys.stdout, "bare", None)  # unfiltered, for colours; texts pass `encodable`
     console = Lasting(file=file, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
         return console
@@ -44,7 +39,7 @@ def open_console(file: TextIO | None = None) -> Console:
 
 
 def new_table(console: Console) -> Table:
-    """Return an empty table with a bold head and a line below it, in characters that the console's encoding has."""
+    """Return an empty table with a bold header and a line below it, in characters of the console's encoding."""
     from rich.box import ASCII2, SIMPLE_HEAD
     from rich.table import Table
 
@@ -53,12 +48,12 @@ def new_table(console: Console) -> Table:
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:
-    """Print a line that the terminal wraps."""
+    """Print a line and let the terminal wrap it."""
     console.print(encodable(line, console), style=style, soft_wrap=True)
 
 
 def encodable(line: str, console: Console) -> str:
-    """Return the line with what the output's encoding lacks as escapes, so that printing cannot fail."""
+    """Return the line with unencodable characters escaped, so that printing cannot fail."""
     line = printable(line)
     line = line if _has_signs(console) else line.replace(NO_VALUE, "-").replace("−", "-")
     return line.encode(console.encoding, "backslashreplace").decode(console.encoding)

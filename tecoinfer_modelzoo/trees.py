@@ -1,4 +1,4 @@
-"""Folders of any depth: walked, copied and removed in loops, as Python's own recursions end some 900 folders down."""
+"""Folder trees of any depth, walked, copied and removed without recursion, which fails at a depth of about 900."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def walk(
     top: str | os.PathLike[str], onerror: Callable[[OSError], object] | None = None, *, followlinks: bool = False
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder from ``top`` down with the names of its folders and files, as ``os.walk`` does.
-
-    Args:
-        top: where to begin. onerror: gets the error of a folder that cannot be read; without it that is left out.
-        followlinks: also go where links lead.
-    """
+    """Yield (folder, folders, files) like ``os.walk``; ``onerror`` gets the errors of unreadable folders."""
     waiting = [os.fspath(top)]
     while waiting:
         here = waiting.pop()
@@ -40,11 +35,7 @@ def walk(
 
 
 def below(top: Path, pattern: str = "*") -> Iterator[Path]:
-    """Yield all that is below a folder and whose name fits a pattern, as ``top.rglob(pattern)`` does.
-
-    Raises:
-        OSError: a folder cannot be read for another reason than its permissions.
-    """
+    """Yield matches like ``top.rglob(pattern)``; raise OSError if a folder is unreadable despite permissions."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, (PermissionError, FileNotFoundError, NotADirectoryError)):
@@ -55,14 +46,7 @@ def below(top: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def copy_tree(source: Path, target: Path, left_out: str) -> None:
-    """Copy a folder with permissions and times; links stay links.
-
-    Args:
-        left_out: name of what is not copied.
-
-    Raises:
-        OSError: something cannot be read or written, or is neither a file, a folder nor a link.
-    """
+    """Copy a folder with permissions, times and links, except entries named ``left_out``; raise OSError on failure."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -77,15 +61,12 @@ def copy_tree(source: Path, target: Path, left_out: str) -> None:
         for name in (*files, *links):
             if name != left_out:
                 shutil.copy2(os.path.join(here, name), os.path.join(to, name), follow_symlinks=False)
-    for here, to in reversed(made):  # when nothing is written in them any more
+    for here, to in reversed(made):  # after their contents are written
         shutil.copystat(here, to)
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder with all in it, whatever its depth and the permissions in it; what cannot be removed stays.
-
-    Links are removed, not followed.
-    """
+    """Remove a folder of any depth and permissions without following links; entries that cannot be removed stay."""
     with suppress(OSError):
         at = _opened(os.fspath(top), None)
         above: list[tuple[str, os.stat_result]] = []
@@ -105,7 +86,7 @@ def remove_tree(top: Path) -> None:
                     name, parent = above.pop()
                     at = _left(at, os.open("..", _FOLDER, dir_fd=at))
                     if not os.path.samestat(os.fstat(at), parent):
-                        return  # it was moved meanwhile, and what is here is not ours
+                        return  # it was moved meanwhile: this is another folder
                     with suppress(OSError):
                         os.rmdir(name, dir_fd=at)
         finally:
@@ -121,7 +102,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _opened(name: str, at: int | None) -> int:
-    """Open a folder, which its owner may look into and change from now on."""
+    """Open a folder and give its owner all permissions."""
     try:
         handle = os.open(name, _FOLDER, dir_fd=at)
     except PermissionError:
@@ -143,7 +124,7 @@ def _left(old: int, new: int) -> int:
 
 
 def _emptied(at: int) -> list[str]:
-    """Remove all but the folders in a folder, and return their names."""
+    """Remove everything except folders from a folder, and return the names of its folders."""
     folders = []
     with suppress(OSError), os.scandir(at) as entries:
         for entry in list(entries):

@@ -1,7 +1,7 @@
-"""YAML files of people nobody here knows: read within limits, so that no reader behind waits or runs out of memory.
+"""YAML files of unknown origin, read within limits of time and memory.
 
-What YAML itself allows and no file of the zoo needs is refused here: values that hold themselves, aliases that stand
-for more than a disk holds, numbers of thousands of digits, keys given twice.
+Rejects valid YAML that the zoo does not need: recursive values, aliases that expand to huge values, numbers of
+thousands of digits, and duplicate keys.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     import yaml
 
 LARGEST = 512 << 10
-"""Bytes of a file; the zoo's largest, with all of its cases, has an eighth of it."""
+"""Maximum file size in bytes; the zoo's largest file has an eighth of it."""
 
 MOST_CHARACTERS = 4 << 20
-"""Characters of the values of a file, each alias counted as what it stands for."""
+"""Maximum number of characters of all values of a file, with aliases expanded."""
 
 DEEPEST = 100
-"""Lists and mappings inside one another."""
+"""Maximum nesting of lists and mappings."""
 
 _TOO_DEEP = f"lists and mappings are nested deeper than {DEEPEST}; write them flat"
 
 LONGEST_NUMBER = 100
-"""Characters of a number that is not in quotes."""
+"""Maximum length of an unquoted number."""
 
 
 class YamlError(ValueError):
-    """A text that is not YAML, or not within the limits; ``reason`` is without ``line`` (from 1; 0: of the whole)."""
+    """The text is not YAML, or exceeds a limit; ``reason`` omits the ``line`` (from 1; 0 for the whole file)."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(f"line {line}: {reason}" if line else reason)
@@ -42,16 +42,11 @@ class YamlError(ValueError):
 
 
 def yaml_text(path: Path) -> str:
-    """Return the text of a file, without a byte order mark.
-
-    Raises:
-        OSError: it cannot be read, or is no regular file.
-        YamlError: it is larger than :data:`LARGEST`, or not UTF-8.
-    """
+    """Return the text of a file; raise OSError if it is unreadable, YamlError if it is too large or not UTF-8."""
     with open_regular(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise YamlError(f"it is larger than {LARGEST >> 10} KiB; split it, or leave out what is no configuration")
+        raise YamlError(f"it is larger than {LARGEST >> 10} KiB; split it, or remove other content")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -59,16 +54,11 @@ def yaml_text(path: Path) -> str:
 
 
 _NOT_PLAIN = tuple(f"tag:yaml.org,2002:{name}" for name in ("binary", "omap", "pairs", "set"))
-"""Types of YAML that neither JSON nor any file of ours has."""
+"""YAML types that JSON does not have and no file of the zoo uses."""
 
 
 def read_yaml(path: Path) -> Any:
-    """Return what a file says, in plain types; ``None`` for an empty one.
-
-    Raises:
-        OSError: it cannot be read, or is no regular file.
-        YamlError: it is not YAML, not within the limits, or gives a key twice.
-    """
+    """Return the content of a file in plain types, ``None`` if empty; raise OSError or YamlError if it is invalid."""
     top = compose_yaml(yaml_text(path))
     if top is None:
         return None
@@ -79,11 +69,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """Return the values of a text with their places; ``None`` where it is empty.
-
-    Raises:
-        YamlError: it is not YAML, or several documents.
-    """
+    """Return the node tree of a text, ``None`` if empty; raise YamlError if it is not YAML or has several documents."""
     import yaml
 
     try:
@@ -96,7 +82,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
-    """Return PyYAML's loader that ends at :data:`DEEPEST`: of hundreds of brackets each costs it more than the last."""
+    """Return PyYAML's loader with the limit :data:`DEEPEST`; its time is quadratic in the depth of nesting."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -115,11 +101,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def build_yaml(node: yaml.Node) -> Any:
-    """Return a value in plain types, after :func:`check_yaml`.
-
-    Raises:
-        YamlError: it is of a type that is not plain, or says what its type does not have (a 13th month).
-    """
+    """Return a node's value in plain types after :func:`check_yaml`; raise YamlError if invalid (a 13th month)."""
     import yaml
 
     try:
@@ -129,7 +111,7 @@ def build_yaml(node: yaml.Node) -> Any:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return what PyYAML raises; the errors of a bad value (`!!bool 5`, a 13th month) it lets through as they come."""
+    """Return the exceptions of PyYAML, including the built-in ones of invalid values (`!!bool 5`, a 13th month)."""
     import yaml
 
     return (yaml.YAMLError, *Problems)
@@ -147,11 +129,12 @@ def _wrong(error: Exception) -> YamlError:
 
 
 def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
-    """Check a value with everything in it, and return its characters, each alias counted as what it stands for.
+    """Check a node tree, and return the number of its characters with aliases expanded.
 
     Raises:
-        YamlError: a value holds itself, there are more than ``most`` characters, lists and mappings are nested deeper
-            than :data:`DEEPEST`, a number is longer than :data:`LONGEST_NUMBER`, or bytes or a set are meant.
+        YamlError: a value contains itself, has more than ``most`` characters, is nested deeper than :data:`DEEPEST`,
+            has
+            a number longer than :data:`LONGEST_NUMBER`, or is tagged as binary or a set.
     """
     known: dict[int, tuple[int, int]] = {}
     open_: set[int] = set()
@@ -165,7 +148,7 @@ def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
         missing = [part for part in parts if id(part) not in known]
         line = node.start_mark.line + 1
         if any(id(part) in open_ for part in missing):
-            raise YamlError("a value holds itself by an alias; write out what is meant", line)
+            raise YamlError("a value holds itself by an alias; write the value out", line)
         if missing:
             open_.add(id(node))
             waiting += missing
@@ -173,7 +156,7 @@ def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
         waiting.pop()
         open_.discard(id(node))
         if node.tag in _NOT_PLAIN:
-            raise YamlError(f"a value is tagged !!{node.tag.rpartition(':')[2]}, which is no plain type", line)
+            raise YamlError(f"a value is tagged !!{node.tag.rpartition(':')[2]}, which is not a plain type", line)
         characters, depth = _size(node), 0
         for part in parts:
             characters, depth = characters + known[id(part)][0], max(depth, known[id(part)][1] + 1)
@@ -186,7 +169,7 @@ def check_yaml(top: yaml.Node, most: int = MOST_CHARACTERS) -> int:
 
 
 def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield what a list or mapping holds, keys too."""
+    """Yield the items of a list or mapping, including keys."""
     for part in node.value if isinstance(node.value, list) else ():
         yield from part if isinstance(part, tuple) else (part,)
 
@@ -201,7 +184,7 @@ def _size(node: yaml.Node) -> int:
 
 
 def keys_twice(top: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield the keys that a mapping has twice: a plain load would silently keep the last."""
+    """Yield the duplicate keys of mappings, of which a plain load would silently keep the last."""
     waiting, seen = [top], set()
     while waiting:
         node = waiting.pop()
@@ -218,5 +201,5 @@ def keys_twice(top: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def shown_key(key: yaml.Node) -> str:
-    """Return a key as a message shows it."""
-    return repr(shortened(str(key.value), 60)) if isinstance(key.value, str) else "that is no text"
+    """Return a key as text for a message."""
+    return repr(shortened(str(key.value), 60)) if isinstance(key.value, str) else "that is not a string"

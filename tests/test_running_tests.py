@@ -95,8 +95,8 @@ def test_tests_that_list_folders_do_not_need_python_to_cache_nothing(run_python:
     """Users do not set PYTHONDONTWRITEBYTECODE."""
     file = ROOT / "tests" / "toolkit" / "fix" / "test_fix_pass_path.py"
     names = [
-        "test_a_float16_model_is_fixed_against_its_float32_form",
-        "test_a_cast_of_whole_numbers_in_a_float16_model",
+        "test_float16_model_is_compared_with_float32_form",
+        "test_integer_cast_in_float16_model",
     ]
     words = ["-p", "no:cacheprovider", *(f"{file}::{name}" for name in names)]
     done = run_python("-m", "pytest", "-q", *words, PYTHONDONTWRITEBYTECODE="", PYTHONUNBUFFERED="")

@@ -1,4 +1,4 @@
-"""Tools around the zoo, as functions; ``cli.py`` is the ``teco`` command."""
+"""The developer tools of the zoo, as functions and as the ``teco`` command (``cli.py``)."""
 
 from tecoinfer_modelzoo import check
 

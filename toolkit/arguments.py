@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine import ConfigError, add_version
+from tecoinfer_modelzoo.hidden_flags import hide_aliases
 from tecoinfer_modelzoo.process.limits import FLAGS, positive_number
 from tecoinfer_modelzoo.text import did_you_mean
-from toolkit.command_table import SUPERVISED
+from toolkit.command_table import is_supervised
 from utils.places import check_folder, check_given, check_output, check_outputs
 
 _LIMITS = {
-    "--time_limit": ("SECONDS", "none, but an hour for one call of native code"),
-    "--memory_limit": ("GIB", "what the system gives"),
+    "--time_limit": ("SECONDS", "wall time", "none; one call of native code is limited to 3600 s"),
+    "--memory_limit": ("GIB", "memory", "none"),
 }
-"""Unit and default of each flag."""
+"""Unit, subject and default of each flag."""
 
 _WRITTEN = ("json", "csv", "html", "trace", "junit")
-"""Flags of files that a command writes; their folders are made."""
+"""Flags that name output files; missing parent folders are created."""
 
 
 def _limit(flag: str, text: str) -> float:
@@ -31,32 +32,40 @@ def _limit(flag: str, text: str) -> float:
 
 
 def _read(found: argparse.Namespace) -> list[Path]:
-    """Return what the arguments name to be read, where it is there."""
+    """Return the arguments that may be input paths."""
     values = [value for name, value in vars(found).items() if name not in _WRITTEN]
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
     return [Path(word) for word in words if isinstance(word, (str, Path)) and word]
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, as for every other error, and takes no abbreviated flags."""
+    """Argument parser that raises :class:`ConfigError` with one line and accepts no abbreviated flags."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
         shape = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=shape, allow_abbrev=False)
         add_version(self)
-        if prog.split()[1:2] and prog.split()[1] in SUPERVISED:
+        if is_supervised(prog.split()[1:]):
             self._add_limits()
 
     def _add_limits(self) -> None:
-        """Add the limits that the parent process keeps: read there before this process begins."""
-        limits = self.add_argument_group("limits", "a command that exceeds one is ended with all its processes")
+        """Add the flags of the limits that the parent process enforces; it reads them before this process starts."""
+        limits = self.add_argument_group("limits", "the command and all its processes are ended at a limit")
         for flag, variable in FLAGS.items():
-            unit, default = _LIMITS[flag]
-            text = f"default: {variable}, else {default}"
+            unit, what, default = _LIMITS[flag]
+            text = f"limit of the {what} (default: {variable}, else {default})"
             limits.add_argument(flag, type=partial(_limit, flag), metavar=unit, help=text)
 
+    def hide(self, flag: str, *aliases: str) -> None:
+        """Accept former names of a flag without listing them in the help."""
+        hide_aliases(self, flag, *aliases)
+
     def parse_args(self, *args: Any, **how: Any) -> argparse.Namespace:  # type: ignore[override]
-        """Parse, and refuse files that could not be written at the end: better before the work than after it."""
+        """Parse, and check before any work that the output files can be written.
+
+        Raises:
+            ConfigError: an argument is invalid, or an output path cannot be written.
+        """
         found: argparse.Namespace = super().parse_args(*args, **how)
         for name, value in vars(found).items():
             paths = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Path)]
@@ -67,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _check_out(self, out: object) -> None:
-        """Refuse an ``--out`` that cannot be written: a folder (``DIR``), a file, or by its ending (``PATH``)."""
+        """Check ``--out``: metavar ``DIR`` is a folder, ``FILE`` a file, ``PATH`` a file if it ends in ``.h5``."""
         if not isinstance(out, Path):
             return
         kind = next((action.metavar for action in self._actions if action.dest == "out"), None)
@@ -77,7 +86,8 @@ class Parser(argparse.ArgumentParser):
             check_output("--out", out, makes_folders=kind == "PATH")
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message as a :class:`ConfigError`; of an unknown flag with the one that is like it."""
+        """Raise :class:`ConfigError` with the message, and with the most similar flag if a flag is unknown."""
         _, unknown, rest = message.partition("unrecognized arguments: ")
-        hint = did_you_mean(rest.split()[0].partition("=")[0], self._option_string_actions) if unknown and rest else ""
+        flags = [name for action in self._actions for name in action.option_strings]
+        hint = did_you_mean(rest.split()[0].partition("=")[0], flags) if unknown and rest else ""
         raise ConfigError(f"{message}{';' if hint else ''}{hint} (see {self.prog} --help)")

@@ -1,8 +1,8 @@
-"""The ``teco`` command: its help, and how it ends.
+"""The ``teco`` command: dispatch, help and exit codes.
 
-Exit codes: those of the command; 2 where it cannot do its work, with one line that says why; 130 interrupted.
+Exit codes: those of the command; 2 on an error, which is printed as one line; 130 if interrupted.
 
-A command that runs models does so in a child process, which is forked before anything large is imported.
+Commands that run models do so in a child process, which is forked before large packages are imported.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from engine import ConfigError, version_line
 from tecoinfer_modelzoo.process.limits import limits_of
 from tecoinfer_modelzoo.process.supervise import supervised
 from tecoinfer_modelzoo.text import printable, shortened
-from toolkit.command_table import COMMANDS, SUPERVISED, command
+from toolkit.command_table import COMMANDS, command, is_supervised
 
 _HELP = frozenset(("--help", "-h", "--version"))
 _LONGEST = 200
-"""Characters of the command in a line about its end."""
+"""Largest number of characters of the command line in the message about an abnormal end."""
 
 
 def main() -> None:
-    """Run the process's own arguments and exit; an error raised on purpose is one line, never a traceback."""
+    """Run the command of ``sys.argv`` and exit; a TecoInferError is printed as one line, without a traceback."""
     words = sys.argv[1:]
     unusable = _supervise(words)
     from utils.pipeline.cli import run  # imports numpy, and with it threads
@@ -33,9 +33,9 @@ def main() -> None:
 
 
 def _supervise(words: Sequence[str]) -> str:
-    """Go on in a child process where the command is to have one; return what is wrong with the limits, or ""."""
+    """Continue in a child process if the command needs one; return the error of invalid limits, or ""."""
     own = words[: words.index("--")] if "--" in words else words
-    if not own or own[0] not in SUPERVISED or not _HELP.isdisjoint(own):
+    if not is_supervised(own) or not _HELP.isdisjoint(own):
         return ""
     try:
         limits = limits_of(own)
@@ -50,11 +50,11 @@ def execute(argv: Sequence[str], unusable: str = "") -> int:
 
     Args:
         argv: the command's name and its arguments.
-        unusable: what is wrong with its limits.
+        unusable: error message of invalid limits, or "".
 
     Raises:
-        ConfigError: there is no such command, or its limits cannot be used.
-        TecoInferError: the command cannot do its work.
+        ConfigError: the command is unknown, or its limits are invalid.
+        TecoInferError: the command failed.
     """
     if unusable:
         raise ConfigError(unusable)
@@ -65,11 +65,13 @@ def execute(argv: Sequence[str], unusable: str = "") -> int:
     if first == "--version":
         print(version_line("teco"))
         return 0
-    return command(rest[0])(["--help"]) if first == "help" else command(first)(rest)
+    if first == "help":
+        return command(rest[0])([*(rest[1:2] if rest[0] == "train" else ()), "--help"])
+    return command(first)(rest)
 
 
 def usage() -> str:
-    """Return the help: one line per command."""
+    """Return the help text, one line per command."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
     head = ["usage: teco COMMAND [arguments]", "       teco help COMMAND", "       teco --version", "", "commands:"]

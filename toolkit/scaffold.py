@@ -1,4 +1,4 @@
-"""A new model: a folder that runs at once, and its case in ``model.yaml``; all of it or nothing."""
+"""Creation of a model: a folder that runs, and its case in ``model.yaml``; nothing is changed on an error."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from utils.tasks import Task, Template
 from utils.tasks.find import add_contrib, default_of, find_task, tasks
 
 CASE = "case.yaml"
-"""The template of the case; all others become files of the model's folder."""
+"""Template of the case; all other templates become files of the model's folder."""
 
 LONGEST = 40
-"""Characters of a name; lines of the templates with longer ones would be too long."""
+"""Largest number of characters of a name, which limits the length of lines in the templates."""
 
 _PATHS = {
     "core": "sys.path.insert(0, str(Path(__file__).resolve().parents[3]))",
     "contrib": """\
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # the core
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, behind it""",
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # contrib/, after the core""",
 }
-"""How a script of a clone finds the zoo's packages from where it lies."""
+"""Lines of a script in a clone that add the zoo's packages to the path."""
 
 _INSTALLED = """\
-sys.path.append(str(Path(__file__).resolve().parents[3]))  # this project's modules, behind the zoo's
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # this project's modules, after the zoo's
 import tecoinfer_modelzoo
 
-tecoinfer_modelzoo.check()  # no package of the project has the name of one of the zoo's"""
-"""The same in a project of one's own, beside an installed zoo."""
+tecoinfer_modelzoo.check()  # raises if a package of the project has the name of one of the zoo's"""
+"""Lines of a script in a separate project with an installed zoo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What :func:`create` made: the folder and the file with the case (from the root), how many files, whose task."""
+    """Result of :func:`create`: folder and file of the case (relative to the root), number of files, and task."""
 
     folder: str
     config: str
@@ -56,17 +56,14 @@ class Created:
 def create(domain: str, model: str, *, task: str = "", contrib: bool = False, root: Path = ROOT) -> Created:
     """Write a model's folder from the template of a task, and append its case.
 
-    The placeholder model and the sample data are the template's, and its files say what they are.
-
     Args:
-        domain, model: names of the folders.
-        task: name of the task; empty for the domain's.
-        contrib: below ``contrib/`` instead of in the core.
-        root: the repository, or a project's folder; tasks of its ``contrib/`` are found too.
+        domain, model: names of the folders. task: name of the task; empty for the domain's.
+        contrib: create the model below ``contrib/``.
+        root: the repository, or a project's folder; tasks of its ``contrib/`` are available too.
 
     Raises:
-        ConfigError: a name cannot be used or is taken, there is no such task or it has no usable template, or the file
-            with the cases cannot be appended to; then nothing was changed.
+        ConfigError: a name is invalid or exists, the task is unknown or has no valid template, or the file of cases
+            cannot be appended to; nothing was changed.
     """
     place = "contrib" if contrib else "core"
     _check_names(domain, model, root)
@@ -86,7 +83,7 @@ def create(domain: str, model: str, *, task: str = "", contrib: bool = False, ro
 
 
 def _task(domain: str, name: str, root: Path) -> type[Task]:
-    """Return the task of this name, or else the one that is named as the domain, or that the domain stands for."""
+    """Return the named task, or else the task with the domain's name, or the domain's default task."""
     add_contrib(root)
     if name:
         return find_task(name)
@@ -96,36 +93,36 @@ def _task(domain: str, name: str, root: Path) -> type[Task]:
         return found
     own = [task for task in known.values() if task.domain == domain]
     write = "" if own else ", or write one (docs/adding_a_domain.md)"
-    raise ConfigError(f"{_no_task(domain, own, known)}; choose one by --task NAME{write}")
+    raise ConfigError(f"{_no_task(domain, own, known)}; choose one with --task NAME{write}")
 
 
 def _no_task(domain: str, own: Sequence[type[Task]], known: Mapping[str, type[Task]]) -> str:
-    """Say why a domain alone does not say which task is meant; ``own`` are those of the domain."""
+    """Return why the domain does not determine the task; ``own`` are the domain's tasks."""
     if own:
         return f"domain {domain!r} has several tasks: {', '.join(sorted(task.name for task in own))}"
     near = did_you_mean(domain, [*known, *(task.domain for task in known.values())])
     listed = ", ".join(f"{task.name} ({task.domain})" for _, task in sorted(known.items()))
-    return f"no task is for domain {domain!r};{near} tasks and their domains: {listed}"
+    return f"domain {domain!r} has no task;{near} tasks and their domains: {listed}"
 
 
 def _template(task: type[Task], contrib: bool, root: Path) -> Template:
-    """Return a task's template, which holds at least a case."""
+    """Return a task's template, which has at least a case."""
     template = task.template
     if template is None:
         have = ", ".join(sorted(one.name for one in tasks().values() if one.template is not None))
         raise ConfigError(
-            f"task {task.name!r} has no template; copy a model of it, or give its Task a template=; "
-            f"these have one: {have}"
+            f"task {task.name!r} has no template; copy a model of it, or set template= of its Task; "
+            f"tasks with a template: {have}"
         )
     if not (template.folder / f"{CASE}.tmpl").is_file():
         raise ConfigError(f"template {template.folder} of task {task.name!r} has no {CASE}.tmpl; add it")
     if not contrib and template.folder.resolve().is_relative_to((root / "contrib").resolve()):
-        raise ConfigError(f"task {task.name!r} is in contrib/utils, which core models do not see; add --contrib")
+        raise ConfigError(f"task {task.name!r} is in contrib/utils, which core models cannot import; add --contrib")
     return template
 
 
 def _write(folder: Path, config: Path, template: Template, words: dict[str, str], root: Path) -> int:
-    """Write folder and case, or take back what was written; return the number of files."""
+    """Write folder and case, and remove both on an error; return the number of files."""
     with ExitStack() as undo:
         _make_parents(folder.parent, root, undo)
         partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
@@ -144,14 +141,12 @@ def _check_names(domain: str, model: str, root: Path) -> None:
             near = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()
             hint = f"; write {near!r}" if _usable(near) else ""
             raise ConfigError(
-                f"{what} {name!r} must start with a lower-case letter, hold only lower-case letters, digits and "
-                f"underscores, at most {LONGEST}, and not be a word of Python{hint}"
+                f"{what} {name!r} must start with a lower-case letter, contain only lower-case letters, digits and "
+                f"underscores, at most {LONGEST}, and not be a Python keyword{hint}"
             )
     for place in PLACES.values():
         if (root / place.folder / domain / model).exists():
-            raise ConfigError(
-                f"{place.folder}/{domain}/{model} exists already; choose another name, or remove it first"
-            )
+            raise ConfigError(f"{place.folder}/{domain}/{model} exists; choose another name, or remove it first")
 
 
 def _usable(name: str) -> bool:
@@ -159,11 +154,11 @@ def _usable(name: str) -> bool:
 
 
 def _check_case(name: str, root: Path) -> None:
-    """Raise where the case name is taken: a case must have its name alone over all files."""
+    """Raise ConfigError if a case of this name exists in any file."""
     for case in read_cases(config_files(root), root)[0]:
         if case.name == name:
             where = f"{case.source}:{case.line}"
-            raise ConfigError(f"case name {name!r} is taken by {case.run_dir} in {where}; choose another model name")
+            raise ConfigError(f"case name {name!r} is used by {case.run_dir} in {where}; choose another model name")
 
 
 def _make_parents(folder: Path, root: Path, undo: ExitStack) -> None:
@@ -174,12 +169,12 @@ def _make_parents(folder: Path, root: Path, undo: ExitStack) -> None:
 
 
 def _fill(folder: Path, template: Template, words: dict[str, str]) -> tuple[dict[str, str], int]:
-    """Write the files of a model; return all words of its templates, and the number of files."""
+    """Write the files of a model; return all variables of its templates, and the number of files."""
     folder.mkdir()
     made = _sample_data(folder, template)
     taken = sorted(words.keys() & made.keys())
     if taken:
-        raise ConfigError(f"the fill of template {template.folder} gives the word {taken[0]!r} anew; call it otherwise")
+        raise ConfigError(f"the fill of template {template.folder} redefines the variable {taken[0]!r}; rename it")
     words = {**made, **words}
     for file in sorted(template.folder.glob("*.tmpl")):
         name = file.name.removesuffix(".tmpl")
@@ -194,15 +189,11 @@ def _sample_data(folder: Path, template: Template) -> Mapping[str, str]:
     except (OSError, TecoInferError):
         raise
     except Exception as error:
-        reason = typed_reason(error)
         raise ConfigError(
-            f"the sample data of template {template.folder} cannot be made: {reason}; correct its fill"
+            f"the fill of template {template.folder} failed: {typed_reason(error)}; correct it"
         ) from error
     if not isinstance(made, Mapping):
-        raise ConfigError(
-            f"the fill of template {template.folder} returned no words (but {made!r}); let it return a dict, which may "
-            "be empty"
-        )
+        raise ConfigError(f"the fill of template {template.folder} returned {made!r}; it must return a dict")
     return made
 
 
@@ -211,25 +202,21 @@ def _rendered(file: Path, words: Mapping[str, str]) -> str:
         return Text(file.read_text(encoding="utf-8")).substitute(words)
     except KeyError as error:
         known = ", ".join(sorted(words))
-        raise ConfigError(
-            f"template {file} asks for the word {error}, which its fill does not give; words: {known}"
-        ) from error
+        raise ConfigError(f"template {file} uses the variable {error}, which is unknown; variables: {known}") from error
     except ValueError as error:
-        raise ConfigError(f"template {file}: {error}; a dollar sign by itself is written $$") from error
+        raise ConfigError(f"template {file}: {error}; write a dollar sign as $$") from error
 
 
 def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> None:
-    """Append a case to the end of a file of cases, whose text stays as it is; read it back before it counts.
+    """Append a case to a file of cases, and verify the result before replacing the file.
 
     Raises:
-        ConfigError: with the case behind it, the file cannot be read.
+        ConfigError: the file with the case cannot be read.
     """
     try:
         before = config.read_bytes().decode("utf-8") if config.is_file() else ""
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{config}: byte {error.start} is not UTF-8 text; save the file as UTF-8, then add the case"
-        ) from error
+        raise ConfigError(f"{config}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
     config.parent.mkdir(parents=True, exist_ok=True)
     partial = config.with_name(f".{config.name}.{os.getpid()}.partial")
@@ -243,17 +230,17 @@ def _append(config: Path, case: str, name: str, root: Path, undo: ExitStack) -> 
 
 
 def _troubles(files: Sequence[Path], name: str, root: Path) -> list[str]:
-    """Return what the reader of cases finds wrong with the case of this name, or with a file as a whole."""
+    """Return the problems of the case with the name, and of the files."""
     return [str(problem.finding) for problem in read_cases(files, root)[1] if problem.case in ("", name)]
 
 
 def _not_a_list(file: Path, name: str) -> list[str]:
-    """Say why a file as a whole is not a list of cases that ends with this one; the reader of cases takes bad files."""
+    """Return why a file is not a list of cases that ends with the named case; read_cases accepts such files."""
     try:
         cases = read_yaml(file)
     except YamlError as error:
-        return [f"it would not be YAML any more ({one_line(error)}); correct the file first"]
-    ends = (
-        isinstance(cases, list) and bool(cases) and isinstance(cases[-1], dict) and cases[-1].get("case_name") == name
-    )
-    return [] if ends else ["it is not a list of cases; start each case with '- case_name:' at the start of a line"]
+        return [f"it would be invalid YAML ({one_line(error)}); correct the file first"]
+    last = cases[-1] if isinstance(cases, list) and cases else None
+    if isinstance(last, dict) and last.get("case_name") == name:
+        return []
+    return ["it is not a list of cases; start each case with '- case_name:' at the start of a line"]

@@ -1,4 +1,4 @@
-"""What the scorecard beside a model says of its metrics."""
+"""Metrics in the scorecard of a model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KEYS = ("case", "target", "metric", "value")
 
 
 def last_metrics(model: Model) -> list[dict[str, Any]]:
-    """Return case, target, name of the metric, value and direction of every entry of the model's scorecard.
+    """Return case, target, metric name, value and direction of every entry of the model's scorecard.
 
     Raises:
-        ConfigError: the scorecard is not what a check writes.
+        ConfigError: the scorecard is invalid.
     """
     entries = read(model.folder, NUMERICS).get("metrics", [])
     return [
@@ -26,5 +26,5 @@ def last_metrics(model: Model) -> list[dict[str, Any]]:
 
 
 def direction_words(entry: Mapping[str, Any]) -> str:
-    """Return the words behind a value of :func:`last_metrics` that is the better the lower it is; else nothing."""
+    """Return "lower is better" for such an entry of :func:`last_metrics`, else ""."""
     return "" if entry["higher_is_better"] else "lower is better"

@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.text import did_you_mean, one_line
 
 
 class ZooPart(NamedTuple):
-    """A part of the repository that holds models."""
+    """Part of the repository with models."""
 
     folder: str
     config: str
@@ -26,7 +26,7 @@ PLACES = {
     "core": ZooPart("example", "model_config/model.yaml"),
     "contrib": ZooPart("contrib/example", "contrib/model_config/model.yaml"),
 }
-"""Where models are, and the file with their cases; both from the repository's root."""
+"""Folder of the models and file of their cases, relative to the repository's root."""
 
 SCRIPTS = {
     "export": "export_onnx.py",
@@ -34,7 +34,7 @@ SCRIPTS = {
     "single": "example_single_batch.py",
     "multi": "example_multi_batch.py",
 }
-"""Each step's script where no case names another."""
+"""Default script of each step."""
 
 DOMAINS = (
     "classification",
@@ -51,7 +51,7 @@ DOMAINS = (
 
 
 def domains(root: Path = ROOT) -> list[str]:
-    """Return the domains of the historical zoo and those of the tasks there are, the clone's in contrib too; sorted.
+    """Return the sorted domains of the historical zoo and of all tasks, including those in contrib.
 
     Raises:
         ConfigError: a task cannot be loaded.
@@ -64,13 +64,11 @@ def domains(root: Path = ROOT) -> list[str]:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's folder.
+    """Folder of a model.
 
     Attributes:
-        name, domain: names of the folder and of the one around it.
-        place: a key of :data:`PLACES`.
-        root, folder: the repository, and the model's folder in it.
-        cases: those whose ``run_dir`` is the folder.
+        name, domain: names of the folder and of its parent. place: a key of :data:`PLACES`.
+        root, folder: the repository, and the model's folder. cases: cases whose ``run_dir`` is the folder.
     """
 
     name: str
@@ -82,7 +80,7 @@ class Model:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """What it goes by on a command line: its name, ``domain/name``, and path."""
+        """Names on the command line: name, ``domain/name``, and path."""
         return self.name, f"{self.domain}/{self.name}", self.path
 
     @property
@@ -92,14 +90,14 @@ class Model:
 
     @cached_property
     def scripts(self) -> dict[str, str]:
-        """Steps that can be run, and the script of each relative to the folder."""
+        """Available steps -> script, relative to the folder."""
         named = {step.name: step.run_file for case in self.cases for step in case.steps}
         there = {step: file for step, file in SCRIPTS.items() if (self.folder / file).is_file()}
         return {step: (there | named)[step] for step in STEPS if step in there | named}
 
     @property
     def targets(self) -> list[str]:
-        """The targets its cases run on, sorted."""
+        """Sorted targets of the cases."""
         return sorted({str(step.params["target"]) for _, step in self.steps() if "target" in step.params})
 
     def steps(self) -> Iterator[tuple[Case, Command]]:
@@ -109,7 +107,7 @@ class Model:
                 yield case, step
 
     def flags(self, step: str) -> list[str]:
-        """Return the flags of a step's script, sorted, read off its source: a script may do work before it parses."""
+        """Return the sorted flags of a step's script, read from its source without running it."""
         from model_config.structure.flags import known_flags
         from model_config.structure.source import Folder
 
@@ -121,17 +119,17 @@ class Model:
 
 
 class Zoo(NamedTuple):
-    """The models, sorted by path, and one line for every problem of the files with their cases."""
+    """The models, sorted by path, and one line per problem in the files of cases."""
 
     models: tuple[Model, ...]
     problems: tuple[str, ...]
 
 
 def load_zoo(root: Path = ROOT) -> Zoo:
-    """Find the models below a root; a broken case is a problem, not an error.
+    """Find the models below a root; an invalid case is a problem, not an error.
 
     Raises:
-        ConfigError: there is no model at all.
+        ConfigError: there is no model.
     """
     cases, problems = read_cases(config_files(root), root)
     models = [
@@ -141,35 +139,35 @@ def load_zoo(root: Path = ROOT) -> Zoo:
         if _is_model(folder, cases, root)
     ]
     if not models:
-        raise ConfigError(f"no models under {root}; begin one: teco new DOMAIN MODEL; or go to a folder that has some")
+        raise ConfigError(f"no models under {root}; create one with teco new DOMAIN MODEL, or change the folder")
     return Zoo(tuple(models), tuple(str(problem.finding) for problem in problems))
 
 
 def find_model(name: str, models: Sequence[Model]) -> tuple[Model, Case | None]:
-    """Find a model by its name, ``domain/name``, path or case name; a case name gives that case too.
+    """Find a model by its name, ``domain/name``, path or case name; for a case name, return the case too.
 
     Raises:
-        ConfigError: no model, or more than one, has this name.
+        ConfigError: no model, or more than one, has the name.
     """
     named = [model for model in models if name.rstrip("/") in model.words]
     if len(named) > 1:
         paths = ", ".join(model.path for model in named)
-        raise ConfigError(f"model name {name!r} is ambiguous; write one of the paths: {paths}")
+        raise ConfigError(f"model name {name!r} is ambiguous; use one of the paths: {paths}")
     found = next(chain(((model, None) for model in named), _of_case(name, models), _at_path(name, models)), None)
     if found is not None:
         return found
     near = did_you_mean(name, [word for model in models for word in model.words])
     where = " and ".join(place.folder for place in PLACES.values())
-    raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists those under {where}")
+    raise ConfigError(f"unknown model {name!r};{near} 'teco list' lists the models under {where}")
 
 
 def _of_case(name: str, models: Iterable[Model]) -> Iterator[tuple[Model, Case]]:
-    """Yield the case of this name, and its model."""
+    """Yield the model and the case with the name."""
     return ((model, case) for model in models for case in model.cases if case.name == name)
 
 
 def _at_path(name: str, models: Sequence[Model]) -> Iterator[tuple[Model, None]]:
-    """Yield the model in whose folder a path lies, which starts here or at the repository's root."""
+    """Yield the model whose folder contains a path, relative to the current folder or the repository's root."""
     places = dict.fromkeys(path.resolve() for path in (Path(name), models[0].root / name))
     yield from ((model, None) for model in models for path in places if path.is_relative_to(model.folder.resolve()))
 
@@ -178,7 +176,7 @@ def find_case(model: Model, name: str) -> Case:
     """Return a model's case by name.
 
     Raises:
-        ConfigError: the model has no such case.
+        ConfigError: the model does not have the case.
     """
     names = [case.name for case in model.cases]
     if name not in names:
@@ -188,14 +186,14 @@ def find_case(model: Model, name: str) -> Case:
 
 
 def summary(readme: Path) -> str:
-    """Return the first paragraph of a README's first section as one line; empty where there is none."""
+    """Return the first paragraph of a README's first section as one line, or ""."""
     after = _text(readme).partition("\n## 1.")[2].partition("\n")[2]
     paragraphs = [one_line(part) for part in without_comments(after).split("\n\n")]
     return next((part for part in paragraphs if part and not part.startswith("#")), "")
 
 
 def config_files(root: Path) -> list[Path]:
-    """Return the files with cases that there are."""
+    """Return the existing files of cases."""
     return [root / place.config for place in PLACES.values() if (root / place.config).is_file()]
 
 

@@ -1,8 +1,8 @@
 """The simulated T1 card as a PyTorch device: ``import torch, torch_sdaa``, then device ``"sdaa"``, ``"sdaa:0"``, ...
 
-Values are those of PyTorch's own CPU kernels, bit for bit; time, memory and faults are the card's, simulated by
-``engine.sdaa``. ``torch.sdaa`` is the module that ``torch.cuda`` is for CUDA. Where the vendor's own ``torch_sdaa`` is
-installed, importing this one gives that one, and says so.
+Values are bit-identical to PyTorch's CPU kernels; time, memory and faults of the card are simulated by ``engine.sdaa``.
+``torch.sdaa`` corresponds to ``torch.cuda``. If the vendor's ``torch_sdaa`` is installed, it is imported instead of
+this one, and a line reports it.
 """
 
 import os
@@ -12,7 +12,7 @@ from torch_sdaa.loading.vendor import step_aside as _step_aside
 
 if not _step_aside():
     if sys.modules.get("torch") is None:
-        # libgomp reads it when it is loaded; threads that spin while they wait slow a step down on shared cores.
+        # Read by libgomp when it is loaded; spinning threads slow a step down on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from torch_sdaa.loading.vendor import need_torch as _need_torch
 

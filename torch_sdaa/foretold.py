@@ -1,4 +1,4 @@
-"""The path that :mod:`torch_sdaa.cost.predicted_cost` had before, with the names it had: scripts import it."""
+"""Earlier path and names of :mod:`torch_sdaa.cost.predicted_cost`, imported by scripts."""
 
 from torch_sdaa.cost.predicted_cost import PredictedCost as Foretold, observe, predict_cost as foretell
 

@@ -1,4 +1,4 @@
-"""The path that :mod:`torch_sdaa.faults.operator_faults` had before: scripts import it."""
+"""Earlier path of :mod:`torch_sdaa.faults.operator_faults`, imported by scripts."""
 
 from torch_sdaa.faults.operator_faults import OpFault, calls, clear, parse, plant
 

@@ -1,4 +1,4 @@
-"""``python -m torch_sdaa.run SCRIPT ARGUMENTS``: runs a script written for CUDA, untouched, on sdaa."""
+"""``python -m torch_sdaa.run SCRIPT ARGUMENTS``: run a CUDA script on sdaa without changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path that :mod:`torch_sdaa.reports.summaries` had before: scripts import it."""
+"""Earlier path of :mod:`torch_sdaa.reports.summaries`, imported by scripts."""
 
 from torch_sdaa.reports.summaries import DeviceTimes, device_times, memory_counts, time_summary
 

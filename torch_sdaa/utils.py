@@ -1,4 +1,4 @@
-"""Small helpers for training scripts."""
+"""Helper functions for training scripts."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["PREFIX", "dumper", "first_difference", "strip_module_prefix", "watch
 _T = TypeVar("_T")
 
 PREFIX = "module."
-"""What ``DistributedDataParallel`` and ``DataParallel`` put before the names of a module's parameters."""
+"""Prefix of parameter names under ``DistributedDataParallel`` and ``DataParallel``."""
 
 
 def strip_module_prefix(state: Mapping[str, _T]) -> dict[str, _T]:
-    """Return a state dict whose names have lost the ``module.`` that a parallel wrapper put before them.
+    """Return a state dict without the prefix ``module.`` of a parallel wrapper.
 
-    The values are the same objects; names without the prefix stay as they are.
+    The values are the same objects; names without the prefix are unchanged.
 
     Raises:
-        TypeError: it is no dict of names.
-        ValueError: it is a checkpoint that has its weights under a name, or two names would become one.
+        TypeError: the argument is not a dict of names.
+        ValueError: it is a checkpoint with nested weights, or two names would become equal.
     """
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise TypeError(
-            f"a state dict is a dict from names to tensors, not {type(state).__name__}: see model.state_dict()"
+            f"a state dict must be a dict from names to tensors, got {type(state).__name__}: see model.state_dict()"
         )
     inner = [name for name in ("state_dict", "model", "model_state_dict") if isinstance(state.get(name), Mapping)]
     if inner:
-        raise ValueError(f"this checkpoint has its weights under {inner[0]!r}: give checkpoint[{inner[0]!r}]")
+        raise ValueError(f"this checkpoint has its weights under {inner[0]!r}: pass checkpoint[{inner[0]!r}]")
     bare = {name.removeprefix(PREFIX): value for name, value in state.items()}
     if len(bare) < len(state):
         twice = next(name for name in state if name.startswith(PREFIX) and name.removeprefix(PREFIX) in state)

@@ -1,9 +1,9 @@
-"""Moves CUDA training scripts onto the card by their source: ``teco transplant``, or ``python -m transplant``.
+"""Migration of CUDA training scripts to the card by their source: ``teco transplant``, or ``python -m transplant``.
 
-Nothing but the spans that the list of changes names is touched, and what no rule can decide is listed for a person.
+Only the spans in the list of changes are modified; places without an applicable rule are listed for manual work.
 """
 
 from tecoinfer_modelzoo.extra import extra as _extra
 
 with _extra("teco transplant", "transplant"):
-    import libcst as _libcst  # noqa: F401 - every module needs it; here its absence is one line
+    import libcst as _libcst  # noqa: F401 - required by every module; reported here if missing

@@ -1,4 +1,4 @@
-"""``python -m transplant``: the command ``teco transplant`` by the name of its package."""
+"""``python -m transplant``: the command ``teco transplant``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in rules for names: imports, ``torch.cuda``, methods and attributes of tensors, the profiler."""
+"""Built-in rules for names: imports, ``torch.cuda``, methods and attributes of tensors, the profiler."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from transplant.numbers import take_current
 from transplant.script import Script, module_path, path_of
 
 CUDA_WORD = re.compile(r"(?i)cuda|nccl")
-"""What is looked for in names and strings."""
+"""Pattern of names and strings to process."""
 
 _MODULE, _METHOD, _IMPORT = "torch.cuda", "device method", "import"
 _RENAMED = {
     "torch.distributed.Backend.NCCL": ("TCCL", "the card's backend"),
-    "torch.profiler.ProfilerActivity.CUDA": ("PrivateUse1", "the profiler's name of the card"),
+    "torch.profiler.ProfilerActivity.CUDA": ("PrivateUse1", "the profiler's name for the card"),
 }
 _TIMES = re.compile(r"(self_)?cuda_(time(_total|_str|_total_str)?|memory_usage)")
 _OWN_FLAG = re.compile(
@@ -34,10 +34,10 @@ _TORCH_TYPE = (
 
 
 def rewrite_names(script: Script, table: Names, similar: bool, no_index: str = "") -> None:
-    """Find what is to be done about every name of a script, strings apart.
+    """Add edits and findings for every name of a script.
 
     Args:
-        script: gets the edits and findings. table: of names. similar: whether ``-sim`` was given.
+        script: receives the edits and findings. table: of names. similar: whether ``-sim`` was given.
         no_index: which devices become the current one: ``FIXED`` numbers, or ``EVERY`` one; empty: none.
     """
     stored = _stored(script)
@@ -59,32 +59,32 @@ def rewrite_names(script: Script, table: Names, similar: bool, no_index: str = "
 
 
 def leave_names(script: Script) -> None:
-    """Say of every other name with CUDA's word in it that it stays, and why."""
+    """Add findings for other names with CUDA's word, which remain unchanged."""
     for node in script.nodes:
         if not isinstance(node, cst.Name) or not CUDA_WORD.search(node.value) or script.taken(*script.span(node)):
             continue
-        if script.told(*script.span(node)):
+        if script.has_finding(*script.span(node)):
             continue
         if node.value == "CUDA_VISIBLE_DEVICES":
             _variable(script, node)
         else:
-            script.keep(node, "a name of the script's own, or of another package")
+            script.keep(node, "a name of the script or of another package")
 
 
 def _variable(script: Script, node: cst.Name) -> None:
-    """Rename the variable where a keyword sets it for a process; elsewhere it is a name like another."""
+    """Rename the variable if it is a keyword argument that sets it for a process."""
     arg = script.parent(node)
     call = script.parent(arg) if isinstance(arg, cst.Arg) and arg.keyword is node else None
     if call is not None and re.search(r"environ|env\b", script.code(call)):
-        script.replace(node, "SDAA_VISIBLE_DEVICES", "variable", "says which devices a process sees")
+        script.replace(node, "SDAA_VISIBLE_DEVICES", "variable", "selects the visible devices")
     elif call is not None:
-        script.todo(node, "the variable of CUDA's devices", "write SDAA_VISIBLE_DEVICES where the card is meant")
+        script.todo(node, "the variable of CUDA's devices", "use SDAA_VISIBLE_DEVICES for the card")
     else:
-        script.keep(node, "a name of the script's own")
+        script.keep(node, "a name of the script")
 
 
 def _stored(script: Script) -> set[str]:
-    """Return the attributes that a script itself sets, such as ``self.is_cuda``."""
+    """Return the attributes that a script sets, such as ``self.is_cuda``."""
     found = set()
     for node in script.nodes:
         targets = [one.target for one in node.targets] if isinstance(node, cst.Assign) else []
@@ -106,7 +106,7 @@ def _plain_import(script: Script, node: cst.Import, table: Names) -> None:
 
 
 def _module_name(script: Script, node: cst.CSTNode, name: str, table: Names) -> None:
-    """Change the middle word of ``torch.cuda.NAME``, or leave it to a person where the card has no such module."""
+    """Change the middle word of ``torch.cuda.NAME``, or add a finding if the card has no such module."""
     why = table.lacking(name)
     if why:
         script.todo(node, f"torch.sdaa has no {name.removeprefix(f'{CUDA}.')}", why)
@@ -114,7 +114,7 @@ def _module_name(script: Script, node: cst.CSTNode, name: str, table: Names) -> 
     while isinstance(node, cst.Attribute) and path_of(node) != CUDA:
         node = node.value
     if isinstance(node, cst.Attribute):
-        script.replace(node.attr, "sdaa", _IMPORT, f"{name} is torch.sdaa of the card")
+        script.replace(node.attr, "sdaa", _IMPORT, f"torch.sdaa replaces {name}")
 
 
 def _from_import(script: Script, node: cst.ImportFrom, table: Names, similar: bool) -> None:
@@ -128,7 +128,7 @@ def _from_import(script: Script, node: cst.ImportFrom, table: Names, similar: bo
     moved = [(alias, _moved(f"{module}.{path_of(alias.name)}", table, similar)) for alias in node.names]
     for alias, target in moved:
         if target is None:
-            _tell(script, alias, f"{module}.{path_of(alias.name)}", table)
+            _report(script, alias, f"{module}.{path_of(alias.name)}", table)
     changed = [alias for alias, target in moved if target]
     if not changed:
         return
@@ -139,7 +139,7 @@ def _from_import(script: Script, node: cst.ImportFrom, table: Names, similar: bo
 
 
 def _moved(name: str, table: Names, similar: bool) -> str | None:
-    """Return the name to take on the card, or ``None`` where the old one stays."""
+    """Return the name on the card, or ``None`` if it stays."""
     if similar and name in table.similar:
         return table.similar[name]
     if name == CUDA or (name.startswith(f"{CUDA}.") and not table.lacking(name)):
@@ -147,8 +147,8 @@ def _moved(name: str, table: Names, similar: bool) -> str | None:
     return None
 
 
-def _tell(script: Script, node: cst.CSTNode, name: str, table: Names) -> None:
-    """Tell a person of an imported name that the card has not."""
+def _report(script: Script, node: cst.CSTNode, name: str, table: Names) -> None:
+    """Add a finding for an imported name that the card lacks."""
     if name.startswith(f"{CUDA}."):
         script.todo(node, f"torch.sdaa has no {name.removeprefix(f'{CUDA}.')}", table.lacking(name) or "")
         return
@@ -164,33 +164,33 @@ def _elsewhere(name: str, table: Names) -> str | None:
 
 
 def _in_place(script: Script, node: cst.ImportFrom, moved: list[tuple[cst.ImportAlias, str | None]]) -> None:
-    """Change the words of a statement: the module's, or the names'."""
+    """Change words of a statement: the module or the names."""
     for alias, target in moved:
         if not target:
             continue
         module, _, name = target.rpartition(".")
         if name != path_of(alias.name):
             new = name if alias.asname or name == "sdaa" else f"{name} as {path_of(alias.name)}"
-            script.replace(alias.name, new, _IMPORT, f"{target} of the card")
+            script.replace(alias.name, new, _IMPORT, f"{target} for the card")
         if node.module is not None and module != module_path(node):
             _new_module(script, node.module, module)
 
 
 def _new_module(script: Script, written: cst.CSTNode, module: str) -> None:
-    """Change a module's name, of ``torch.cuda`` only the word that differs."""
+    """Change a module's name; for ``torch.cuda`` only the differing word."""
     inner = written
     while isinstance(inner, cst.Attribute) and path_of(inner) != CUDA:
         inner = inner.value
     if isinstance(inner, cst.Attribute):
-        script.replace(inner.attr, "sdaa", _IMPORT, "torch.sdaa is torch.cuda of the card")
+        script.replace(inner.attr, "sdaa", _IMPORT, "torch.sdaa replaces torch.cuda")
     else:
-        script.replace(written, module, _IMPORT, f"{module} in its place")
+        script.replace(written, module, _IMPORT, f"replaced by {module}")
 
 
 def _in_parts(
     script: Script, node: cst.ImportFrom, moved: list[tuple[cst.ImportAlias, str | None]], module: str
 ) -> None:
-    """Make several statements of one whose names go different ways."""
+    """Split a statement whose names go to different modules."""
     parts: dict[str, list[str]] = {}
     for alias, target in moved:
         old = path_of(alias.name)
@@ -199,13 +199,13 @@ def _in_parts(
         parts.setdefault(where, []).append(name if name == bound else f"{name} as {bound}")
     text = "; ".join(f"from {where} import {', '.join(names)}" for where, names in parts.items())
     notes = re.findall(r"#[^\r\n]*", script.code(node))
-    if notes:  # they stood inside the brackets; another statement on the line would become one
+    if notes:  # comments inside the brackets; a following statement on the line would be commented out
         line = script.parent(node)
         if not isinstance(line, cst.SimpleStatementLine) or line.body[-1] is not node:
-            script.todo(node, "its names are of the card and of CUDA", "make two statements of it")
+            script.todo(node, "its names belong to the card and to CUDA", "split it into two statements")
             return
         text += "".join(f"  {note.rstrip()}" for note in notes)
-    script.replace(node, text, _IMPORT, "what the card has is imported from torch.sdaa, the rest from where it was")
+    script.replace(node, text, _IMPORT, "names of the card are imported from torch.sdaa, the others as before")
 
 
 # --------------------------------------------------------------------------------------------------- names, attributes
@@ -214,7 +214,7 @@ def _in_parts(
 def _attribute(script: Script, node: cst.Attribute, table: Names, stored: set[str], similar: bool) -> None:
     around = script.parent(node)
     if isinstance(around, cst.Attribute) and around.value is node:
-        return  # the whole of a chain of names is looked at
+        return  # only whole chains of names are processed
     if any(isinstance(one, (cst.ImportAlias, cst.ImportFrom, cst.Import)) for one in script.above(node)):
         return
     name = script.dotted(node)
@@ -228,16 +228,16 @@ def _attribute(script: Script, node: cst.Attribute, table: Names, stored: set[st
 
 
 def _known(script: Script, node: cst.Attribute, name: str, table: Names, similar: bool) -> bool:
-    """Decide about a chain of names that begins at an import; return whether it is decided."""
+    """Process a chain of names that begins at an import; return whether it is finished."""
     if similar and name in table.similar:
-        return script.replace(node, table.similar[name], "similar", f"in the place of {name}; not the same numbers")
+        return script.replace(node, table.similar[name], "similar", f"replaces {name}; results differ")
     if name == CUDA or name.startswith(f"{CUDA}."):
         why = table.lacking(name)
         if why:
             script.todo(node, f"torch.sdaa has no {name.removeprefix(f'{CUDA}.')}", why)
             return True
         return _torch_cuda(script, node, name)
-    new = next(((old, *told) for old, told in _RENAMED.items() if name.endswith(old.removeprefix("torch."))), None)
+    new = next(((old, *words) for old, words in _RENAMED.items() if name.endswith(old.removeprefix("torch."))), None)
     if new and name.startswith("torch."):
         return script.replace(node.attr, new[1], "constant", new[2])
     if table.of_harmless(name):
@@ -253,7 +253,7 @@ def _known(script: Script, node: cst.Attribute, name: str, table: Names, similar
 
 def _foreign(script: Script, node: cst.Attribute, name: str, table: Names) -> bool:
     if table.of_package(name):
-        return not CUDA_WORD.search(name)  # its import was told of
+        return not CUDA_WORD.search(name)  # its import has a finding
     fix = _elsewhere(name, table)
     if fix is None:
         return False
@@ -262,10 +262,10 @@ def _foreign(script: Script, node: cst.Attribute, name: str, table: Names) -> bo
 
 
 def _torch_cuda(script: Script, node: cst.CSTNode, name: str) -> bool:
-    """Change the word ``cuda`` of a chain; it may stand behind an alias, which its import or assignment changes."""
+    """Change the word ``cuda`` of a chain, unless it is in an alias, whose definition is changed."""
     while isinstance(node, cst.Attribute):
         if script.dotted(node) == CUDA:
-            script.replace(node.attr, "sdaa", _MODULE, f"{name} is torch.sdaa{name.removeprefix(CUDA)} of the card")
+            script.replace(node.attr, "sdaa", _MODULE, f"torch.sdaa{name.removeprefix(CUDA)} replaces {name}")
             return True
         node = node.value
     return True
@@ -280,7 +280,7 @@ def _is_available(script: Script, node: cst.Attribute) -> bool:
 
 
 def _member(script: Script, node: cst.Attribute, base: str | None, stored: set[str]) -> None:
-    """Decide about ``.cuda``, ``.is_cuda`` and their like, of an object of unknown kind."""
+    """Process ``.cuda``, ``.is_cuda`` etc. of an object of unknown type."""
     name, around = node.attr.value, script.parent(node)
     called = isinstance(around, cst.Call) and around.func is node
     own = script.code(node) in stored
@@ -291,17 +291,17 @@ def _member(script: Script, node: cst.Attribute, base: str | None, stored: set[s
         script.replace(node.attr, "sdaa", _METHOD, "moves to the card")
     elif name == "cuda" and not own and not called and not foreign:
         if _OWN_FLAG.search(script.code(node.value)):
-            script.keep(node.attr, "a flag or an attribute of the script's own")
+            script.keep(node.attr, "a flag or an attribute of the script")
         else:
-            script.todo(node.attr, "it is not called here", "if it is a tensor's or a module's method, write sdaa")
+            script.todo(node.attr, "it is not called here", "if it is a method of a tensor or module, use sdaa")
     elif name == "is_cuda" and not own and not foreign:
-        script.replace(node.attr, "is_sdaa", _METHOD, "tells whether it is on the card")
+        script.replace(node.attr, "is_sdaa", _METHOD, "whether it is on the card")
     elif _TIMES.fullmatch(name) and not own:
         script.replace(node.attr, name.replace("cuda", "device"), "profiler", "the profiler's name for any device")
 
 
 def _in_torchscript(script: Script, node: cst.CSTNode) -> bool:
-    """Return whether a node is in a function or class that ``torch.jit.script`` compiles, which knows no ``.sdaa``."""
+    """Return whether a node is in a function or class compiled by ``torch.jit.script``, which lacks ``.sdaa``."""
     is_cuda = isinstance(node, cst.Attribute) and node.attr.value == "is_cuda"
     for around in script.above(node):
         if isinstance(around, (cst.FunctionDef, cst.ClassDef)) and any(
@@ -309,26 +309,26 @@ def _in_torchscript(script: Script, node: cst.CSTNode) -> bool:
         ):
             return True
         if is_cuda and isinstance(around, cst.ClassDef) and "jit.script(" in script.text:
-            return True  # a module that may be compiled; in plain Python these words are as good
+            return True  # a module that may be compiled; the replacement also works in plain Python
     return False
 
 
 def _member_in_torchscript(script: Script, node: cst.Attribute) -> None:
     around = script.parent(node)
     if node.attr.value == "is_cuda":
-        why = "tells whether it is on the card, in words of TorchScript"
+        why = "whether it is on the card, for TorchScript"
         script.insert(script.span(node)[0], "(", _METHOD, why)
         script.replace(node.attr, 'device.type == "sdaa")', _METHOD, why)
     elif isinstance(around, cst.Call) and around.func is node and not around.args:
-        why = "moves to the card, in words of TorchScript"
+        why = "moves to the card, for TorchScript"
         script.replace(node.attr, "to", _METHOD, why)
         script.insert(script.span(around)[1] - 1, '"sdaa"', _METHOD, why)
     else:
-        script.todo(node.attr, "TorchScript has no .sdaa", 'write .to("sdaa") if it moves to the card')
+        script.todo(node.attr, "TorchScript has no .sdaa", 'use .to("sdaa") if it moves to the card')
 
 
 def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> None:
-    """Follow ``from torch import cuda``, and tell of names that the card has not."""
+    """Process names bound by ``from torch import cuda``, and add findings for names that the card lacks."""
     around = script.parent(node)
     if isinstance(around, (cst.ImportAlias, cst.AsName, cst.Attribute, cst.Arg)) and not _used(around, node):
         return
@@ -337,9 +337,9 @@ def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> N
     bound = [getattr(one, "node", None) for one in script.bindings(node)]
     name = script.dotted(node)
     if name == CUDA and node.value == "cuda" and not _aliased(bound, node.value):
-        script.replace(node, "sdaa", _MODULE, "torch.sdaa is torch.cuda of the card")
+        script.replace(node, "sdaa", _MODULE, "torch.sdaa replaces torch.cuda")
     elif name == "torch.distributed.is_nccl_available":
-        script.todo(node, "it is of CUDA alone", 'ask torch.distributed.is_backend_available("tccl")')
+        script.todo(node, "it exists for CUDA only", 'use torch.distributed.is_backend_available("tccl")')
     elif name and name != CUDA and not (similar and name in table.similar):
         fix = table.lacking(name) if name.startswith(f"{CUDA}.") else None
         fix = fix or (_elsewhere(name, table) if name.startswith("torch.nn.") else None)
@@ -348,7 +348,7 @@ def _bare_name(script: Script, node: cst.Name, table: Names, similar: bool) -> N
 
 
 def _used(around: cst.CSTNode, node: cst.Name) -> bool:
-    """Return whether a name inside another node is looked up, and is not just a label."""
+    """Return whether a name inside another node is a reference, not a label."""
     if isinstance(around, cst.Attribute):
         return around.value is node
     return isinstance(around, cst.Arg) and around.value is node
@@ -361,21 +361,19 @@ def _aliased(bound: list[object], name: str) -> bool:
 
 
 def _own_method(script: Script, node: cst.FunctionDef) -> None:
-    """Rename ``def cuda`` and ``def is_cuda`` of a class: their calls are renamed too."""
+    """Rename ``def cuda`` and ``def is_cuda`` of a class, whose calls are renamed too."""
     function = next((one for one in script.above(node) if isinstance(one, (cst.FunctionDef, cst.ClassDef))), None)
     if node.name.value in ("cuda", "is_cuda") and isinstance(function, cst.ClassDef):
         script.replace(node.name, node.name.value.replace("cuda", "sdaa"), _METHOD, "its calls are renamed too")
 
 
 def _call(script: Script, node: cst.Call) -> None:
-    """Change ``use_cuda=`` of the profiler, and tell of names that are made at run time."""
+    """Change ``use_cuda=`` of the profiler, and add findings for names created at run time."""
     name = script.dotted(node.func) or path_of(node.func)
     if name in ("getattr", "hasattr", "setattr", "delattr") and len(node.args) > 1:
         word = node.args[1].value
         if isinstance(word, cst.SimpleString) and CUDA_WORD.search(word.value) and not is_text(script, word):
-            script.todo(
-                node, "the name is looked up at run time", "see what it is for, and write sdaa where it is meant"
-            )
+            script.todo(node, "the name is looked up at run time", "check its purpose, and use sdaa for the card")
     if not name.startswith(("torch.autograd.profiler.", "torch.profiler.")):
         return
     for arg in node.args:

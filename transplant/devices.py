@@ -1,4 +1,4 @@
-"""Which strings name a device or a backend, told by their shape and by where they stand."""
+"""Recognition of strings that name a device or a backend, by their form and position."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import libcst as cst
 from transplant.script import Script, path_of
 
 SURE = re.compile(r"cuda:(\d+|%[ds]|\{[^{}]*\})?|(cpu:gloo,)?cuda:nccl|torch\.cuda\.\w+(Tensor|Storage)")
-"""Strings that name a device wherever they stand, text for people apart."""
+"""Strings that name a device in any position, except in text for users."""
 
 PLAIN = re.compile(r"cuda|nccl")
-"""Strings that may name a device or a backend: it depends on where they stand."""
+"""Strings that may name a device or a backend, depending on their position."""
 
 _WORDS = re.compile(
     r"(cuda|cpu|mps|xpu|xla|meta|hpu|npu|mlu|musa|sdaa|auto|gpu|ipu|vulkan)(:\d*)?|nccl|tccl|gloo|mpi|ucc|hccl|xccl"
@@ -27,7 +27,7 @@ _PRINTED = re.compile(r"help|description|epilog|msg|message|reason|title|label|u
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How places of a kind of string are known: names of variables and keywords, flags, and functions."""
+    """Patterns for positions of a kind of string: names of variables and keywords, flags, and functions."""
 
     names: re.Pattern[str]
     flags: re.Pattern[str]
@@ -65,7 +65,7 @@ BACKEND = Kind(
 
 
 def is_text(script: Script, node: cst.CSTNode) -> bool:
-    """Return whether a string is for people: documentation, what is printed, an error's message."""
+    """Return whether a string is text for users: documentation, output, an error message."""
     below = node
     for above in script.above(node):
         if isinstance(above, (cst.Expr, cst.Raise)):
@@ -93,7 +93,7 @@ def is_text(script: Script, node: cst.CSTNode) -> bool:
 
 
 def names_one(script: Script, node: cst.CSTNode, kind: Kind) -> bool:
-    """Return whether a plain ``"cuda"`` or ``"nccl"`` stands where a device or a backend is named."""
+    """Return whether ``"cuda"`` or ``"nccl"`` is in the position of a device or a backend."""
     below = node
     for above in script.above(node):
         found = _decide(script, above, below, kind)
@@ -104,7 +104,7 @@ def names_one(script: Script, node: cst.CSTNode, kind: Kind) -> bool:
 
 
 def _decide(script: Script, above: cst.CSTNode, below: cst.CSTNode, kind: Kind) -> bool | None:
-    """Say what one level around a string tells of it; ``None``: ask the next one."""
+    """Judge a string by one level around it; ``None``: continue with the next level."""
     if isinstance(above, cst.Call):
         return _of_call(script, above, below, kind)
     if isinstance(above, cst.Comparison):
@@ -126,7 +126,7 @@ def _decide(script: Script, above: cst.CSTNode, below: cst.CSTNode, kind: Kind) 
 
 
 def _of_binding(script: Script, above: cst.CSTNode, below: cst.CSTNode, kind: Kind) -> bool | None:
-    """Say what the name tells that a string is bound to."""
+    """Judge a string by the name that it is bound to."""
     if isinstance(above, cst.Assign):
         return any(kind.names.search(script.code(target.target)) for target in above.targets)
     if isinstance(above, (cst.AnnAssign, cst.NamedExpr)):
@@ -151,7 +151,7 @@ def _of_call(script: Script, call: cst.Call, below: cst.CSTNode, kind: Kind) -> 
             return True
         return bool(kind.names.search(below.keyword.value))
     if name in ("startswith", "endswith", "index", "find", "add", "append", "remove", "discard", "count", "get"):
-        return isinstance(call.func, cst.Attribute) and _told(script, call.func.value, kind)
+        return isinstance(call.func, cst.Attribute) and _is_kind(script, call.func.value, kind)
     if name == "load" and script.dotted(call.func) == "torch.load":
         return call.args.index(below) == 1
     if name in ("str", "list", "tuple", "set", "frozenset", "sorted"):
@@ -161,15 +161,15 @@ def _of_call(script: Script, call: cst.Call, below: cst.CSTNode, kind: Kind) -> 
 
 def _of_comparison(script: Script, above: cst.Comparison, below: cst.CSTNode, kind: Kind) -> bool:
     sides = [above.left, *(target.comparator for target in above.comparisons)]
-    return any(side is not below and not _holds(script, side, below) and _told(script, side, kind) for side in sides)
+    return any(side is not below and not _holds(script, side, below) and _is_kind(script, side, kind) for side in sides)
 
 
 def _holds(script: Script, side: cst.CSTNode, below: cst.CSTNode) -> bool:
     return isinstance(below, cst.ComparisonTarget) and below.comparator is side
 
 
-def _told(script: Script, node: cst.CSTNode, kind: Kind) -> bool:
-    """Return whether an expression is a device or a backend by its own words."""
+def _is_kind(script: Script, node: cst.CSTNode, kind: Kind) -> bool:
+    """Return whether the text of an expression indicates a device or a backend."""
     text = script.code(node)
     return bool(kind.names.search(text)) or (kind is DEVICE and text.endswith((".type", "_type", "get_backend()")))
 
@@ -202,11 +202,11 @@ def _of_case(script: Script, case: cst.MatchCase, kind: Kind) -> bool:
     if not isinstance(match, cst.Match):
         return False
     values = [one.pattern.value for one in match.cases if isinstance(one.pattern, cst.MatchValue)]
-    return _told(script, match.subject, kind) or _siblings(values)
+    return _is_kind(script, match.subject, kind) or _siblings(values)
 
 
 def _siblings(nodes: list[cst.BaseExpression]) -> bool:
-    """Return whether another device or backend stands beside a string, and nothing else does."""
+    """Return whether other strings next to it are devices or backends, with at least two different ones."""
     texts = [text for node in nodes for text in _texts(node)]
     words = {text for text in texts if _WORDS.fullmatch(text)}
     return len({word.split(":")[0] for word in words}) > 1
@@ -220,13 +220,13 @@ def _texts(node: cst.CSTNode) -> list[str]:
 
 
 def _text(node: cst.CSTNode | None) -> str | None:
-    """Return the text of a plain string, or ``None``."""
+    """Return the value of a plain string, or ``None``."""
     value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
     return value if isinstance(value, str) else None
 
 
 def _last(node: cst.CSTNode) -> str:
-    """Return the last name of what is called."""
+    """Return the last name of a called expression."""
     if isinstance(node, cst.Attribute):
         return node.attr.value
     return path_of(node)

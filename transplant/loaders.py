@@ -1,4 +1,4 @@
-"""How several processes share the data: a DistributedSampler for every loader that shuffles, and its epochs."""
+"""Data of several processes: a DistributedSampler for every shuffling loader, and its epochs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ RULE = "several cards"
 LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _EVALUATION = re.compile(r"(?i)(^|[_.])(test|val|valid|validation|eval|dev)(ing)?([_.]|loader|data|dl|set|$)")
-"""Names of loaders whose results are counted over the whole data set."""
+"""Names of loaders whose results are computed over the whole data set."""
 
 _HELD = "msft_dataset"
-"""The name that holds a data set which is made in the call of its loader."""
+"""Variable for a data set that is created in the call of its loader."""
 
 
 def share_data(script: Script) -> None:
-    """Give each process its share of what is shuffled; loaders in a fixed order, such as for evaluation, stay whole."""
+    """Give each process a share of shuffled data; loaders in fixed order, such as for evaluation, are unchanged."""
     for node in script.nodes:
         if not isinstance(node, cst.Call) or not _is_loader(script.dotted(node.func)):
             continue
         given = {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
         if _EVALUATION.search(_name_of(script, node)):
-            script.keep(node.func, "it is for evaluation by its name: each process sees all of it")
+            script.keep(node.func, "its name indicates evaluation: each process reads all of it")
             continue
         if "sampler" in given or "batch_sampler" in given:
             script.todo(
                 node.func,
-                "this loader has a sampler of its own",
-                f"make it draw a share of its own in each process ({SAMPLER})",
+                "this loader has its own sampler",
+                f"let it draw a different share in each process ({SAMPLER})",
             )
         elif "shuffle" not in given and any(arg.star for arg in node.args):
             _at_run_time(script, node, given)
@@ -45,7 +45,7 @@ def _is_loader(name: str | None) -> bool:
 
 
 def _shuffled(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> None:
-    """Put a sampler in the place of ``shuffle``."""
+    """Replace ``shuffle`` by a sampler."""
     arg = given.get("shuffle") or node.args[2]
     shuffle = script.code(arg.value)
     if shuffle in ("False", "None"):
@@ -55,15 +55,17 @@ def _shuffled(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> None
         return
     behind = [one for one in node.args[3:] if one.keyword is None and not one.star] if arg.keyword is None else []
     if behind:
-        fix = f"give it sampler={SAMPLER}(dataset) by its name, and no shuffle"
-        script.todo(node.func, "its arguments behind shuffle are given by their places", fix)
+        fix = f"pass sampler={SAMPLER}(dataset) as a keyword, without shuffle"
+        script.todo(node.func, "its arguments after shuffle are positional", fix)
         return
     words, name = script.code(data.value), path_of(data.value)
     if not name:
         inside = any(isinstance(one, (cst.ClassDef, cst.GeneratorExp, cst.ListComp)) for one in script.above(node))
         if inside and not any(isinstance(one, cst.FunctionDef) for one in script.above(node)):
             script.todo(
-                node.func, "its data set is made inside the call", f"name the data set, and give sampler={SAMPLER}(it)"
+                node.func,
+                "its data set is created in the call",
+                f"assign it to a variable, and pass sampler={SAMPLER}(it)",
             )
             return
         held = f"({_HELD} := {words})"
@@ -78,12 +80,12 @@ def _shuffled(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> None
 
 
 def _at_run_time(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> None:
-    """Share the data of a loader whose arguments are a dictionary, where that one asks for shuffling."""
+    """Share the data of a loader with a dictionary of arguments, if that requests shuffling."""
     stars = [arg for arg in node.args if arg.star]
     data = given.get("dataset") or (node.args[0] if node.args and not node.args[0].keyword else None)
     if len(stars) != 1 or stars[0].star != "**" or not path_of(stars[0].value) or data is None or data.star:
-        fix = f"give it sampler={SAMPLER}(dataset), not shuffle"
-        script.todo(node.func, "the arguments of this loader are made at run time", fix)
+        fix = f"pass sampler={SAMPLER}(dataset) instead of shuffle"
+        script.todo(node.func, "the arguments of this loader are created at run time", fix)
         return
     words, held = script.code(stars[0].value), script.code(data.value)
     if not path_of(data.value):
@@ -91,29 +93,29 @@ def _at_run_time(script: Script, node: cst.Call, given: dict[str, cst.Arg]) -> N
         held = _HELD
     sampler = f'{{**{words}, "shuffle": None, "sampler": {SAMPLER}({held})}}'
     new = f'({sampler} if {words}.get("shuffle") else {words})'
-    script.replace(stars[0].value, new, RULE, "a share for each process, where it shuffles")
+    script.replace(stars[0].value, new, RULE, "a share for each process, if it shuffles")
     _follow(script, node, False)
 
 
 def _around(script: Script, node: cst.CSTNode, before: str, after: str) -> None:
     start, end = script.span(node)
-    script.insert(start, before, RULE, "the sampler needs the data set too")
-    script.insert(end, after, RULE, "the sampler needs the data set too")
+    script.insert(start, before, RULE, "the sampler also needs the data set")
+    script.insert(end, after, RULE, "the sampler also needs the data set")
 
 
 def _follow(script: Script, node: cst.Call, sure: bool) -> None:
-    """Draw another order in every epoch; where no loop of them is found, a person must."""
+    """Call ``set_epoch`` in every epoch; add a finding if no loop over epochs is found."""
     name = _name_of(script, node)
     if name and not _each_epoch(script, name, sure):
         fix = f"call {name}.sampler.set_epoch(epoch) at the start of every epoch"
         script.todo(node.func, "no loop over epochs that uses this loader was found", fix)
     elif not name:
         fix = "call loader.sampler.set_epoch(epoch) at the start of every epoch"
-        script.todo(node.func, "this loader has no variable whose epochs could be followed", fix)
+        script.todo(node.func, "this loader is not assigned to a variable", fix)
 
 
 def _name_of(script: Script, node: cst.Call) -> str:
-    """Return the variable that holds a loader; empty where it is held by none."""
+    """Return the variable of a loader, or ""."""
     for above in script.above(node):
         if isinstance(above, cst.Assign) and above.value is node:
             return script.code(above.targets[0].target)
@@ -123,10 +125,10 @@ def _name_of(script: Script, node: cst.Call) -> str:
 
 
 def _each_epoch(script: Script, name: str, sure: bool) -> bool:
-    """Draw another order in every epoch, in all loops that count epochs and use the loader; return whether one does.
+    """Call ``set_epoch`` in all loops over epochs that use the loader; return whether there is one.
 
     Args:
-        sure: whether the loader has the sampler in any case.
+        sure: whether the loader always has the sampler.
     """
     found = False
     for node in script.nodes:
@@ -153,7 +155,7 @@ def _uses(script: Script, loop: cst.For) -> set[str]:
 
 
 def _is_inner(script: Script, loop: cst.For, name: str) -> bool:
-    """Return whether a loop stands in another one that counts too."""
+    """Return whether a loop is inside another counting loop."""
     return any(
         isinstance(above, cst.For) and isinstance(above.iter, cst.Call) and "range" in script.code(above.iter)
         for above in script.above(loop)

@@ -1,4 +1,4 @@
-"""One text of Python, migrated: every rule in its order."""
+"""Migration of one Python text: all rules in order."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ INTERESTING = re.compile(
     r"(?i)cuda|nccl|DataParallel|apex|pynvml|triton|flash_attn|xformers|bitsandbytes|deepspeed|horovod|tensorrt"
     r"|lightning|cupy|cuml|cudf|nvidia"
 )
-"""A file without any of these words needs no change by the built-in rules."""
+"""Built-in rules do not change a file without any of these words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run was asked for.
+    """Options of a run.
 
     Attributes:
-        similar: ``-sim``. choose: ``-s``. rules: the user's. target: the model that ``distributed`` wraps; empty: it
-            was not given. entry: the file ``-m`` names, from the root of the input.
+        similar: ``-sim``. choose: ``-s``. rules: the user's. target: model variable for ``distributed``; empty: not
+            given.
+        entry: file of ``-m``, relative to the input.
     """
 
     similar: bool = False
@@ -42,11 +43,11 @@ def migrate(text: str, options: Options, *, run: bool = False, main: bool = Fals
     """Return a text as a script with all edits and findings.
 
     Args:
-        text: of Python 3. options: of the run.
-        run: whether it is run, and not only imported. main: whether it is the file that ``distributed -m`` names.
+        text: Python 3 code. options: of the run.
+        run: whether it is executed, not only imported. main: whether it is the file of ``distributed -m``.
 
     Raises:
-        NotPythonError: it is no Python 3.
+        NotPythonError: it is not Python 3.
     """
     check(text)
     script = Script(text)

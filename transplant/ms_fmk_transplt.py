@@ -1,4 +1,4 @@
-"""``teco transplant`` by the file name that people know: ``python transplant/ms_fmk_transplt.py -i ...``."""
+"""``teco transplant`` under a familiar file name: ``python transplant/ms_fmk_transplt.py -i ...``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # A script's own folder is first on the path; the packages of the zoo lie one above.
+    # The folder of a script is first on the path; the packages of the zoo are in its parent.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from transplant.__main__ import main
 

@@ -1,4 +1,4 @@
-"""``distributed``: a script of one card becomes one for several, a process each, with DistributedDataParallel."""
+"""``distributed``: convert a single-card script for several cards, one process each, with DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transplant.wrapped import function_of, through_wrapper
 
 RULE = "several cards"
 FIRST = 'os.environ.get("RANK", "0") == "0"'
-"""True in one process of all; it holds before the group is there too."""
+"""Condition that is true in one process, also before the group exists."""
 
 _LOGGER = re.compile(r"(?i)_?log(ger)?s?")
 _SHOWN = frozenset({"debug", "info", "warning", "warn", "critical"})
@@ -35,7 +35,7 @@ _SAVED = frozenset(
     ]
 )
 _COPIED = frozenset({"shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.move", "os.rename", "os.replace"})
-"""Saved too where the same function saves: a second process would not find the file yet."""
+"""Saving functions if the same function saves: in a second process the file would not exist yet."""
 
 _WRITERS = re.compile(r"(.*\.)?(SummaryWriter|wandb\.init|mlflow\.start_run)")
 _PLAIN = re.compile(
@@ -45,17 +45,17 @@ _PLAIN = re.compile(
     r"perf_counter|pow|range|repr|round|set|size|sorted|split|std|str|strftime|strip|sum|time|tolist|total_seconds|"
     r"tuple|type|upper|values|zip"
 )
-"""Functions that may run in one process alone."""
+"""Functions that may run in a single process."""
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _MOVED = re.compile(r"\.(cuda|sdaa|to)\(|device *=")
 
 
 def make_multi_card(script: Script, target: str, main: bool) -> None:
-    """Make a script train on several cards.
+    """Convert a script for several cards.
 
     Args:
-        script: gets the edits. target: the variable of the model. main: whether it is the script that is started.
+        script: receives the edits. target: variable of the model. main: whether it is the started script.
     """
     before = len(script.edits)
     if is_distributed(script):
@@ -63,8 +63,8 @@ def make_multi_card(script: Script, target: str, main: bool) -> None:
             if isinstance(node, cst.Call) and (script.dotted(node.func) or "").endswith("init_process_group"):
                 script.todo(
                     node.func,
-                    "the script starts several processes itself",
-                    "start it as before, not with `distributed`",
+                    "the script itself uses several processes",
+                    "start it as before, without `distributed`",
                 )
         return
     share_data(script)
@@ -79,7 +79,7 @@ def make_multi_card(script: Script, target: str, main: bool) -> None:
 
 
 def is_distributed(script: Script) -> bool:
-    """Return whether a script is for several processes already."""
+    """Return whether a script already uses several processes."""
     words = ("init_process_group", "DistributedDataParallel", "DistributedSampler")
     return any(isinstance(node, cst.Name) and node.value in words for node in script.nodes)
 
@@ -88,13 +88,13 @@ def is_distributed(script: Script) -> bool:
 
 
 def _wrap(script: Script, target: str) -> None:
-    """Start the group of processes, and wrap the model behind the last line that makes it."""
+    """Initialize the process group, and wrap the model after the last line that creates it."""
     made = _made(script, target)
     if not made:
         start = top_statement(script)
         if start is not None:
-            fix = "name the variable of the model with -t, and its file with -m"
-            script.todo(_head(start), f"no model is assigned to {target!r} here, so nothing is shared", fix)
+            fix = "give the variable of the model with -t, and its file with -m"
+            script.todo(_head(start), f"no model is assigned to {target!r} here, so nothing is distributed", fix)
         return
     function = function_of(script, made[0])
     stop = _first_loop(script, target, made[0])
@@ -104,13 +104,13 @@ def _wrap(script: Script, target: str) -> None:
     last = _end_of_all(script, made)
     moved = any(_MOVED.search(script.code(node)) for node in made)
     lines = [f"{model} = {_DDP}({model}{'' if moved else '.sdaa()'}, device_ids=[torch.sdaa.current_device()])"]
-    insert_line(script, last, lines, False, RULE, "one replica in each process, gradients averaged")
+    insert_line(script, last, lines, False, RULE, "one replica per process, with averaged gradients")
     _begin(script, last)
     through_wrapper(script, target, function, script.span(last)[1])
 
 
 def _made(script: Script, target: str) -> list[cst.SimpleStatementLine]:
-    """Return the lines that make the model, of one function: the one that trains it, where several make one."""
+    """Return the lines that create the model, in the function that trains it if several create one."""
     lines = [node for node in script.nodes if isinstance(node, cst.SimpleStatementLine)]
     made = [node for node in lines if _written(node, target) == target]
     made = made or [node for node in lines if _written(node, target)]
@@ -122,7 +122,7 @@ def _made(script: Script, target: str) -> list[cst.SimpleStatementLine]:
 
 
 def _trains(script: Script, place: cst.FunctionDef | None, made: Sequence[cst.CSTNode]) -> tuple[int, ...]:
-    """Return how much a function, or the module, looks like the one that trains the model it makes."""
+    """Return a score for a function, or the module, being the one that trains the model."""
     calls = [n for n in script.nodes if isinstance(n, cst.Call) and function_of(script, n) is place]
     names = {path_of(call.func).rpartition(".")[2] for call in calls}
     ends = isinstance(place, cst.FunctionDef) and any(
@@ -133,7 +133,7 @@ def _trains(script: Script, place: cst.FunctionDef | None, made: Sequence[cst.CS
 
 
 def _first_loop(script: Script, target: str, made: cst.CSTNode) -> int:
-    """Return where the first loop begins that uses the model: what makes one behind it is for something else."""
+    """Return the offset of the first loop that uses the model; a model created after it is for something else."""
     begin = script.span(made)[0]
     for node in script.nodes:
         if isinstance(node, (cst.For, cst.While)) and script.span(node)[0] > begin:
@@ -145,18 +145,18 @@ def _first_loop(script: Script, target: str, made: cst.CSTNode) -> int:
 
 
 def _end_of_all(script: Script, made: Sequence[cst.CSTNode]) -> cst.CSTNode:
-    """Return the statement after which all of several lines have run: the last one, or what it stands in."""
+    """Return the statement after which all given lines have run: the last one, or its enclosing statement."""
     block = next(one for one in _blocks(script, made[0]) if all(one in _blocks(script, node) for node in made))
     return next(one for one in (made[-1], *script.above(made[-1])) if script.parent(one) is block)
 
 
 def _head(node: cst.CSTNode) -> cst.CSTNode:
-    """Return a short node to point at."""
+    """Return a short node for a finding."""
     return node.name if isinstance(node, (cst.FunctionDef, cst.ClassDef)) else node
 
 
 def _written(line: cst.CSTNode, target: str) -> str:
-    """Return how a line writes the model that it binds or moves: ``self.model``; empty: it does neither."""
+    """Return the model's expression in a line that binds or moves it, such as ``self.model``, or ""."""
     for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
         names: list[str] = []
         if isinstance(small, cst.Assign):
@@ -184,13 +184,13 @@ def _blocks(script: Script, node: cst.CSTNode) -> list[cst.CSTNode]:
 
 
 def _begin(script: Script, before: cst.CSTNode) -> None:
-    """Start the group before anything that needs it: where the script starts, or before its first line of work."""
+    """Initialize the group at the start of the script, or before its first statement."""
     lines = [
         'torch.sdaa.set_device(int(os.environ.get("LOCAL_RANK", "0")))',
         'torch.distributed.init_process_group("tccl")',
         "atexit.register(torch.distributed.destroy_process_group)",
     ]
-    why = "this process's card, and the group of all processes"
+    why = "the card of this process, and the process group"
     guard = _started(script)
     sampled = any(edit.rule == RULE and _SAMPLER in edit.new and _at_top(script, edit.start) for edit in script.edits)
     if guard is not None and not sampled and not _at_top(script, script.span(before)[0], guard):
@@ -211,7 +211,7 @@ def _started(script: Script) -> cst.If | None:
 
 
 def _at_top(script: Script, offset: int, guard: cst.If | None = None) -> bool:
-    """Return whether a place runs when the module is imported: outside of functions, and of what a guard holds."""
+    """Return whether a position runs on import: outside of functions and of the main guard."""
     for statement in script.module.body:
         start, end = script.span(statement)
         if start <= offset < end:
@@ -222,7 +222,7 @@ def _at_top(script: Script, offset: int, guard: cst.If | None = None) -> bool:
 
 
 def _first_statement(script: Script) -> cst.CSTNode | None:
-    """Return the first line of a module, behind its first import of torch, that is no import and no definition."""
+    """Return the first statement after the first import of torch that is neither an import nor a definition."""
     start = top_statement(script)
     with_torch = [one for one in script.module.body if _imports(one) and re.search(r"\btorch", script.code(one))]
     start = with_torch[0] if with_torch else start
@@ -235,7 +235,7 @@ def _first_statement(script: Script) -> cst.CSTNode | None:
 
 
 def _imports(statement: cst.CSTNode) -> bool:
-    """Return whether a statement does nothing but import."""
+    """Return whether a statement only imports."""
     if isinstance(statement, cst.Try):
         return all(_imports(one) for one in statement.body.body)
     return isinstance(statement, cst.SimpleStatementLine) and all(
@@ -248,16 +248,16 @@ def _unwrap_data_parallel(script: Script, target: str) -> None:
         if isinstance(node, cst.Call) and (script.dotted(node.func) or "").endswith(".DataParallel") and node.args:
             first = node.args[0].value
             if path_of(first) == target:
-                script.replace(node, target, RULE, "DistributedDataParallel takes the place of DataParallel")
+                script.replace(node, target, RULE, "DistributedDataParallel replaces DataParallel")
                 span = script.span(node)
                 script.findings[:] = [one for one in script.findings if not span[0] <= one.start < span[1]]
 
 
-# ------------------------------------------------------------------------------------------------ what one process does
+# ------------------------------------------------------------------------------------------------------- first process
 
 
 def _hide_nothing(script: Script) -> None:
-    """Let a line that chooses one visible card do so only where there is one process."""
+    """Make a line that selects one visible card conditional on a single process."""
     for node in script.nodes:
         if isinstance(node, cst.Assign) and re.match(
             r"os\.environ\[.CUDA_VISIBLE_DEVICES.\]", script.code(node.targets[0].target)
@@ -268,30 +268,30 @@ def _hide_nothing(script: Script) -> None:
                     script.span(node)[0], 'if "RANK" not in os.environ: ', RULE, "each process has its own card"
                 )
             else:
-                fix = "leave it out, and set SDAA_VISIBLE_DEVICES for the launcher"
+                fix = "remove it, and set SDAA_VISIBLE_DEVICES for the launcher"
                 script.todo(node, "it hides the cards of the other processes", fix)
 
 
 def _first_process(script: Script, main: bool) -> None:
-    """Let one process print and save."""
+    """Let only one process print and save."""
     for node in script.nodes:
         if isinstance(node, cst.Call) and _WRITERS.fullmatch(path_of(node.func)):
-            script.todo(node.func, "every process writes this record", f"make it where {FIRST}")
+            script.todo(node.func, "every process writes this record", f"create it only if {FIRST}")
         if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
             if isinstance(node, cst.With):
                 _written_file(script, node)
             continue
         name = script.dotted(node.value.func) or path_of(node.value.func)
         if main and _shows(name):
-            _guard(script, node, node.value, "one process shows it")
+            _guard(script, node, node.value, "only one process prints")
         elif name in _SAVED or name.endswith(".save_pretrained") or (name in _COPIED and _saves(script, node)):
-            _guard(script, node, None, "one process saves it")
+            _guard(script, node, None, "only one process saves")
         elif name in ("os.makedirs", "os.mkdir") and "exist_ok" not in script.code(node):
-            script.todo(node, "several processes make this folder", "give it exist_ok=True")
+            script.todo(node, "several processes create this folder", "pass exist_ok=True")
 
 
 def _saves(script: Script, node: cst.CSTNode) -> bool:
-    """Return whether the function of a node saves something too."""
+    """Return whether the function of a node also saves something."""
     home = function_of(script, node)
     calls = (one for one in script.nodes if isinstance(one, cst.Call) and function_of(script, one) is home)
     return any(script.dotted(call.func) in _SAVED for call in calls)
@@ -311,11 +311,11 @@ def _written_file(script: Script, node: cst.With) -> None:
             continue
         modes = [arg.value for arg in call.args[1:] if arg.keyword is None or arg.keyword.value == "mode"]
         if modes and re.search(r"[wax]", script.code(modes[0])):
-            script.todo(call, "every process writes this file", f"write it where {FIRST}")
+            script.todo(call, "every process writes this file", f"write it only if {FIRST}")
 
 
 def _guard(script: Script, node: cst.Expr, shown: cst.Call | None, why: str) -> None:
-    """Let one process run a call; what it shows is worked out by all, where functions of the script do so."""
+    """Let one process run a call; its arguments are computed by all if they call functions of the script."""
     line = script.parent(node)
     start, end = script.span(node)
     if any(isinstance(one, cst.If) and "RANK" in script.code(one.test) for one in script.above(node)):
@@ -331,7 +331,7 @@ def _guard(script: Script, node: cst.Expr, shown: cst.Call | None, why: str) -> 
 
 
 def _works(script: Script, call: cst.Call) -> bool:
-    """Return whether the arguments of a call do more than read: the model may be run in them, by all processes."""
+    """Return whether the arguments of a call may run the model, which all processes must do."""
     start, end = script.span(call)
     inside = (n for n in script.nodes if isinstance(n, cst.Call) and n is not call and start <= script.span(n)[0] < end)
     names = (n.func.attr.value if isinstance(n.func, cst.Attribute) else path_of(n.func) for n in inside)
@@ -339,12 +339,12 @@ def _works(script: Script, call: cst.Call) -> bool:
 
 
 def _need_os(script: Script) -> None:
-    """Import what the inserted lines use, unless the script does so under the same name."""
+    """Import the modules that inserted lines use, unless the script does so under the same name."""
     text = "".join(edit.new for edit in script.edits if edit.rule == RULE)
     wanted = [name for name in _modules(text) if not _bound(script, name)]
     start = top_statement(script)
     if wanted and start is not None:
-        insert_line(script, start, [f"import {name}" for name in wanted], True, RULE, "for the lines that are new")
+        insert_line(script, start, [f"import {name}" for name in wanted], True, RULE, "for the inserted lines")
 
 
 def _modules(text: str) -> Iterator[str]:
@@ -360,7 +360,7 @@ def _modules(text: str) -> Iterator[str]:
 
 
 def _bound(script: Script, name: str) -> bool:
-    """Return whether a module imports a package under its own name, and does so outside of functions and branches."""
+    """Return whether a module imports a package under its own name at the top level."""
     for statement in script.module.body:
         small: Sequence[cst.CSTNode] = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
         for one in small:

@@ -1,4 +1,4 @@
-"""The table of names: what ``torch.sdaa`` has of ``torch.cuda``, and what to do where it has nothing."""
+"""Table of names: names of ``torch.cuda`` that ``torch.sdaa`` has, and replacements for the others."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ TABLE = Path(__file__).resolve().parent / "names.yaml"
 
 CUDA = "torch.cuda"
 
-_GENERAL = "torch.sdaa does not show it; use what dir(torch.sdaa) lists"
+_GENERAL = "torch.sdaa does not have it; see dir(torch.sdaa)"
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The table as ``names.yaml`` has it; :func:`names` reads it.
+    """The table in ``names.yaml``, read by :func:`names`.
 
     Attributes:
-        same: module -> its names that ``torch.sdaa`` has too. absent: dotted name -> what to do instead.
-        elsewhere, harmless, packages: beginning of a dotted name -> what is said of it.
-        similar: dotted name -> what ``-sim`` puts in its place.
+        same: module -> its names that ``torch.sdaa`` has. absent: dotted name -> replacement.
+        elsewhere, harmless, packages: prefix of a dotted name -> advice.
+        similar: dotted name -> replacement with ``-sim``.
     """
 
     same: dict[str, frozenset[str]]
@@ -34,7 +34,7 @@ class Names:
     similar: dict[str, str]
 
     def lacking(self, name: str) -> str | None:
-        """Return what to do instead of a name of ``torch.cuda`` that ``torch.sdaa`` has not; ``None``: it has it."""
+        """Return the replacement of a ``torch.cuda`` name that ``torch.sdaa`` lacks; ``None`` if it has it."""
         path = ""
         for part in name.split("."):
             if path in self.same and part not in self.same[path]:
@@ -43,7 +43,7 @@ class Names:
         return None
 
     def of_elsewhere(self, name: str) -> str | None:
-        """Return what a person must do about a name outside ``torch.cuda``, or ``None``."""
+        """Return the advice for a name outside ``torch.cuda``, or ``None``."""
         return _longest(self.elsewhere, name)
 
     def of_harmless(self, name: str) -> str | None:
@@ -51,7 +51,7 @@ class Names:
         return _longest(self.harmless, name)
 
     def of_package(self, name: str) -> str | None:
-        """Return what a person must do about a package of CUDA, or ``None``."""
+        """Return the advice for a package of CUDA, or ``None``."""
         return _longest(self.packages, name)
 
 

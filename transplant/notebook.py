@@ -1,4 +1,4 @@
-"""Notebooks: the code cells of an ``.ipynb`` file as one script, its changes put back into the JSON as it is."""
+"""Notebooks: the code cells of an ``.ipynb`` file as one script; changes are written to the JSON in place."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LITERAL = re.compile(r"[^,\]}\s]+")
 
 
 class NotNotebookError(ValueError):
-    """A file is no notebook of format 4; the message says why."""
+    """A file is not a notebook of format 4; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A string of the JSON: where it is written, and what it says."""
+    """A string of the JSON: position and value."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class _Text:
 
 @dataclass(slots=True)
 class Cell:
-    """A code cell: its number from 1, the strings that make its text, where this begins in the joined script."""
+    """A code cell: its number from 1, its strings, and its offset in the joined script."""
 
     number: int
     parts: list[_Text]
@@ -45,17 +45,17 @@ class Cell:
 
     @property
     def text(self) -> str:
-        """What the cell says."""
+        """The code of the cell."""
         return "".join(part.value for part in self.parts)
 
 
 @dataclass(slots=True)
 class Notebook:
-    """What was found in a notebook.
+    """Results for a notebook.
 
     Attributes:
         edits: of the JSON text. findings: with cell and line. problems: cells that are not Python: cell, message.
-        changes: how many changes the cells have. operators: dotted names that the cells call, with cell and line.
+        changes: with cell and line. operators: dotted names called by the cells, with cell and line.
     """
 
     edits: list[Edit] = field(default_factory=list)
@@ -66,10 +66,10 @@ class Notebook:
 
 
 def migrate_notebook(text: str, options: Options) -> Notebook:
-    """Return the changes of a notebook's text; whatever is not a changed line of a cell stays byte by byte.
+    """Return the changes of a notebook's text; everything except changed lines is preserved byte by byte.
 
     Raises:
-        NotNotebookError: it is no notebook.
+        NotNotebookError: it is not a notebook.
     """
     found = Notebook()
     cells = []
@@ -86,7 +86,7 @@ def migrate_notebook(text: str, options: Options) -> Notebook:
         joined += _masked(cell.text) + "\n"
     try:
         script = migrate(joined, options, run=True)
-    except NotPythonError as error:  # such as an await, which a cell may have and a script may not
+    except NotPythonError as error:  # such as await at the top level, valid in a cell only
         found.problems.append((0, str(error)))
         return found
     edits = _at_home(cells, script.edits)
@@ -109,11 +109,11 @@ def _home(cells: list[Cell], offset: int) -> Cell:
 
 
 def _masked(text: str) -> str:
-    """Return a cell's text with its magic lines as statements of the same length that do nothing."""
+    """Return a cell's text with magic lines replaced by no-op statements of the same length."""
     if text.startswith("%%") and not _PYTHON_MAGIC.match(text):
         return "".join("\n" if character == "\n" else "#" for character in text)
     head, end, rest = text.partition("\n") if text.startswith("%%") else ("", "", text)
-    head = "#" * len(head)  # no statement: nothing may be written before it
+    head = "#" * len(head)  # a comment: nothing may be inserted before it
     try:
         check(rest)
     except NotPythonError:
@@ -125,25 +125,25 @@ def _idle(match: re.Match[str]) -> str:
     return match[1] + "0" + "#" * (len(match[2]) - 1)
 
 
-# ------------------------------------------------------------------------------------------------------------- the JSON
+# ----------------------------------------------------------------------------------------------------------------- JSON
 
 
 def _cells(text: str) -> Iterator[Cell]:
     """Yield the code cells of a notebook.
 
     Raises:
-        NotNotebookError: it is none.
+        NotNotebookError: it is not a notebook.
     """
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise NotNotebookError(f"is no JSON ({error}); it stays as it is") from error
+        raise NotNotebookError(f"is not JSON ({error}); it is copied unchanged") from error
     if not isinstance(found, dict) or not isinstance(found.get("cells"), list):
-        raise NotNotebookError("is no notebook of format 4 (it has no cells); it stays as it is")
+        raise NotNotebookError("is not a notebook of format 4 (it has no cells); it is copied unchanged")
     language = found.get("metadata") or {}
     kernel = language.get("kernelspec", {}) if isinstance(language, dict) else {}
     if isinstance(kernel, dict) and "python" not in str(kernel.get("language", "python")).lower():
-        raise NotNotebookError(f"is in {kernel.get('language')}, not in Python; it stays as it is")
+        raise NotNotebookError(f"is in {kernel.get('language')}, not in Python; it is copied unchanged")
     sources: dict[int, tuple[list[_Text], bool]] = {}
     _scan(text, _skip(text, 0), (), sources)
     for number, cell in enumerate(found["cells"]):
@@ -157,9 +157,9 @@ def _skip(text: str, at: int) -> int:
 
 
 def _scan(text: str, at: int, path: tuple[Any, ...], sources: dict[int, tuple[list[_Text], bool]]) -> int:
-    """Walk over a value of JSON that is known to be right; keep the strings of ``cells[N].source``; return its end."""
+    """Scan a valid JSON value; collect the strings of ``cells[N].source``; return its end."""
     if len(path) > _DEPTH:
-        raise NotNotebookError("is nested too deeply; it stays as it is")
+        raise NotNotebookError("is nested too deeply; it is copied unchanged")
     if text[at] == "{":
         return _scan_many(text, at, path, sources, "}")
     if text[at] == "[":
@@ -191,14 +191,14 @@ def _scan_many(
 
 
 def _written(text: str, cell: Cell, edits: list[Edit]) -> list[Edit]:
-    """Return the edits of the JSON that make the edits of a cell: each string that changes is written anew."""
+    """Return the edits of the JSON for the edits of a cell: each changed string is replaced."""
     result, index, begin = [], 0, 0
     while index < len(cell.parts):
         first, end = index, begin + len(cell.parts[index].value)
         index += 1
         inside = _between(edits, begin, end, index == len(cell.parts))
         while inside and max(edit.end for edit in inside) > end and index < len(cell.parts):
-            end += len(cell.parts[index].value)  # a change that goes over the end of a line
+            end += len(cell.parts[index].value)  # a change across lines
             index += 1
             inside = _between(edits, begin, end, index == len(cell.parts))
         if inside:
@@ -217,7 +217,7 @@ def _between(edits: list[Edit], begin: int, end: int, last: bool) -> list[Edit]:
 
 
 def _strings(text: str, cell: Cell, where: int, value: str) -> str:
-    """Return a string as JSON; of a list one per line, with the white space that stands between its other strings."""
+    """Return a string as JSON; in a list one per line, with the white space between its other strings."""
     plain = "\\u" in text[where : cell.parts[-1].end]
     lines = re.findall(r"[^\n]*\n|[^\n]+", value) if cell.listed else [value]
     before = re.compile(r"[ \t\r\n]*\Z").search(text[max(0, where - 200) : where])
@@ -226,7 +226,7 @@ def _strings(text: str, cell: Cell, where: int, value: str) -> str:
 
 
 def _at_home(cells: list[Cell], edits: list[Edit]) -> list[Edit]:
-    """Return edits, a line that follows the last one of a cell moved from the next cell to the end of this one."""
+    """Return edits; insertions after the last line of a cell are moved from the next cell to its end."""
     moved = []
     for edit in edits:
         follows = [cell for cell in cells if cell.offset + len(cell.text) + 1 == edit.start and not edit.old]

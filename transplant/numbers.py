@@ -1,4 +1,4 @@
-"""Numbers of devices: ``-s`` and ``distributed`` take the current device in their place."""
+"""Device numbers: ``-s`` and ``distributed`` replace them by the current device."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from transplant.names import CUDA
 from transplant.script import Script, path_of
 
 FIXED, EVERY = "fixed", "every"
-"""Which numbers: those that are written, or those that are worked out too."""
+"""Which numbers: literals only, or also computed ones."""
 
 _RULE = "device number"
-_WHY = "the current device in the place of a numbered one"
+_WHY = "the current device instead of a fixed number"
 
 
 def take_current(script: Script, node: cst.Call, which: str) -> None:
-    """Take the current device where a call names one by its number: ``.cuda(0)``, ``torch.device("cuda", 0)``."""
+    """Use the current device instead of a number in a call: ``.cuda(0)``, ``torch.device("cuda", 0)``."""
     last = node.func.attr.value if isinstance(node.func, cst.Attribute) else path_of(node.func)
     if last == "cuda" and isinstance(node.func, cst.Attribute):
         _without(script, node, which)
@@ -31,7 +31,7 @@ def take_current(script: Script, node: cst.Call, which: str) -> None:
 
 
 def _without(script: Script, call: cst.Call, which: str) -> None:
-    """Leave the device out of ``.cuda(device, ...)``."""
+    """Remove the device from ``.cuda(device, ...)``."""
     for index, arg in enumerate(call.args):
         if arg.star or not (arg.keyword.value == "device" if arg.keyword else index == 0):
             continue
@@ -54,7 +54,9 @@ def _numbered(value: cst.BaseExpression, which: str) -> bool:
 
 
 def whole(script: Script, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the expression that makes a device of a string and a number: ``"cuda:%d" % i``, ``"cuda:" + str(i)``."""
+    """Return the expression that creates a device from a string and a number: ``"cuda:%d" % i``, ``"cuda:" +
+    str(i)``.
+    """
     around = script.parent(node)
     if isinstance(around, cst.BinaryOperation) and around.left is node:
         return around if isinstance(around.operator, (cst.Modulo, cst.Add)) else None

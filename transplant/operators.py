@@ -1,4 +1,4 @@
-"""Which operators of PyTorch a script names that the card has no kernel for."""
+"""PyTorch operators in a script that the card has no kernel for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PREFIX = {
     "torch.special": "special_",
     "torch.sparse": "_sparse_",
 }
-"""Modules of PyTorch, and how the operators behind their functions begin."""
+"""Modules of PyTorch, and the name prefix of their operators."""
 
 
 def called(script: Script) -> Iterator[tuple[int, str]]:
-    """Yield where a function of PyTorch is called, and its full name."""
+    """Yield position and full name of each call of a PyTorch function."""
     for node in script.nodes:
         if isinstance(node, cst.Call):
             name = script.dotted(node.func)
@@ -30,10 +30,10 @@ def called(script: Script) -> Iterator[tuple[int, str]]:
 
 
 def level_of(name: str, levels: Mapping[str, frozenset[str]]) -> str | None:
-    """Return how the card serves a function where it has no kernel of its own: ``CPU fallback`` or ``missing``.
+    """Return how the card serves a function without a kernel: ``CPU fallback`` or ``missing``; else ``None``.
 
     Args:
-        name: its full name. levels: an operator's name without ``aten::`` and overload -> how its overloads are served.
+        name: its full name. levels: operator name without ``aten::`` and overload -> levels of its overloads.
     """
     module, _, last = name.rpartition(".")
     found = levels.get(f"{_PREFIX.get(module, '')}{last}", frozenset())
@@ -43,7 +43,7 @@ def level_of(name: str, levels: Mapping[str, frozenset[str]]) -> str | None:
 
 
 def by_name(levels: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return the table of a device by the operators' names without overloads."""
+    """Return a device's table by operator names without overloads."""
     found: dict[str, set[str]] = {}
     for operator, level in levels.items():
         found.setdefault(operator.removeprefix("aten::").split(".")[0], set()).add(level)

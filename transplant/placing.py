@@ -1,4 +1,4 @@
-"""Where ``import torch_sdaa`` goes: after the first import of torch, and before the first name of the card."""
+"""Position of ``import torch_sdaa``: after the first import of torch, before the first use of the card."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from transplant.script import Script, module_path, path_of
 
 LINE = "import torch_sdaa"
 CHOSEN = "SDAA_CALCULATE_DEVICE"
-"""The variable of ``-s``: which device a run takes."""
+"""Environment variable of ``-s`` with the device of a run."""
 
 _ROOTS = frozenset({"torch", "torchvision", "torchaudio", "torchtext"})
 _APEX = frozenset({"apex"})
-"""What the card gives where it is not installed; it is there behind the card's import only."""
+"""Package that torch_sdaa provides if it is not installed, available after its import."""
 
-_RULE, _WHY = "import torch_sdaa", "makes sdaa a device of PyTorch"
+_RULE, _WHY = "import torch_sdaa", "registers the device sdaa in PyTorch"
 
 
 def has_import(script: Script) -> bool:
-    """Return whether a script imports ``torch_sdaa`` already."""
+    """Return whether a script already imports ``torch_sdaa``."""
     return any("torch_sdaa" in _roots(node) for node in script.nodes)
 
 
 def imports_torch(script: Script) -> bool:
-    """Return whether a script imports torch, or a package that stands for it."""
+    """Return whether a script imports torch, or a package that implies it."""
     return any(_ROOTS & _roots(node) for node in script.nodes)
 
 
 def needs_card(script: Script) -> bool:
-    """Return whether a script imports what the card's import gives, and nothing in it need change for that."""
+    """Return whether a script imports a package that torch_sdaa provides, without needing other changes."""
     return any(_APEX & _roots(node) for node in script.nodes)
 
 
 def place_import(script: Script, entry: bool, choose: bool) -> None:
-    """Write the import where it belongs, once.
+    """Insert the import once, at its position.
 
     Args:
-        script: its edits are made already.
-        entry: whether it is run, and not only imported: then the import stands there in any case.
-        choose: whether ``-s`` was given: the entry takes the device of a variable.
+        script: with its edits.
+        entry: whether it is executed, not only imported: then the import is always inserted.
+        choose: whether ``-s`` was given: the entry selects the device of a variable.
     """
     more = _chosen() if choose and entry and CHOSEN not in script.text else []
     if has_import(script):
@@ -47,16 +47,16 @@ def place_import(script: Script, entry: bool, choose: bool) -> None:
     found = [node for node in script.nodes if (_ROOTS | _APEX) & _roots(node) and not _for_types(script, node)]
     outside = [node for node in found if not _in_function(script, node)]
     if outside:
-        _beside(script, outside[0], more)
+        _next_to(script, outside[0], more)
     elif entry:
         _on_top(script, more)
     else:
         for node in found:
-            _beside(script, node, [])
+            _next_to(script, node, [])
 
 
 def insert_line(script: Script, statement: cst.CSTNode, lines: list[str], before: bool, rule: str, why: str) -> None:
-    """Write lines before or after the line of a statement, at its depth."""
+    """Insert lines before or after the line of a statement, with its indentation."""
     start, end = script.span(statement)
     at = script.lines.offset(script.lines.place(start)[0], 0)
     depth = script.text[at:start]
@@ -74,11 +74,11 @@ def insert_line(script: Script, statement: cst.CSTNode, lines: list[str], before
 
 
 def top_statement(script: Script) -> cst.CSTNode | None:
-    """Return the first statement after the documentation and the imports from the future."""
+    """Return the first statement after the docstring and the ``__future__`` imports."""
     for statement in script.module.body:
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        told = isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
-        if not told and not (isinstance(small, cst.ImportFrom) and module_path(small) == "__future__"):
+        is_text = isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
+        if not is_text and not (isinstance(small, cst.ImportFrom) and module_path(small) == "__future__"):
             return statement
     return None
 
@@ -88,7 +88,7 @@ def _chosen() -> list[str]:
 
 
 def _roots(node: cst.CSTNode) -> frozenset[str]:
-    """Return the packages that an import is from."""
+    """Return the top-level packages of an import."""
     if isinstance(node, cst.Import):
         return frozenset(path_of(alias.name).split(".")[0] for alias in node.names)
     if isinstance(node, cst.ImportFrom) and not node.relative:
@@ -105,8 +105,8 @@ def _for_types(script: Script, node: cst.CSTNode) -> bool:
     return any("TYPE_CHECKING" in script.code(test) for test in tests)
 
 
-def _beside(script: Script, node: cst.CSTNode, more: list[str]) -> None:
-    """Write the import after an import of torch, or before it where that one needs it."""
+def _next_to(script: Script, node: cst.CSTNode, more: list[str]) -> None:
+    """Insert the import after an import of torch, or before it if that depends on it."""
     line = script.parent(node)
     first, last = script.span(node)
     changed = any(edit.old and first <= edit.start < last for edit in script.edits)

@@ -1,4 +1,4 @@
-"""A file or a folder, migrated into another folder; the input is only read."""
+"""Migration of a file or a folder into another folder; the input is not modified."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CACHES = frozenset(
         ".eggs",
     ]
 )
-"""Folders that are not copied: caches, and the records of a version control."""
+"""Folders that are not copied: caches and version control."""
 
 LOG, CHANGES, OPERATORS, LAUNCHER = (
     "msFmkTranspltlog.txt",
@@ -44,17 +44,17 @@ LOG, CHANGES, OPERATORS, LAUNCHER = (
     "unsupported_op.xlsx",
     "run_distributed_sdaa.sh",
 )
-"""Files that a run writes beside the scripts."""
+"""Files written in addition to the scripts."""
 
 MOST = 4 << 20
-"""Bytes of a Python file that is analysed."""
+"""Maximum bytes of an analysed Python file."""
 
 _GUARD = re.compile(r"""__name__\s*==\s*['"]__main__|['"]__main__['"]\s*==""")
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A place that was not changed: its file and place in words, the line, and what :class:`Finding` says of it."""
+    """A place that was not changed: file, place as text, line, and the fields of :class:`Finding`."""
 
     file: str
     place: str
@@ -67,7 +67,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: its file, its place in words, the line, and the edit of the file's text."""
+    """A change: file, place as text, line, and the edit of the file's text."""
 
     file: str
     place: str
@@ -77,7 +77,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator that the card has no kernel for, and where a script calls it."""
+    """An operator without a kernel on the card, and the place of its call."""
 
     file: str
     place: str
@@ -87,13 +87,13 @@ class Operator:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a project.
+    """Results for a project.
 
     Attributes:
-        files: all that belong to the output, from its root. links: those that are links, with where they point.
-        written: the new bytes of files that changed. texts: their text before and after, for a diff.
-        changes, notes, operators: in the order of the files. problems: a line for each file that could not be migrated.
-        scripts: how many Python files and notebooks there are.
+        files: files of the output, relative to its root. links: symbolic links and their targets.
+        written: new content of changed files. texts: their text before and after, for a diff.
+        changes, notes, operators: in the order of the files. problems: one for each file that could not be migrated.
+        scripts: number of Python files and notebooks.
     """
 
     files: list[str] = field(default_factory=list)
@@ -109,17 +109,17 @@ class Outcome:
 
     @property
     def todo(self) -> list[Note]:
-        """What is left to a person."""
+        """Places for manual work."""
         return [*self.problems, *(note for note in self.notes if note.kind == TODO)]
 
 
 @dataclass(slots=True)
 class Project:
-    """A run over the files of an input.
+    """Migration of the files of an input.
 
     Attributes:
-        root: the folder of the input. only: the one file, where the input is a file.
-        options: of the rules. levels: how the card serves operators, by name; empty: nobody knows.
+        root: folder of the input. only: the file, if the input is a single file.
+        options: of the rules. levels: how the card serves operators, by name; empty if unknown.
     """
 
     root: Path
@@ -129,7 +129,7 @@ class Project:
     outcome: Outcome = field(default_factory=Outcome)
 
     def run(self) -> Outcome:
-        """Read every file, and find its changes."""
+        """Read every file, and determine its changes."""
         names = [self.only] if self.only else list(self._walk())
         idle: list[str] = []
         for name in names:
@@ -148,13 +148,13 @@ class Project:
                 self._start(name)
         return self.outcome
 
-    # ------------------------------------------------------------------------------------------------------ the folder
+    # --------------------------------------------------------------------------------------------------------- folder
 
     def _walk(self) -> Iterator[str]:
-        """Yield the files below the root in order; links that stay inside are kept as links, others are told of."""
+        """Yield the files below the root in order; links inside of it are kept, other links are reported."""
 
         def failed(error: OSError) -> None:
-            self._problem(self._name(Path(error.filename)), f"cannot be read ({error.strerror}); it is left out")
+            self._problem(self._name(Path(error.filename)), f"cannot be read ({error.strerror}); it is skipped")
 
         for folder, folders, files in walk(self.root, onerror=failed):
             here = Path(folder)
@@ -178,16 +178,16 @@ class Project:
         if inside:
             self.outcome.links[self._name(path)] = target
         else:
-            self._problem(self._name(path), f"is a link to {target}, outside of the input; it is left out")
+            self._problem(self._name(path), f"is a link to {target}, outside of the input; it is skipped")
 
     def _content(self, name: str) -> bytes | None:
-        """Return a file's bytes where they are looked at, else nothing; ``None``: it cannot be copied."""
+        """Return a file's content if it is read, else b""; ``None`` if it cannot be copied."""
         path = self.root / name
         script = name.endswith((".py", ".pyw", ".ipynb"))
         try:
             found = os.stat(path)
             if not stat.S_ISREG(found.st_mode):
-                self._problem(name, "is a device, a pipe or a socket; it is left out")
+                self._problem(name, "is a device, a pipe or a socket; it is skipped")
                 return None
             if not script and not is_read(name):
                 with path.open("rb"):
@@ -196,14 +196,14 @@ class Project:
                 return b""
             return read_regular(path)
         except OSError as error:
-            self._problem(name, f"cannot be read ({error.strerror or error}); it is left out")
+            self._problem(name, f"cannot be read ({error.strerror or error}); it is skipped")
             return None
 
     def _problem(self, name: str, message: str, line: int = 0, place: str = "") -> None:
         words, _, fix = message.partition("; ")
         self.outcome.problems.append(Note(name, place or (str(line) if line else ""), line, TODO, "", words, fix))
 
-    # ------------------------------------------------------------------------------------------------------- the files
+    # ---------------------------------------------------------------------------------------------------------- files
 
     def _python(self, name: str, content: bytes, idle: list[str]) -> None:
         self.outcome.scripts += 1
@@ -245,14 +245,14 @@ class Project:
         self._store(name, stored, script.edits)
 
     def _start(self, name: str) -> None:
-        """Import the card in a script that is started, where only what it imports was changed."""
+        """Import torch_sdaa in an executed script if only its imported modules were changed."""
         from transplant.placing import place_import
 
         try:
             stored = decode(read_regular(self.root / name))
             script = Script(stored.text)
         except (OSError, NotPythonError):
-            return  # it was told of when it was read first
+            return  # already reported
         if not imports_torch(script) and not _imports_own(script, self.root, name):
             return
         place_import(script, True, self.options.choose)
@@ -289,7 +289,7 @@ class Project:
             self.outcome.uses_torch |= bool(re.search(r"\b(torch|cuda)\b", stored.text))
             found: Notebook = migrate_notebook(stored.text, self.options)
         except UnicodeDecodeError:
-            self._problem(name, "is not UTF-8, as every notebook is; it stays as it is")
+            self._problem(name, "is not UTF-8, which notebooks require; it is copied unchanged")
             return
         except NotNotebookError as error:
             self._problem(name, str(error))
@@ -320,7 +320,7 @@ def _imports_own(script: Script, root: Path, name: str) -> bool:
 
 
 def split(given: Path) -> tuple[Path, str]:
-    """Return the folder of an input and, where it is a file, the file's name.
+    """Return the folder of an input, and the file's name if it is a file.
 
     Raises:
         ConfigError: it is neither a file nor a folder.
@@ -330,8 +330,10 @@ def split(given: Path) -> tuple[Path, str]:
         return path, ""
     if not path.is_file():
         raise ConfigError(
-            f"--input {given} is no file and no folder; name a training script, or the folder of a project"
+            f"--input {given} is neither a file nor a folder; give a training script, or the folder of a project"
         )
     if path.suffix not in (".py", ".pyw", ".ipynb"):
-        raise ConfigError(f"--input {given} is no Python file and no notebook; name a .py or .ipynb file, or a folder")
+        raise ConfigError(
+            f"--input {given} is neither a Python file nor a notebook; give a .py or .ipynb file, or a folder"
+        )
     return path.parent, path.name

@@ -1,4 +1,4 @@
-"""A Python text as libcst reads it, with what every rule asks: spans, parents, and what a name stands for."""
+"""Python code parsed by libcst, with spans, parents and resolution of names for the rules."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FEED = re.compile(r"(?<![^\r\n])[ \t\x0c]*\x0c(?=[ \t]*[^\s#])")
 _RETURN = re.compile(r"\r(?!\n)")
 
 _DEPTH = 8
-"""Assignments that are followed from a name to what it stands for."""
+"""Maximum number of assignments followed to resolve a name."""
 
 
 class Script:
-    """The tree of a text, and what the rules found in it: ``edits`` and ``findings``.
+    """Syntax tree of a text, with the results of the rules: ``edits`` and ``findings``.
 
     Raises:
-        NotPythonError: libcst does not parse it, or would not give it back exactly.
+        NotPythonError: libcst cannot parse it, or cannot reproduce it exactly.
     """
 
     def __init__(self, text: str) -> None:
@@ -35,8 +35,8 @@ class Script:
         self.lines = Lines(text)
         self.edits: list[Edit] = []
         self.findings: list[Finding] = []
-        self._replaced: list[tuple[int, int]] = []  # the spans of edits, in order; they never overlap
-        self._told: dict[Finding, None] = {}
+        self._replaced: list[tuple[int, int]] = []  # spans of edits, sorted and disjoint
+        self._found: dict[Finding, None] = {}
         self._starts: list[tuple[int, int]] = []  # of findings, in order
         self._longest = 0
         self._bound: dict[tuple[int, str], list[BaseAssignment]] = {}
@@ -58,18 +58,18 @@ class Script:
         self._scopes: Mapping[Any, Any] = found[kinds[2]]
         self.nodes = self._in_order()
         if any(isinstance(node, cst.Name) and self.code(node) != node.value for node in self.nodes):
-            raise NotPythonError("has places that its tree does not tell exactly; migrate it by hand")
+            raise NotPythonError("has positions that the parser does not report exactly; migrate it by hand")
         self._values = dict(_assigned(self.nodes))
 
     def _in_order(self) -> list[cst.CSTNode]:
-        """Return the nodes in the order of the text, white space and punctuation left out."""
+        """Return the nodes in the order of the text, without white space and punctuation."""
         kinds = (cst.BaseExpression, cst.BaseSmallStatement, cst.BaseCompoundStatement, cst.BaseFormattedStringContent)
         more = (cst.Param, cst.Arg, cst.SimpleStatementLine, cst.SimpleStatementSuite)
         found = [node for node in self._parents if isinstance(node, (*kinds, *more))]
         return sorted(found, key=lambda node: self.span(node)[0])
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Return where a node begins and ends, in characters."""
+        """Return start and end of a node, in characters."""
         found: metadata.CodeRange = self._positions[node]
         return (
             self._original(self._clean_lines.offset(found.start.line, found.start.column)),
@@ -80,46 +80,46 @@ class Script:
         return offset + sum(count for at, count in self._removed if at <= offset)
 
     def code(self, node: cst.CSTNode) -> str:
-        """Return a node's own text."""
+        """Return the text of a node."""
         start, end = self.span(node)
         return self.text[start:end]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """Return the node around a node; ``None`` of the module."""
+        """Return the parent of a node; ``None`` for the module."""
         found: cst.CSTNode | None = self._parents.get(node)
         return found
 
     def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yield the nodes around a node, the nearest first."""
+        """Yield the ancestors of a node, the nearest first."""
         found = self.parent(node)
         while found is not None:
             yield found
             found = self.parent(found)
 
     def bindings(self, name: cst.Name) -> Sequence[BaseAssignment]:
-        """Return what binds a name where it is used."""
+        """Return the bindings of a name at its position."""
         scope: Scope | None = self._scopes.get(name)
         if scope is None:
             return []
         key = (id(scope), name.value)
-        if key not in self._bound:  # a name that is bound a thousand times is looked up a thousand times too
+        if key not in self._bound:  # cached: a name may be bound and used thousands of times
             self._bound[key] = list(scope[name.value])
         return self._bound[key]
 
     def is_imported(self, name: cst.Name) -> bool:
-        """Return whether an import binds a name where it is used."""
+        """Return whether an import binds a name at its position."""
         return self.dotted(name) is not None and any(
             isinstance(getattr(one, "node", None), (cst.Import, cst.ImportFrom)) for one in self.bindings(name)
         )
 
     def dotted(self, node: cst.CSTNode | None, depth: int = _DEPTH) -> str | None:
-        """Return the full name that a name or an attribute stands for, imports and plain assignments followed.
+        """Return the full name of a name or attribute, resolving imports and plain assignments.
 
-        ``None``: it is a call's result, a parameter, or anything else that is not a name from an import.
+        Returns ``None`` for a call's result, a parameter, and anything else that does not come from an import.
         """
         if isinstance(node, cst.Attribute):
             base = self.dotted(node.value, depth)
-            kept = node.attr.value == "torch"  # a package that an object keeps: self.torch.cuda
+            kept = node.attr.value == "torch"  # a package stored in an object: self.torch.cuda
             return f"{base}.{node.attr.value}" if base else "torch" if kept else None
         if not isinstance(node, cst.Name) or depth == 0:
             return None
@@ -148,8 +148,8 @@ class Script:
         at = bisect_left(self._replaced, (end, end))
         return at > 0 and self._replaced[at - 1][1] > start
 
-    def told(self, start: int, end: int) -> bool:
-        """Return whether a finding says something of a whole span."""
+    def has_finding(self, start: int, end: int) -> bool:
+        """Return whether a finding covers a span."""
         at = bisect_right(self._starts, (start, len(self.text)))
         while at and self._starts[at - 1][0] >= start - self._longest:
             at -= 1
@@ -158,9 +158,9 @@ class Script:
         return False
 
     def edit(self, start: int, end: int, new: str, rule: str, why: str) -> bool:
-        """Replace a span, unless an earlier rule did so; return whether it is replaced now."""
+        """Replace a span unless an earlier rule did; return whether it is replaced now."""
         if start == end:
-            raise ValueError(f"nothing stands at character {start}; insert {new!r} there")
+            raise ValueError(f"the span at character {start} is empty; use insert for {new!r}")
         if self.taken(start, end):
             return False
         self.edits.append(Edit(start, end, self.text[start:end], new, rule, why))
@@ -172,7 +172,7 @@ class Script:
         return self.edit(*self.span(node), new, rule, why)
 
     def insert(self, offset: int, new: str, rule: str, why: str) -> None:
-        """Write something where nothing was; whole lines go before words that another rule writes there."""
+        """Insert text; whole lines are placed before words inserted at the same position."""
         there = [one for one in self.edits if one.start == one.end == offset]
         words = [one for one in there if not one.new.endswith(("\n", "\r"))]
         lines = [one for one in there if one not in words]
@@ -188,7 +188,7 @@ class Script:
         self.edits.append(Edit(offset, offset, "", "".join(texts), *joined))
 
     def inverse(self) -> list[Edit]:
-        """Return the edits of the new text that make the old one of it."""
+        """Return the edits that restore the old text from the new one."""
         found, moved = [], 0
         for edit in sorted(self.edits):
             start = edit.start + moved
@@ -197,32 +197,33 @@ class Script:
         return found
 
     def todo(self, node: cst.CSTNode, reason: str, fix: str) -> None:
-        """Leave a node to a person."""
+        """Add a finding for manual work."""
         self._find(node, TODO, reason, fix)
 
     def keep(self, node: cst.CSTNode, reason: str) -> None:
-        """Say why a node stays as it is."""
+        """Add a finding for an unchanged node."""
         self._find(node, KEPT, reason, "")
 
     def _find(self, node: cst.CSTNode, kind: str, reason: str, fix: str) -> None:
         start, end = self.span(node)
         found = Finding(start, end, kind, self.text[start:end], reason, fix)
-        if found not in self._told:
-            self._told[found] = None
+        if found not in self._found:
+            self._found[found] = None
             self.findings.append(found)
             insort(self._starts, (start, end))
             self._longest = max(self._longest, end - start)
 
 
 def _words(given: Edit | tuple[str, str, str]) -> tuple[str, str, str]:
-    """Return the new text, the rule and the reason of a change."""
+    """Return new text, rule and reason of a change."""
     return (given.new, given.rule, given.why) if isinstance(given, Edit) else given
 
 
 def _without_feeds(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text as libcst gives its places rightly, and what was left out: where in the new text, and how much.
+    """Return a text whose positions libcst reports correctly, and the removed parts: offset in the new text, and
+    length.
 
-    It loses a form feed before the first word of a line, and line ends that are a carriage return alone.
+    libcst ignores a form feed before the first word of a line, and line endings that are a single carriage return.
     """
     removed: list[tuple[int, int]] = []
     pieces, last, gone = [], 0, 0
@@ -234,7 +235,7 @@ def _without_feeds(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _assigned(nodes: Sequence[cst.CSTNode]) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
-    """Yield the names that plain assignments bind, each with its value."""
+    """Yield the targets of plain assignments with their values."""
     for node in nodes:
         if isinstance(node, cst.Assign):
             yield from ((target.target, node.value) for target in node.targets)
@@ -243,7 +244,7 @@ def _assigned(nodes: Sequence[cst.CSTNode]) -> Iterator[tuple[cst.CSTNode, cst.B
 
 
 def imported(statement: cst.Import | cst.ImportFrom, name: str) -> str | None:
-    """Return the full name that an import binds a name to."""
+    """Return the full name that an import binds to a name."""
     if isinstance(statement.names, cst.ImportStar):
         return None
     for alias in statement.names:
@@ -258,12 +259,12 @@ def imported(statement: cst.Import | cst.ImportFrom, name: str) -> str | None:
 
 
 def module_path(statement: cst.ImportFrom) -> str:
-    """Return the module that names are imported from, with its leading dots."""
+    """Return the module of an import, with its leading dots."""
     return "." * len(statement.relative) + (path_of(statement.module) if statement.module else "")
 
 
 def path_of(node: cst.CSTNode) -> str:
-    """Return a dotted name as it is written; empty where it is none."""
+    """Return a dotted name as written; "" for other expressions."""
     if isinstance(node, cst.Attribute):
         base = path_of(node.value)
         return f"{base}.{node.attr.value}" if base else ""

@@ -1,4 +1,4 @@
-"""One sheet of text and numbers as an ``.xlsx`` file: the least that the format asks for (ECMA-376)."""
+"""A sheet of text and numbers as a minimal ``.xlsx`` file (ECMA-376)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml"
 _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 _MOST = 32767
-"""Characters that a cell may have."""
+"""Maximum characters of a cell."""
 
 
 def sheet(rows: Sequence[Sequence[str | int]], title: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A Python file as it lies on the disk: its bytes, its encoding, its text, and why some text is no Python."""
+"""A Python file: bytes, encoding, text, and check of its syntax."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PYTHON_2 = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The text of a file, and how it was stored. ``mark`` is its byte order mark, or nothing."""
+    """Text and encoding of a file. ``mark`` is its byte order mark, or empty."""
 
     text: str
     encoding: str
     mark: bytes
 
     def encode(self, text: str) -> bytes:
-        """Return another text as bytes of the same kind.
+        """Return another text in the same encoding.
 
         Raises:
             UnicodeEncodeError: the encoding lacks a character.
@@ -34,7 +34,7 @@ class Decoded:
 
 
 class NotPythonError(ValueError):
-    """A file cannot be read as Python 3; the message says why and what to do, and ``line`` where."""
+    """A file cannot be read as Python 3; the message has the reason and the fix, ``line`` the line."""
 
     def __init__(self, message: str, line: int = 1) -> None:
         super().__init__(message)
@@ -42,10 +42,10 @@ class NotPythonError(ValueError):
 
 
 def decode(content: bytes) -> Decoded:
-    """Return the text of a Python file, every line end as it is.
+    """Return the text of a Python file with its line endings.
 
     Raises:
-        NotPythonError: it is in no encoding that it names, and not in UTF-8.
+        NotPythonError: the declared encoding, or UTF-8, does not apply.
     """
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -56,29 +56,29 @@ def decode(content: bytes) -> Decoded:
         encoding = "utf-8" if mark else codecs.lookup(name).name
         text = body.decode(encoding)
         if text.encode(encoding) != body:
-            raise NotPythonError(f"is in {encoding}, which does not give its bytes back; save it as UTF-8")
+            raise NotPythonError(f"is in {encoding}, which does not reproduce its bytes; save it as UTF-8")
     except (SyntaxError, LookupError) as error:
         if b"coding" not in b"".join(body.splitlines()[:2]):
-            raise NotPythonError("is not utf-8, and names no other encoding; save it as UTF-8") from error
+            raise NotPythonError("is not UTF-8, and does not declare another encoding; save it as UTF-8") from error
         raise NotPythonError(f"is in an encoding that Python does not read ({error}); save it as UTF-8") from error
     except UnicodeDecodeError as error:
         line = body[: error.start].count(b"\n") + 1
-        message = f"is not {encoding}, the encoding it says or has by default; save it as UTF-8, or name its encoding"
+        message = f"is not {encoding}, its declared or default encoding; save it as UTF-8, or declare its encoding"
         raise NotPythonError(message, line) from error
     return Decoded(text, encoding, mark)
 
 
 def check(text: str) -> None:
-    """Refuse what Python itself does not parse.
+    """Check that Python can parse a text.
 
-    CPython's parser comes first since it says best what is wrong, and since it ends on text of any depth.
+    CPython's parser is used first, because its messages are the clearest and it terminates for text of any depth.
 
     Raises:
-        NotPythonError: it names the line.
+        NotPythonError: it cannot; with the line.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its own escapes and comparisons; they are the script's business
+            warnings.simplefilter("ignore")  # about escapes and comparisons in the script
             ast.parse(text)
     except SyntaxError as error:
         line = error.lineno or 1

@@ -1,4 +1,4 @@
-"""The built-in rules for strings: devices, backends, types of tensors, variables of the environment."""
+"""Built-in rules for strings: devices, backends, tensor types, environment variables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from transplant.numbers import EVERY, whole
 from transplant.script import Script
 
 _DEVICE, _BACKEND, _TYPE, _VARIABLE = "device string", "backend", "type of a tensor", "variable"
-_CURRENT = "the current device in the place of a numbered one"
+_CURRENT = "the current device instead of a fixed number"
 _SORTED = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _PLACE = re.compile(r"[\w.\- ]*[/\\.][\w./\\\- ]*|[\w\-]+")
-"""Names of files and the like."""
+"""Pattern of file names and similar strings."""
 
 _ENVIRONMENT = re.compile(r"(?i)environ|getenv|setenv|env\b|patch")
 _CODE = re.compile(r"torch\.cuda|\.cuda\(|cuda:\d|device *[=(] *[\"']cuda")
 
 
 def rewrite_texts(script: Script, no_index: str) -> None:
-    """Find what is to be done about every string of a script.
+    """Add edits and findings for every string of a script.
 
     Args:
-        script: gets the edits and findings.
+        script: receives the edits and findings.
         no_index: which devices become the current one: ``FIXED`` numbers, or ``EVERY`` one; empty: none.
     """
     for node in script.nodes:
@@ -36,13 +36,13 @@ def rewrite_texts(script: Script, no_index: str) -> None:
 
 
 def _plain(script: Script, node: cst.SimpleString, no_index: str) -> None:
-    if script.taken(*script.span(node)) or script.told(*script.span(node)):
+    if script.taken(*script.span(node)) or script.has_finding(*script.span(node)):
         return
     value = node.evaluated_value
     if is_text(script, node):
-        script.keep(node, "text for people")
+        script.keep(node, "text for users")
     elif not isinstance(value, str) or (node.raw_value != value and (SURE.fullmatch(value) or PLAIN.fullmatch(value))):
-        script.todo(node, "a string of bytes or with escapes", "write sdaa where a device is meant")
+        script.todo(node, "a bytes string, or one with escapes", "use sdaa for a device")
     elif SURE.fullmatch(value):
         _sure(script, node, value, no_index)
     elif PLAIN.fullmatch(value):
@@ -55,7 +55,7 @@ def _plain(script: Script, node: cst.SimpleString, no_index: str) -> None:
 
 def _sure(script: Script, node: cst.SimpleString, value: str, no_index: str) -> None:
     if value.startswith("torch."):
-        _word(script, node, "cuda", "sdaa", _TYPE, "tensors of the card")
+        _word(script, node, "cuda", "sdaa", _TYPE, "tensors on the card")
     elif value.endswith("nccl"):
         _word(script, node, "cuda:nccl", "sdaa:tccl", _BACKEND, "the card and its backend")
     elif no_index and re.fullmatch(r"cuda:\d+", value):
@@ -73,11 +73,11 @@ def _by_place(script: Script, node: cst.SimpleString, value: str) -> None:
         _word(script, node, "nccl", "tccl", _BACKEND, "the card's backend")
     else:
         new = {"cuda": "sdaa", "nccl": "tccl"}[value]
-        script.todo(node, "it may name a device, or something else", f"write {new} if it does")
+        script.todo(node, "it may name a device, or something else", f"use {new} for a device or backend")
 
 
 def _word(script: Script, node: cst.SimpleString, old: str, new: str, rule: str, why: str) -> None:
-    """Change one word of a string's text, and leave its quotes."""
+    """Change one word of a string, and keep its quotes."""
     start = script.span(node)[0] + len(node.prefix) + len(node.quote)
     at = script.text.index(old, start)
     script.edit(at, at + len(old), new, rule, why)
@@ -91,23 +91,23 @@ def _other(script: Script, node: cst.SimpleString, value: str) -> None:
     place += script.code(wider) if isinstance(wider, (cst.Call, cst.Subscript, cst.Comparison)) else ""
     if value == "CUDA_VISIBLE_DEVICES":
         if _ENVIRONMENT.search(place):
-            _word(script, node, "CUDA", "SDAA", _VARIABLE, "says which devices a process sees")
+            _word(script, node, "CUDA", "SDAA", _VARIABLE, "selects the visible devices")
         else:
-            script.todo(node, "the variable of CUDA's devices", "write SDAA_VISIBLE_DEVICES where the card is meant")
+            script.todo(node, "the variable of CUDA's devices", "use SDAA_VISIBLE_DEVICES for the card")
     elif re.fullmatch(r"(CUDA|NCCL|TORCH_NCCL|PYTORCH_CUDA|PYTORCH_NVML|TORCH_CUDA)\w*", value) and "_" in value:
-        script.keep(node, "a variable of CUDA's libraries; it has no effect on the card")
+        script.keep(node, "a variable of CUDA's libraries without effect on the card")
     elif value == "CUDA":
-        script.todo(node, "it may be a dispatch key", "write PrivateUse1, the card's, where it is one")
+        script.todo(node, "it may be a dispatch key", "use PrivateUse1, the card's key")
     elif _PLACE.fullmatch(value) and not _CODE.search(value):
-        script.keep(node, "a key, a flag or a path of the script's own")
+        script.keep(node, "a key, a flag or a path of the script")
     elif _CODE.search(value):
-        script.todo(node, "a text that names CUDA", "see whether it is run or read by a program")
+        script.todo(node, "a text that mentions CUDA", "check whether a program runs or reads it")
     else:
-        script.keep(node, "a text that names CUDA in other words")
+        script.keep(node, "a text that mentions CUDA otherwise")
 
 
 def _formatted(script: Script, node: cst.FormattedString, no_index: str) -> None:
-    """Change ``f"cuda:{index}"``; other formatted texts are for people, or for a person to look at."""
+    """Change ``f"cuda:{index}"``; other formatted strings are text for users, or need manual work."""
     first = node.parts[0] if node.parts else None
     rest = [part for part in node.parts[1:] if isinstance(part, cst.FormattedStringText)]
     text = is_text(script, node)
@@ -122,6 +122,6 @@ def _formatted(script: Script, node: cst.FormattedString, no_index: str) -> None
             if not CUDA_WORD.search(part.value):
                 continue
             if text or not _CODE.search(part.value):
-                script.keep(part, "text for people" if text else "a text that names CUDA in other words")
+                script.keep(part, "text for users" if text else "a text that mentions CUDA otherwise")
             else:
-                script.todo(part, "a formatted text that names CUDA", "write sdaa where a device is meant")
+                script.todo(part, "a formatted string that mentions CUDA", "use sdaa for a device")

@@ -1,4 +1,4 @@
-"""Rules that a user brings in a JSON file: other arguments, other names of functions, other names of modules."""
+"""Rules of the user in a JSON file: other arguments, function names and module names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS: dict[str, dict[str, type]] = {
     FUNCTION: {"old_name": str, "new_name": str},
     MODULE: {"old_name": str, "new_name": str, "parent_module": str},
 }
-"""The fields of each kind of rule, and their types; ``parent_module`` may be left out."""
+"""Fields of each kind of rule, with their types; ``parent_module`` is optional."""
 
 _MOST = 1 << 20
 _EXAMPLE = '{"rules": {"FuncNameModifyRule": [{"old_name": "f", "new_name": "g"}]}}'
@@ -29,35 +29,35 @@ _EXAMPLE = '{"rules": {"FuncNameModifyRule": [{"old_name": "f", "new_name": "g"}
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """Rules by their kind, and a line for each one that could not be used."""
+    """Rules by kind, and a message for each invalid one."""
 
     rules: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
 
 
 def read_rules(file: Path) -> UserRules:
-    """Read a file of rules; a rule that is wrong is left out and told of.
+    """Read a file of rules; invalid rules are skipped and reported.
 
     Raises:
-        ConfigError: the file cannot be read, or is no JSON of rules at all.
+        ConfigError: the file cannot be read, or does not contain rules in JSON.
     """
     try:
         found = json.loads(read_regular(file, _MOST).decode("utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"--rule {file} cannot be read: {error.strerror or error}; name a JSON file") from error
+        raise ConfigError(f"--rule {file} cannot be read: {error.strerror or error}; give a JSON file") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--rule {file} is no JSON ({error}); it looks like {_EXAMPLE}") from error
+        raise ConfigError(f"--rule {file} is not JSON ({error}); example: {_EXAMPLE}") from error
     rules = found.get("rules") if isinstance(found, dict) else None
     if not isinstance(rules, dict):
         near = did_you_mean("rules", list(found)) if isinstance(found, dict) else ""
-        raise ConfigError(f'--rule {file} has no "rules";{near} it looks like {_EXAMPLE}')
+        raise ConfigError(f'--rule {file} has no "rules";{near} example: {_EXAMPLE}')
     good: dict[str, list[dict[str, Any]]] = {}
-    wrong: list[str] = [f'{key!r} is left out: only "rules" is read' for key in found if key != "rules"]
+    wrong: list[str] = [f'{key!r} is ignored: only "rules" is read' for key in found if key != "rules"]
     for kind, entries in rules.items():
         if kind not in FIELDS:
-            wrong.append(f"{kind!r} is no kind of rule;{did_you_mean(kind, FIELDS)} kinds: {', '.join(FIELDS)}")
+            wrong.append(f"{kind!r} is not a kind of rule;{did_you_mean(kind, FIELDS)} kinds: {', '.join(FIELDS)}")
         elif not isinstance(entries, list):
-            wrong.append(f"{kind} is no list of rules, but {shown_value(entries)}")
+            wrong.append(f"{kind} must be a list of rules, got {shown_value(entries)}")
         else:
             for number, entry in enumerate(entries):
                 why = _fault(kind, entry)
@@ -69,10 +69,10 @@ def read_rules(file: Path) -> UserRules:
 
 
 def _fault(kind: str, entry: Any) -> str:
-    """Return what is wrong with a rule; empty where nothing is."""
+    """Return what is wrong with a rule, or ""."""
     fields = FIELDS[kind]
     if not isinstance(entry, dict):
-        return f"is {shown_value(entry)}; write an object with {', '.join(fields)}"
+        return f"is {shown_value(entry)}; it must be an object with {', '.join(fields)}"
     for name in entry:
         if name not in fields:
             return f"has a field {name!r};{did_you_mean(name, fields)} fields: {', '.join(fields)}"
@@ -82,12 +82,12 @@ def _fault(kind: str, entry: Any) -> str:
             continue
         fits = isinstance(value, kind_of) and not isinstance(value, bool)
         if not fits or (value == "" and name != "parent_module"):
-            said = "lacks" if name not in entry else f"has {shown_value(value)} in"
-            return f"{said} {name!r}; give it {'a number' if kind_of is int else 'a text'}"
+            verb = "lacks" if name not in entry else f"has {shown_value(value)} in"
+            return f"{verb} {name!r}; it must be {'a number' if kind_of is int else 'a string'}"
         if name == "arg_idx" and value < 0:
             return f"has {value} in 'arg_idx'; the first argument is 0"
         if name not in ("arg_idx", "arg_new") and not all(part.isidentifier() for part in value.split(".")) and value:
-            return f"has {shown_value(value)} in {name!r}, which is no name of Python"
+            return f"has {shown_value(value)} in {name!r}, which is not a Python name"
     return _argument_fault(entry["arg_new"]) if kind == ARGS else ""
 
 
@@ -95,13 +95,13 @@ def _argument_fault(text: str) -> str:
     try:
         call = cst.parse_expression(f"f({text})")
     except (cst.ParserSyntaxError, RecursionError):
-        return f"has {shown_value(text)} in 'arg_new', which is no argument of a call"
+        return f"has {shown_value(text)} in 'arg_new', which is not an argument of a call"
     one = isinstance(call, cst.Call) and len(call.args) == 1 and not call.args[0].star
-    return "" if one else f"has {shown_value(text)} in 'arg_new'; give one argument"
+    return "" if one else f"has {shown_value(text)} in 'arg_new'; it must be one argument"
 
 
 def use_rules(script: Script, rules: UserRules) -> None:
-    """Make the changes that a user's rules ask for."""
+    """Apply the user's rules."""
     for node in script.nodes:
         if isinstance(node, cst.Call):
             for rule in rules.rules.get(ARGS, ()):
@@ -113,7 +113,7 @@ def use_rules(script: Script, rules: UserRules) -> None:
 
 
 def _called(script: Script, node: cst.Call, name: str) -> bool:
-    """Return whether a call is of a function: by its full name, as it is written, or by its last word."""
+    """Return whether a call is of a function, by its full name, as written, or by its last part."""
     written = path_of(node.func)
     last = node.func.attr.value if isinstance(node.func, cst.Attribute) else written
     return name in (written, last, script.dotted(node.func))
@@ -125,7 +125,7 @@ def _argument(script: Script, node: cst.Call, rule: Mapping[str, Any]) -> None:
     index = rule["arg_idx"]
     plain = [arg for arg in node.args if arg.keyword is None]
     if index >= len(node.args) or any(arg.star for arg in node.args[: index + 1]):
-        script.todo(node.func, f"{ARGS} asks for argument {index}, which this call has not", "see what the rule means")
+        script.todo(node.func, f"{ARGS} refers to argument {index}, which this call does not have", "check the rule")
         return
     value = node.args[index]
     if value.keyword is not None and len(plain) <= index and "=" not in rule["arg_new"]:

@@ -1,4 +1,4 @@
-"""How a script reaches its model through DistributedDataParallel: saved names and members stay those of one card."""
+"""Access to the model through DistributedDataParallel: saved names and members remain those of a single card."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _KNOWN = frozenset(
     ]
 )
 _TAKE_IT_WHOLE = ("torch.save", "torch.jit.save", "copy.deepcopy")
-_WHY = "the model inside its wrapper"
-_AROUND = ("DistributedDataParallel averages gradients of calls of the model itself", "let forward do what it does")
+_WHY = "the wrapped model"
+_AROUND = ("DistributedDataParallel only averages gradients of calls of the model itself", "move the code to forward")
 
 
 def is_model(node: cst.CSTNode, target: str) -> bool:
-    """Return whether an expression is the model by its name: ``model``, or ``self.model`` and the like."""
+    """Return whether an expression is the model by its name: ``model``, ``self.model`` etc."""
     name = path_of(node)
     return name == target or name.endswith(f".{target}")
 
 
 def through_wrapper(script: Script, target: str, home: cst.FunctionDef | None, start: int | None) -> None:
-    """Reach the model's own members, and what is saved of it, through the wrapper.
+    """Access the model's members, and saved models, through the wrapper.
 
     Args:
-        script: gets the edits. target: the model's name. home: the function that wraps it; ``None``: the module.
-        start: where it is wrapped; ``None``: in another file.
+        script: receives the edits. target: name of the model. home: function that wraps it; ``None``: the module.
+        start: position where it is wrapped; ``None``: in another file.
     """
     for node in script.nodes:
         if isinstance(node, cst.Attribute) and is_model(node.value, target):
@@ -82,7 +82,7 @@ def _member(script: Script, node: cst.Attribute, home: cst.FunctionDef | None, s
 
 
 def _reach(script: Script, model: cst.BaseExpression, home: cst.FunctionDef | None, start: int | None) -> bool:
-    """Write ``model.module`` where the model is wrapped in any case, and ask for it where it may not be."""
+    """Insert ``.module`` if the model is always wrapped, else a check for it."""
     words = script.code(model)
     at = script.span(model)[0]
     if isinstance(model, cst.Name) and start is not None and function_of(script, model) is home:
@@ -91,7 +91,7 @@ def _reach(script: Script, model: cst.BaseExpression, home: cst.FunctionDef | No
 
 
 def _whole(call: cst.Call, target: str) -> Iterator[cst.BaseExpression]:
-    """Yield the model itself where a call saves or copies it, alone or in a dictionary."""
+    """Yield the model in a call that saves or copies it, alone or in a dictionary."""
     for arg in call.args[:1]:
         if is_model(arg.value, target):
             yield arg.value
@@ -102,10 +102,10 @@ def _whole(call: cst.Call, target: str) -> Iterator[cst.BaseExpression]:
 
 
 def _learns(script: Script, node: cst.CSTNode) -> bool:
-    """Return whether a call stands in a loop, where a step may depend on it."""
+    """Return whether a call is in a loop, where a training step may depend on it."""
     return any(isinstance(one, (cst.For, cst.While)) for one in script.above(node))
 
 
 def function_of(script: Script, node: cst.CSTNode) -> cst.FunctionDef | None:
-    """Return the function that a node stands in; ``None``: it stands in the module."""
+    """Return the function around a node; ``None`` for the module level."""
     return next((one for one in script.above(node) if isinstance(one, cst.FunctionDef)), None)

@@ -1,4 +1,4 @@
-"""Writes a migrated project: the copy, the list of changes, the list of operators, the log and the launcher."""
+"""Output of a migrated project: copy, list of changes, list of operators, log and launcher."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from transplant.project import CHANGES, LAUNCHER, LOG, OPERATORS, Outcome
 from transplant.sheet import sheet
 
 SUFFIX = "_msft"
-"""Of the folder that a run writes: the name of the scripts' folder, and this."""
+"""Suffix of the output folder, after the name of the scripts' folder."""
 
 COLUMNS = ("file", "line", "column", "end_line", "end_column", "start", "end", "rule", "old", "new", "why")
-"""Of ``change_list.csv``: lines and columns from 1, start and end in characters of the file from 0."""
+"""Columns of ``change_list.csv``: lines and columns from 1, start and end in characters of the file from 0."""
 
 
 def place(root: Path, output: Path, force: bool) -> Path:
-    """Return the folder that a run writes.
+    """Return the output folder of a run.
 
     Raises:
-        ConfigError: it lies in the input, or is there already.
+        ConfigError: it already exists.
     """
     target = Path(os.path.abspath(output)) / f"{root.name or 'root'}{SUFFIX}"
     if os.path.lexists(target):
         ours = target.is_dir() and not target.is_symlink() and ((target / LOG).is_file() or not any(target.iterdir()))
         if not ours:
-            raise ConfigError(f"{target} is there, and no run of this command wrote it; name another --output")
+            raise ConfigError(f"{target} exists, and was not written by this command; choose another --output")
         if not force:
-            raise ConfigError(f"{target} is there already; give --force to write it anew, or name another --output")
+            raise ConfigError(f"{target} exists; use --force to overwrite it, or choose another --output")
     return target
 
 
 def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) -> None:
-    """Write the output beside its place, and put it there when it is whole.
+    """Write the output to a temporary folder, and rename it when complete.
 
     Raises:
         DataError: it cannot be written.
@@ -50,7 +50,7 @@ def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) 
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}_", dir=target.parent))
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror}; name another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror}; choose another --output") from error
     try:
         _fill(root, partial, outcome, launcher)
         shutil.copymode(root, partial)
@@ -63,7 +63,7 @@ def write(root: Path, only: str, target: Path, outcome: Outcome, launcher: str) 
         if old is not None:
             shutil.rmtree(old.parent)
     except OSError as error:
-        raise DataError(f"{target} cannot be written: {error.strerror or error}; name another --output") from error
+        raise DataError(f"{target} cannot be written: {error.strerror or error}; choose another --output") from error
     finally:
         if partial.exists():
             shutil.rmtree(partial)
@@ -91,7 +91,7 @@ def _fill(root: Path, folder: Path, outcome: Outcome, launcher: str) -> None:
 
 
 def change_list(outcome: Outcome) -> str:
-    """Return every change as CSV: with it the output can be made from the input."""
+    """Return every change as CSV, sufficient to create the output from the input."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -104,11 +104,13 @@ def change_list(outcome: Outcome) -> str:
 
 
 def operator_sheet(outcome: Outcome) -> bytes:
-    """Return the operators and names of ``torch.cuda`` that the card has not, as a sheet."""
+    """Return the operators and ``torch.cuda`` names that the card lacks, as a sheet."""
     rows: list[Sequence[str | int]] = [("file", "place", "operator", "on the card", "what to do")]
     for one in outcome.operators:
         fallback = one.level == "CPU fallback"
-        fix = "nothing: the CPU computes it, and its simulated price is rough" if fallback else "run it on the CPU"
+        fix = (
+            "nothing: the CPU computes it, and its simulated price is approximate" if fallback else "run it on the CPU"
+        )
         rows.append((one.file, one.place, one.name, one.level, fix))
     for note in outcome.notes:
         if note.reason.startswith("torch.sdaa has no "):
@@ -117,7 +119,7 @@ def operator_sheet(outcome: Outcome) -> bytes:
 
 
 def log_text(outcome: Outcome) -> str:
-    """Return what the run did, a line for each file and for each place that is left to a person."""
+    """Return the log of the run: a line for each changed file and each place for manual work."""
     lines = [f"INFO {plural(len(outcome.files), 'file')} read, {plural(len(outcome.written), 'file')} changed"]
     counts: dict[str, int] = {}
     for change in outcome.changes:
@@ -135,7 +137,7 @@ def log_text(outcome: Outcome) -> str:
 
 
 def where(file: str, place: str) -> str:
-    """Return a place as editors read it: ``file:line``."""
+    """Return a place in the form of editors: ``file:line``."""
     return f"{file}:{place}" if place else file
 
 
@@ -154,7 +156,7 @@ def launcher_text(main: str) -> str:
     return f"""\
 #!/bin/bash
 # Starts one process for each device: bash {LAUNCHER} [arguments of the script]
-# SDAA_VISIBLE_DEVICES says which devices, NPROC_PER_NODE how many of them (default: all that are visible).
+# SDAA_VISIBLE_DEVICES selects devices, NPROC_PER_NODE their number (default: all visible ones).
 set -eu
 cd "$(dirname "$0")"
 count=${{NPROC_PER_NODE:-$(python -c "import torch, torch_sdaa; print(torch.sdaa.device_count())" 2>/dev/null)}}

@@ -5,7 +5,7 @@ from tecoinfer_modelzoo import check, refuse_hidden
 __path__ = pkgutil.extend_path(__path__, __name__)
 check("engine")
 
-from utils import moved as _moved, opened as _opened  # noqa: E402, F401 - old names; listens from here on
+from utils import moved as _moved, opened as _opened  # noqa: E402, F401 - old names; records opened files
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Advice: what would help with something, said only where the flags in use leave it open."""
+"""Tables of advice; an entry applies only if the flags in use do not follow it already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Facts = TypeVar("Facts")
 
 SHORT = 1.0
-"""Wall seconds of a run below which nothing is advised: starting up is most of it, and nobody waits for it."""
+"""Wall seconds of a run below which there is no advice, as start-up dominates."""
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,15 @@ class InUse:
     """The flags of a run.
 
     Attributes:
-        flags: values by name without dashes; what is not known is missing.
-        orders: of flags that trade exactness for speed all values, the exact one first.
+        flags: known values by name without dashes.
+        orders: all values of flags that trade exactness for speed, the exact one first.
     """
 
     flags: Mapping[str, Any] = field(default_factory=dict)
     orders: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def has(self, name: str, value: str) -> bool:
-        """Say whether a flag has this value already, or one that goes further."""
+        """Return whether a flag has this value, or a later one in its order."""
         now, order = self.flags.get(name), [str(one) for one in self.orders.get(name, ())]
         if value in order and str(now) in order:
             return order.index(str(now)) >= order.index(value)
@@ -35,11 +35,11 @@ class InUse:
 
 @dataclass(frozen=True)
 class Advice(Generic[Facts]):
-    """One row of a table of advice.
+    """An entry of a table of advice.
 
     Attributes:
-        about: what it helps with. text: what to do.
-        flags: values of flags that the text asks for; where all are in use, it is not said.
+        about: its subject. text: what to do.
+        flags: values of flags that the text asks for; if all are in use, the entry does not apply.
         when: further conditions.
     """
 
@@ -49,13 +49,13 @@ class Advice(Generic[Facts]):
     when: Callable[[Facts], bool] = lambda _: True
 
     def open(self, in_use: InUse, facts: Facts) -> bool:
-        """Say whether this is still to be done."""
+        """Return whether the entry applies."""
         asked = [not in_use.has(name, value) for name, value in self.flags.items()]
         return (any(asked) or not asked) and self.when(facts)
 
 
 def advice(table: Iterable[Advice[Facts]], about: str, in_use: InUse, facts: Facts) -> Iterator[str]:
-    """Yield what a table advises about something, in its order."""
+    """Yield the applicable texts of a table on a subject, in order."""
     return (row.text for row in table if row.about == about and row.open(in_use, facts))
 
 
@@ -65,7 +65,7 @@ _FLAG = re.compile(r"--(\w+) (\w+)")
 def still_open(text: str, in_use: InUse) -> str:
     """Return a text of alternatives (``--decode reduced, or more cores``) without those whose flags are in use.
 
-    Empty where none is left.
+    Empty if none is left.
     """
     left = [one for one in text.split(", or ") if not _in_use(one, in_use)]
     return ", or ".join(left)

@@ -1,4 +1,4 @@
-"""Arrays in numpy's own files, read without unpickling anything."""
+"""Read NumPy's files without unpickling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tecoinfer_modelzoo.files import check_regular
 from tecoinfer_modelzoo.text import reason_of
 
 RATIO, FREE = 100, 2**28
-"""A file may unpack to ``RATIO`` times as many bytes as it has, and ``FREE`` more; what is larger is a mistake."""
+"""Limit on unpacked bytes: ``RATIO`` times the size of the file, plus ``FREE``."""
 
 
 def read_npz(
@@ -27,22 +27,22 @@ def read_npz(
 
     Args:
         file: the file.
-        names: those to read, where they are there; ``None``: all.
-        fix: what an error says to do about a damaged file. fix_single: about one that is a single array.
+        names: of the arrays to read, if present; ``None``: all.
+        fix: advice in the error on a damaged file. fix_single: on a file of a single array.
 
     Raises:
-        DataError: the file is missing, damaged or a single array, holds Python objects or an array twice, or unpacks
-            to far more than it has.
+        DataError: the file is missing, damaged or a single array, holds Python objects or an array twice, or its
+            unpacked size is above the limit.
     """
-    with _reading(file, "npz", fix), file.open("rb") as stream:  # np.load leaves open what is no zip after all
+    with _reading(file, "npz", fix), file.open("rb") as stream:  # np.load does not close a file that is not a zip
         _refuse_bomb(file, names)
         loaded = np.load(stream, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise DataError(f"{file} is a single .npy array; {fix_single}")
         found = {name: loaded[name] for name in loaded.files if names is None or name in names}
         odd = next((name for name, array in found.items() if not isinstance(array, np.ndarray)), None)
-        if odd is not None:  # numpy gives the bytes of a member that does not begin as an array does
-            raise ValueError(f"{odd!r} is no array")
+        if odd is not None:  # NumPy returns a member without an array's header as bytes
+            raise ValueError(f"{odd!r} is not an array")
         return found
 
 
@@ -50,7 +50,7 @@ def read_npy(file: Path) -> Array:
     """Return the array of an ``.npy`` file.
 
     Raises:
-        DataError: the file is missing or cut short, or holds several arrays or Python objects.
+        DataError: the file is missing or truncated, or holds several arrays or Python objects.
     """
     with _reading(file, "npy", "write it again"), file.open("rb") as stream:
         found = np.load(stream, allow_pickle=False)
@@ -60,11 +60,11 @@ def read_npy(file: Path) -> Array:
 
 
 def _refuse_bomb(file: Path, names: Collection[str] | None) -> None:
-    """Refuse a file that takes far more memory than its size tells, or has two arrays of one name."""
+    """Raise ValueError for a file with an unpacked size above the limit, or with two arrays of one name."""
     import zipfile
 
     if not zipfile.is_zipfile(file):
-        return  # numpy says what it is
+        return  # np.load reports it
     with zipfile.ZipFile(file) as archive:
         held = [one.filename.removesuffix(".npy") for one in archive.infolist()]
         size = sum(one.file_size for one in archive.infolist() if names is None or one.filename[:-4] in names)
@@ -73,7 +73,7 @@ def _refuse_bomb(file: Path, names: Collection[str] | None) -> None:
         raise ValueError(f"it has two arrays {twice!r}")
     most = file.stat().st_size * RATIO + FREE
     if size > most:
-        raise ValueError(f"it unpacks to {size} bytes, and of a file of its size at most {most} are taken")
+        raise ValueError(f"it unpacks to {size} bytes; the limit for a file of its size is {most}")
 
 
 @contextmanager
@@ -89,12 +89,12 @@ def _reading(file: Path, form: str, fix: str) -> Iterator[None]:
 
 
 def _damaged() -> tuple[type[Exception], ...]:
-    """Return what numpy and zipfile raise on a damaged file: bad magic or header, a broken stream, an encrypted or
-    unknown compression (RuntimeError), a size that no machine holds."""
-    import tokenize  # only an error needs them
+    """Return the errors of NumPy and zipfile on a damaged file: bad magic or header, a broken stream, an encrypted or
+    unknown compression (RuntimeError), an impossible size."""
+    import tokenize  # imported only for an error
     import zipfile
     import zlib
 
     numpys = (OSError, ValueError, EOFError, RuntimeError, MemoryError, OverflowError, KeyError)
-    headers = (SyntaxError, tokenize.TokenError, TypeError, AttributeError)  # of what is no literal, or no dtype
+    headers = (SyntaxError, tokenize.TokenError, TypeError, AttributeError)  # a header without a literal or dtype
     return (*numpys, *headers, zlib.error, zipfile.BadZipFile)

@@ -1,8 +1,8 @@
-"""The Python files a run is made of, besides what is installed: a repaired script is another run.
+"""The Python files of a run, without installed packages; a journal is invalid after one of them changes.
 
-Scripts and tasks of people are found from the functions that a task is made of and from the script itself: their
-files, and all files that these import, in functions too, or name beside themselves. What belongs to the zoo counts as a
-whole, folder by folder, as which of its modules a run comes to import depends on what it finds in the cache.
+A user's code is found from the task's functions and the script: their files, and all files that these import, also in
+functions, or name by a relative path. The zoo's own code counts as a whole, by folder, as the imported modules depend
+on the state of the cache.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ZOO_PACKAGES = ("engine", "tecoinfer_modelzoo", "utils")
 """The zoo's packages that a run imports."""
 
 LEFT_OUT = ("utils/export", "utils/pages")
-"""Folders of them that no run imports."""
+"""Folders in these packages that runs do not import."""
 
 VERSIONS = ("numpy", "Pillow", "onnx", "onnxruntime")
-"""Components whose versions belong to a run."""
+"""Components whose versions are recorded."""
 
 MOST_FILES = 1000
-"""Files that are followed at most."""
+"""Largest number of files that are followed."""
 
 _NAMED = re.compile(r"[\w.-]+(/[\w.-]+)*\.\w+")
-"""A text in a script that may name a file beside it."""
+"""A string in a script that may be a relative path of a file."""
 
 
 def zoo_code() -> dict[str, str]:
-    """Return hashes of the zoo's own code by folder, and the versions of what it is run with."""
+    """Return hashes of the zoo's code by folder, and the versions of Python and :data:`VERSIONS`."""
     found = {f"zoo {name}": digest for name, digest in _folders().items()}
     found["version of python"] = platform.python_version()
     return found | {f"version of {name}": str(component_version(name)) for name in VERSIONS}
@@ -64,20 +64,20 @@ def _folders() -> dict[str, str]:
 
 def _hash(path: str) -> str:
     try:
-        with open(path, "rb") as file:  # one by one, as there are hundreds
+        with open(path, "rb") as file:  # without checks, as there are hundreds
             return sha256(file.read()).hexdigest()
     except OSError:
         return "unreadable"
 
 
 def code_files(functions: Iterable[Callable[..., Any]], files: Iterable[Path] = ()) -> dict[str, Path]:
-    """Return the files that functions and the running script are in and import, by name; not those of the zoo.
+    """Return the files of functions and of the running script, and files they import, by name; not those of the zoo.
 
     Args:
-        functions: what runs. files: Python files that run, too.
+        functions: of the task. files: further Python files.
 
     Returns:
-        Names are relative to the zoo where a file lies there, else to the script's folder where it lies there.
+        Names are relative to the zoo or to the script's folder for files in these, else absolute.
     """
     script = _script()
     first = [*filter(None, (script, *map(file_of, functions))), *files]
@@ -96,7 +96,7 @@ def code_files(functions: Iterable[Callable[..., Any]], files: Iterable[Path] = 
 
 
 def _script() -> Path | None:
-    """Return the file that was started; in a worker of a run the script that it works for."""
+    """Return the script's file, in a worker too."""
     for name in ("teco_script", "__main__"):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None:
@@ -105,7 +105,7 @@ def _script() -> Path | None:
 
 
 def file_of(function: Any) -> Path | None:
-    """Return the file that a function, or the class of an object that is called, was written in."""
+    """Return the file that defines a function, or the class of a callable object."""
     while True:
         inner = getattr(function, "func", None) if isinstance(function, functools.partial) else None
         inner = inner or getattr(function, "__wrapped__", None)
@@ -127,9 +127,9 @@ def _installed_places() -> tuple[Path, ...]:
 
 
 def is_installed(path: Path) -> bool:
-    """Say whether a path belongs to Python or an installed package: its version says which it is."""
-    known = any(path.is_relative_to(place) for place in _installed_places())
-    return known or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    """Return whether a path belongs to Python or an installed package, which is identified by its version."""
+    listed = any(path.is_relative_to(place) for place in _installed_places())
+    return listed or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
 def _is_zoo(path: Path) -> bool:
@@ -144,14 +144,14 @@ def _name(file: Path, folder: Path | None) -> str:
 
 
 def _used(file: Path, places: list[str]) -> Iterator[Path]:
-    """Yield the files that a file names beside itself, and those of the modules that it imports."""
+    """Yield the files that a file names by relative paths, and those of the modules that it imports."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAMED.fullmatch(node.value):
-            if not node.value.endswith(".onnx"):  # models are known, and which of them a run takes
+            if not node.value.endswith(".onnx"):  # models are recorded by their flags
                 yield Path(os.path.realpath(file.parent / node.value))
         elif isinstance(node, ast.Import):
             for alias in node.names:
@@ -164,7 +164,7 @@ def _used(file: Path, places: list[str]) -> Iterator[Path]:
 
 
 def _files(parts: list[str], places: list[str]) -> Iterator[Path]:
-    """Yield the files of a module and of the packages it is in, as far as there are any."""
+    """Yield the existing files of a module and of its packages."""
     for place, part in enumerate(parts):
         try:
             spec = PathFinder.find_spec(part, places)

@@ -1,4 +1,4 @@
-"""Answers one can look at: the picture with its labels and scores in a band below it."""
+"""Draw answers: the image with labels and scores in a band below it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,34 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
 from engine import ConfigError, DataError
-from utils.preprocess.image.images import open_image, to_rgb
-from utils.preprocess.image.opened import opened
+from utils.preprocess.image.images import open_image, opened, to_rgb
 
 _MIN_SIDE = 256
-"""Pixels below which a picture is enlarged (longer side) or its canvas widened, so that text is legible."""
+"""Pixels below which an image is enlarged (longer side) or its canvas widened, so that text is legible."""
 _LARGEST_LETTER = 256
-"""Pixels of a letter at most: a picture of 65 535 pixels' width would get a band of gigabytes."""
+"""Largest font size in pixels: an image of 65 535 pixels' width would get a band of gigabytes."""
 _LONGEST_NAME = 255
-"""Bytes of a file's name at most, on all file systems that are met."""
+"""Largest length of a file name in bytes."""
 _BAND, _TEXT = (24, 24, 24), (255, 255, 255)
 _SOURCE = "source-sha256"
-"""PNG text chunk that says which input a drawn picture belongs to, without showing its path."""
+"""PNG text chunk with the hash of the input's path."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
-    """Return a copy of the picture with lines of text in a band below it.
+    """Return a copy of the image with lines of text in a band below it.
 
     Args:
-        image: a picture of any mode and size; a tiny one is enlarged by a whole factor, its pixels kept square.
-        lines: what to write, one entry a line; longer ones are wrapped. The font is one that has their characters
-            (:mod:`utils.fonts`); one that no font has is written as its number, such as [U+4E2D].
+        image: any mode and size; a tiny image is enlarged by an integer factor without interpolation.
+        lines: of text; long lines are wrapped. The font is chosen by their characters (:mod:`utils.fonts`); a
+            character without a font is written as its number, such as [U+4E2D].
 
     Returns:
-        A new RGB picture, at least 256 pixels wide.
+        A new RGB image, at least 256 pixels wide.
 
     Raises:
-        DataError: the picture cannot be decoded.
+        DataError: the image cannot be decoded.
     """
     picture = to_rgb(image)
     factor = max(1, _MIN_SIDE // max(picture.size))
@@ -59,7 +58,7 @@ def draw_answer(image: Image.Image, lines: Sequence[str]) -> Image.Image:
 
 
 def _lettered(lines: Sequence[str], size: int) -> tuple[Font, Sequence[str]]:
-    """Return a font for these lines, and the lines with what it lacks written as numbers."""
+    """Return a font for these lines, and the lines with missing characters as numbers."""
     text = "".join(lines)
     if text.isascii():
         return ImageFont.load_default(size=size), lines
@@ -76,22 +75,22 @@ def save_drawn(
     out_dir: str | os.PathLike[str],
     image: Image.Image | None = None,
 ) -> Path:
-    """Draw the answer on a picture file and write it as ``<out_dir>/<stem>.png``.
+    """Draw the answer on an image file and write it atomically as ``<out_dir>/<stem>.png``.
 
-    The file appears whole or not at all. Drawing the same input again replaces it; where that name belongs to another
-    input (or to the reader's own file), ``<stem>-<hash of the input's path>.png`` is written instead.
+    Drawing the same input again replaces the file; if the file belongs to another input (or was not drawn),
+    ``<stem>-<hash of the input's path>.png`` is written instead.
 
     Args:
         path: the input.
-        lines: as :func:`draw_answer` takes them.
-        out_dir: the folder, which is made where it is missing.
-        image: what to draw in place of the file's own picture, such as one with boxes on it.
+        lines: as for :func:`draw_answer`.
+        out_dir: the folder, created if missing.
+        image: drawn in place of the file's image, such as one with boxes.
 
     Returns:
         The file written.
 
     Raises:
-        DataError: the picture cannot be read.
+        DataError: the image cannot be read.
         ConfigError: ``out_dir`` cannot be created or written to.
     """
     drawn = draw_answer(open_image(path) if image is None else image, lines)
@@ -111,17 +110,17 @@ def save_drawn(
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot write drawn pictures to {folder} ({error.strerror or error}); choose another folder"
+            f"cannot write drawn images to {folder} ({error.strerror or error}); choose another folder"
         ) from error
 
 
 def file_name(stem: str, ending: str) -> str:
-    """Return a file's name; of a stem that leaves no room for the ending the first bytes."""
+    """Return a file name; a long stem is truncated."""
     return os.fsdecode(os.fsencode(stem)[: _LONGEST_NAME - len(ending)]) + ending
 
 
 def _claimed(target: Path, source: str) -> bool:
-    """Say whether the name is ours: new (and taken at once, against other threads and ranks), or this input's."""
+    """Create the file, atomically for other threads and ranks; return whether it is new, or belongs to the input."""
     try:
         target.touch(exist_ok=False)
     except FileExistsError:
@@ -130,16 +129,16 @@ def _claimed(target: Path, source: str) -> bool:
 
 
 def _source_of(path: Path) -> str | None:
-    """Return which input a drawn picture belongs to; ``None`` for any other file."""
+    """Return the hash of a drawn image's input; ``None`` for any other file."""
     try:
         with opened(path, path) as image:
             return str(image.info.get(_SOURCE))
-    except (DataError, OSError):  # not a picture: somebody else's file
+    except (DataError, OSError):  # not an image
         return None
 
 
 def _wrapped(line: str, font: Font, width: int) -> list[str]:
-    """Break a line between words, and a word too long for the width inside it; other white space becomes one blank."""
+    """Break a line between words, and inside words longer than the width; white space becomes one space."""
     rows: list[str] = []
     row = ""
     for word in line.split():
@@ -156,5 +155,5 @@ def _wrapped(line: str, font: Font, width: int) -> list[str]:
 
 
 def _fitting(text: str, font: Font, width: float) -> int:
-    """Return how many characters of a text fit into the width; at least one, so that wrapping ends."""
+    """Return the number of characters of a text that fit into the width, at least one."""
     return max(1, bisect_right(range(1, len(text)), width, key=lambda count: font.getlength(text[:count])))

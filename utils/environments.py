@@ -1,6 +1,6 @@
-"""Environments of gymnasium: made by name, and what they show and take as a policy's arrays.
+"""Environments of gymnasium: create them by name, and convert observations and actions from and to arrays.
 
-The only file that imports gymnasium; it is an optional part of the zoo.
+The only file that imports gymnasium, an optional dependency.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from tecoinfer_modelzoo.extra import extra
 from tecoinfer_modelzoo.text import reason_of, typed_reason
 
 NO_LIMIT = 10_000
-"""Steps after which an episode is given up, where neither the environment nor the user sets a limit."""
+"""Steps after which an episode is ended if neither the environment nor the user sets a limit."""
 
 
 @contextmanager
 def of_environment(refusal: Callable[[str], TecoInferError]) -> Iterator[None]:
-    """Raise what a reason makes in place of whatever an environment raises, which may be anything.
-
-    ``sys.exit`` in its code is no wish of the user's; Ctrl-C is.
-    """
+    """Replace any exception of an environment, also ``SystemExit``, by ``refusal(reason)``; Ctrl-C is not replaced."""
     try:
         yield
     except (KeyboardInterrupt, TecoInferError):
@@ -39,29 +36,29 @@ def gymnasium() -> Any:
     """Return the package gymnasium.
 
     Raises:
-        ConfigError: it is not installed; the text has the command.
+        ConfigError: it is not installed; the message has the command.
     """
-    # Both before pygame is imported by an environment: no greeting on stdout, and no window is asked for.
+    # Set before an environment imports pygame: no greeting on stdout, and no window.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with extra("an environment of reinforcement learning", "gym"):
         import gymnasium as found
-    found.logger.min_level = found.logger.ERROR  # what it warns of, it would say once for each of many environments
+    found.logger.min_level = found.logger.ERROR  # warnings would be repeated for every environment
     return found
 
 
 def make_environment(name: str, *, drawn: bool = False) -> Any:
-    """Make an environment.
+    """Create an environment.
 
     Args:
-        name: as gymnasium has it, such as ``CartPole-v1``; ``module:Name-v0`` imports the module first.
-        drawn: its ``render()`` gives pictures.
+        name: in gymnasium, such as ``CartPole-v1``; ``module:Name-v0`` imports the module first.
+        drawn: its ``render()`` returns images.
 
     Returns:
         A ``gymnasium.Env``.
 
     Raises:
-        ConfigError: it is unknown, or cannot be made.
+        ConfigError: it is unknown, or cannot be created.
     """
     gym = gymnasium()
     with of_environment(
@@ -77,17 +74,17 @@ def make_environment(name: str, *, drawn: bool = False) -> Any:
 
 
 def close_environment(environment: Any) -> None:
-    """Let an environment go; what it raises at that costs nothing that has been had of it."""
+    """Close an environment; its errors are ignored."""
     with suppress(TecoInferError), of_environment(ConfigError):
         environment.close()
 
 
 class Facts(NamedTuple):
-    """What an environment says of itself.
+    """Properties of an environment.
 
     Attributes:
-        observations, actions: its spaces. limit: steps after which it ends an episode by itself, where it does.
-        drawn: it can draw pictures.
+        observations, actions: its spaces. limit: steps after which it ends an episode; ``None``: no limit.
+        drawn: it can render images.
     """
 
     observations: Any
@@ -97,16 +94,16 @@ class Facts(NamedTuple):
 
 
 def facts_of(name: str) -> Facts:
-    """Make an environment, ask it, and let it go.
+    """Create an environment, read its properties, and close it.
 
     Raises:
-        ConfigError: it cannot be made, or lacks a space.
+        ConfigError: it cannot be created, or lacks a space.
     """
     environment = make_environment(name)
     try:
         with of_environment(
             lambda why: ConfigError(
-                f"--env {name}: the environment does not say what it shows and takes ({why}); give it an "
+                f"--env {name}: the environment lacks its observation or action space ({why}); give it an "
                 "observation_space and an action_space"
             )
         ):
@@ -118,11 +115,11 @@ def facts_of(name: str) -> Facts:
 
 
 class Observations(NamedTuple):
-    """How what an environment shows becomes a row of a policy's input.
+    """Converts an environment's observations to rows of a policy's input.
 
     Attributes:
-        shape: of a row. start: the smallest of numbered observations; ``None`` where they are arrays.
-        one_hot: numbered observations become a row of zeros with a single one. choices: how many of them there are.
+        shape: of a row. start: the smallest discrete observation; ``None`` for arrays.
+        one_hot: discrete observations become one-hot rows. choices: number of discrete observations.
     """
 
     shape: tuple[int, ...]
@@ -132,13 +129,13 @@ class Observations(NamedTuple):
 
     @classmethod
     def of(cls, space: Any, spec: TensorSpec, where: str) -> Observations:
-        """Return how an environment's observations fit a policy's input.
+        """Return the conversion of an environment's observations to a policy's input.
 
         Args:
             space: the environment's ``observation_space``. spec: the input. where: policy and environment, for errors.
 
         Raises:
-            ModelError: they do not fit.
+            ModelError: shapes or dtypes do not fit.
         """
         spaces = gymnasium().spaces
         row = _row(spec)
@@ -150,8 +147,8 @@ class Observations(NamedTuple):
             found = cls(tuple(int(size) for size in space.shape))
         else:
             raise ModelError(
-                f"{where}: observations of kind {type(space).__name__} are no array; wrap the environment in "
-                "gymnasium.wrappers.FlattenObservation where it is registered"
+                f"{where}: observations of kind {type(space).__name__} are not arrays; wrap the environment in "
+                "gymnasium.wrappers.FlattenObservation"
             )
         if len(row) != len(found.shape) or any(a not in (None, b) for a, b in zip(row, found.shape, strict=True)):
             raise ModelError(
@@ -169,7 +166,7 @@ class Observations(NamedTuple):
         """Return an observation as a row, of the policy's dtype.
 
         Raises:
-            DataError: it is not what its space says, or holds NaN.
+            DataError: it is not in its space, or holds NaN.
         """
         if self.start is not None:
             place = int(observation) - self.start
@@ -185,7 +182,7 @@ class Observations(NamedTuple):
             raise DataError(f"it shows an observation of shape {list(array.shape)}, and its space says {self.shape}")
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise DataError("it shows an observation with NaN")
-        with np.errstate(over="ignore"):  # beyond float16's largest value it is infinite, which the policy gets
+        with np.errstate(over="ignore"):  # values beyond float16 become infinite
             return array.astype(dtype)
 
 
@@ -196,13 +193,13 @@ def _row(spec: TensorSpec) -> tuple[int | None, ...]:
 
 
 class Actions(NamedTuple):
-    """How a row of a policy's output becomes an action.
+    """Converts rows of a policy's output to actions.
 
     Attributes:
-        kind: ``discrete``, ``several`` (discrete ones side by side), ``binary`` or ``continuous``.
-        width: values of a row that say it. shape: of an action.
-        sizes: choices of each discrete one. start: the number of each one's first choice.
-        low, high: smallest and largest values of a continuous one. dtype: of an action.
+        kind: ``discrete``, ``several`` (discrete), ``binary`` or ``continuous``.
+        width: values per row. shape: of an action.
+        sizes: number of choices of each discrete action. start: number of each first choice.
+        low, high: bounds of continuous actions. dtype: of an action.
     """
 
     kind: str
@@ -216,10 +213,10 @@ class Actions(NamedTuple):
 
     @classmethod
     def of(cls, space: Any, where: str) -> Actions:
-        """Return how a policy's output says an action of a space.
+        """Return the conversion of a policy's output to actions of a space.
 
         Raises:
-            ModelError: the space has another kind of actions.
+            ModelError: the kind of space is not supported.
         """
         spaces, none = gymnasium().spaces, np.zeros(0)
         if isinstance(space, spaces.Discrete):
@@ -232,10 +229,10 @@ class Actions(NamedTuple):
             return cls("binary", math.prod(space.shape), space.shape, (), none, none, none, space.dtype)
         if isinstance(space, spaces.Box):
             return cls("continuous", math.prod(space.shape), space.shape, (), none, space.low, space.high, space.dtype)
-        raise ModelError(f"{where}: actions of kind {type(space).__name__} cannot be said by one output of a policy")
+        raise ModelError(f"{where}: actions of kind {type(space).__name__} are not supported")
 
     def chosen(self, rows: Array) -> list[Any]:
-        """Return the action of each row: the likeliest choice, or the value itself within the space's bounds.
+        """Return the action of each row: the choice with the largest score, or the values clipped to the bounds.
 
         Args:
             rows: N x ``width``, finite.
@@ -252,30 +249,30 @@ class Actions(NamedTuple):
         return list(np.clip(shaped.astype(self.dtype), self.low, self.high))
 
     def rows_of(self, numbers: Array) -> Array:
-        """Return rows that say the choices of these numbers, counted from 0: float32 [N, ``width``], 1 at each choice.
+        """Return one-hot rows of choices: float32 [N, ``width``].
 
         Args:
-            numbers: N x as many as there are discrete actions; a row with NaN stays one.
+            numbers: choices counted from 0, N x number of discrete actions; a row with NaN gives a row of NaN.
 
         Raises:
-            ModelError: a number is none of the choices.
+            ModelError: a number is not a choice.
         """
         lost: Array = np.asarray(np.isnan(numbers).any(axis=1))
-        known = np.where(lost[:, None], 0, numbers)
-        wrong = (known < 0) | (known >= np.array(self.sizes)) | (known != np.floor(known))
+        choices = np.where(lost[:, None], 0, numbers)
+        wrong = (choices < 0) | (choices >= np.array(self.sizes)) | (choices != np.floor(choices))
         if wrong.any():
             raise ModelError(
-                f"the policy chooses action {known[wrong][0]:g}, and there are {' and '.join(map(str, self.sizes))}; "
+                f"the policy chooses action {choices[wrong][0]:g}, and there are {' and '.join(map(str, self.sizes))}; "
                 "pass another --env, or a policy that was trained on this one"
             )
         found: Array = np.zeros((len(numbers), self.width), np.float32)
         firsts = np.cumsum([0, *self.sizes[:-1]])
-        found[np.arange(len(numbers))[:, None], known.astype(np.int64) + firsts] = 1
+        found[np.arange(len(numbers))[:, None], choices.astype(np.int64) + firsts] = 1
         found[lost] = np.nan
         return found
 
     def odd(self, actions: Array) -> Any:
-        """Return the first of N actions that is none of the space's choices; ``None`` where all are, or are values."""
+        """Return the first of N actions that is not a choice of the space; ``None``: all are, or are continuous."""
         if self.kind == "continuous" or not len(actions):
             return None
         sizes = np.array(self.sizes) if self.sizes else np.full(1, 2)
@@ -285,10 +282,10 @@ class Actions(NamedTuple):
         return actions[wrong][0].tolist() if wrong.any() else None
 
     def alike(self, one: Array, other: Array) -> Array:
-        """Return how far actions agree, float64 [N]: 1 where two are the same, 0 where they share nothing.
+        """Return the agreement of actions in 0..1, float64 [N].
 
-        Of discrete ones side by side it is the share that is the same. Continuous ones share what their distance
-        leaves of the space's range, the mean over an action's values; without a range they must be equal.
+        For several discrete actions, the share of equal ones. For continuous ones, 1 minus distance over range, the
+        mean over the values of an action; values without a finite range must be equal.
 
         Args:
             one, other: N actions each.
@@ -303,15 +300,15 @@ class Actions(NamedTuple):
         return same.mean(axis=1) if same.shape[1] else np.ones(len(same))
 
     def place(self, outputs: Sequence[TensorSpec], named: str | None, where: str) -> int:
-        """Return which output of a policy says the action: the named one, or the first of the right width.
+        """Return the index of the output with the action: the named one, or the first of the right width.
 
         Raises:
-            ModelError: there is none.
+            ModelError: there is no such output.
         """
         listed = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in outputs)
         if named is not None and named not in [spec.name for spec in outputs]:
             raise ModelError(
-                f"{where}: the metadata say that the output {named!r} is the action, and the policy has no such output "
+                f"{where}: the action is output {named!r} by the metadata, and the policy has no such output "
                 f"({listed}); export it again"
             )
         for place, spec in enumerate(outputs):

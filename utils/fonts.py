@@ -1,7 +1,7 @@
-"""Fonts for drawing answers: one that has the characters of a text, Chinese ones among them, or word of which it lacks.
+"""Select a font with the characters of a text, such as Chinese ones, and list the missing ones.
 
-Where to look, in this order: the file that is asked for, the file in ``TECO_FONT``, the font that Pillow brings along
-(Latin only), the fonts of this machine, and the package ``wqy_microhei`` of :mod:`utils.fetch`.
+Searched in this order: the given file, the file in ``TECO_FONT``, Pillow's font (Latin only), the fonts of this
+machine, and the package ``wqy_microhei`` of :mod:`utils.fetch`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VARIABLE = "TECO_FONT"
 """Environment variable: a font file (TTF, OTF, TTC) for drawing."""
 
 PACKAGE, MEMBER = "wqy_microhei", "usr/share/fonts/truetype/wqy/wqy-microhei.ttc"
-"""The font that is downloaded where the machine has none with the characters."""
+"""The font that is downloaded if no font of the machine has the characters."""
 
 CHINESE = re.compile(
     r"(noto(sans|serif).*cjk|source-?han|sourcehan|wqy|wenquanyi|droidsansfallback|uming|ukai|pingfang|stheiti|songti"
@@ -37,21 +37,21 @@ CHINESE = re.compile(
 OTHERS = re.compile(
     r"(dejavusans|liberationsans-regular|arial|notosans-regular|helvetica)\.(ttf|ttc|otf)$", re.IGNORECASE
 )
-"""Names of font files with more than Pillow's own has: accents, Greek, Cyrillic; tried first, as they are quick."""
+"""Names of font files with accents, Greek and Cyrillic, which Pillow's lacks; tried first, as they load quickly."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _NO_CHARACTER = "\U0010fffe"
-"""Stands for no character in any font: it is drawn as what a font draws for those it lacks."""
+"""A code point without a character; a font draws it like a missing character."""
 
 
 class Chosen(NamedTuple):
     """A font for some text.
 
     Attributes:
-        font: at the size that was asked for.
-        path: its file; ``None`` for the one that Pillow brings along.
-        missing: characters of the text that it cannot draw, each once, in order.
+        font: of the requested size.
+        path: its file; ``None`` for Pillow's font.
+        missing: characters of the text that the font lacks, each once, in order.
     """
 
     font: Font
@@ -60,17 +60,17 @@ class Chosen(NamedTuple):
 
 
 def font_for(text: str, size: int, given: str | os.PathLike[str] | None = None) -> Chosen:
-    """Return a font that can draw a text, or the one that lacks the fewest of its characters.
+    """Return a font with all characters of a text, or the font that lacks the fewest.
 
-    A package is downloaded only where no font of this machine has them all; if that fails, one warning says how to get
-    a font. Whoever draws must look at :attr:`Chosen.missing`, and not draw these characters.
+    A package is downloaded only if no font of this machine has all characters; if that fails, a warning says how to
+    install a font. The caller must not draw :attr:`Chosen.missing`.
 
     Args:
-        text: all that is to be drawn. size: in pixels.
-        given: a font file to use, whatever it lacks.
+        text: to draw. size: in pixels.
+        given: a font file to use in any case.
 
     Raises:
-        ConfigError: ``given``, or what ``TECO_FONT`` names, is no font file.
+        ConfigError: ``given``, or the file in ``TECO_FONT``, is not a font file.
     """
     asked = given or os.environ.get(VARIABLE)
     if asked:
@@ -78,7 +78,7 @@ def font_for(text: str, size: int, given: str | os.PathLike[str] | None = None) 
         font = _opened(path, size)
         if font is None:
             source = "--font" if given else f"environment variable {VARIABLE}"
-            raise ConfigError(f"{source}: {path} is no font file that can be read; give a .ttf, .otf or .ttc file")
+            raise ConfigError(f"{source}: {path} is not a readable font file; give a .ttf, .otf or .ttc file")
         return Chosen(font, path, missing(font, text))
     own = _bundled(size)
     best = Chosen(own, None, missing(own, text))
@@ -92,14 +92,14 @@ def font_for(text: str, size: int, given: str | os.PathLike[str] | None = None) 
 
 
 def missing(font: Font, text: str) -> str:
-    """Return the characters of a text, each once, that a font draws as a box or not at all; white space is none."""
+    """Return the characters of a text, each once, that a font lacks; white space is ignored."""
     wanted = dict.fromkeys(character for character in text if not character.isspace())
     box = _picture(font, _NO_CHARACTER)
     return "".join(one for one in wanted if (drawn := _picture(font, one)) == box or not any(drawn[1]))
 
 
 def machine_fonts() -> tuple[Path, ...]:
-    """Return font files of this machine that are worth trying, by their names: those with Chinese characters last."""
+    """Return the relevant font files of this machine, selected by name, those with Chinese characters last."""
     return _listed(tuple(_folders()))
 
 
@@ -118,7 +118,7 @@ def _listed(folders: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _folders() -> Iterator[Path]:
-    """Yield where this system keeps fonts, as fontconfig and the systems themselves document."""
+    """Yield the font folders of this system, as documented by fontconfig and the operating systems."""
     home = home_folder()
     if sys.platform == "win32":
         for variable, below in (("WINDIR", "Fonts"), ("LOCALAPPDATA", "Microsoft/Windows/Fonts")):
@@ -146,7 +146,7 @@ def _better(best: Chosen, path: Path, text: str, size: int) -> Chosen:
 
 @lru_cache
 def _downloaded() -> Path | None:
-    """Return the package's font; ``None``, and a warning once, where it cannot be had."""
+    """Return the package's font; ``None``, with a warning, if it cannot be downloaded."""
     from utils.fetch import FetchError, fetched
 
     try:
@@ -164,7 +164,7 @@ def _downloaded() -> Path | None:
 def _opened(path: Path, size: int) -> Font | None:
     try:
         return ImageFont.truetype(path, size)
-    except (OSError, ImportError):  # no such file, no font, or a Pillow without FreeType
+    except (OSError, ImportError):  # a missing file, not a font, or a Pillow without FreeType
         return None
 
 
@@ -174,7 +174,7 @@ def _bundled(size: int) -> Font:
 
 
 def _picture(font: Font, character: str) -> tuple[tuple[int, int], bytes]:
-    """Return what a font draws for one character; a font of bitmaps draws nothing for what it cannot encode."""
+    """Return size and pixels of a character; empty if a bitmap font cannot encode it."""
     try:
         mask = font.getmask(character)
     except (UnicodeEncodeError, OSError, ValueError):

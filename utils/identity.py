@@ -1,8 +1,7 @@
-"""Which content everything had that a run read: its models, the files its flags name, and the code that ran.
+"""Hashes of the inputs of a run: its models, the files its flags name, and its code.
 
-A journal is of one run only as long as all of this is the same, and so are vectors that are kept. Files count by what
-is in them, not by their names or times; data sets have a fingerprint of their own
-(:mod:`utils.datasets.fingerprint`).
+A journal, and stored vectors, are valid only while all of these are unchanged. Files are compared by content, not by
+name or time; data sets have a separate fingerprint (:meth:`utils.datasets.samples.TableDataset.fingerprint`).
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from tecoinfer_modelzoo.files import size_and_time
 from utils.code_files import code_files, zoo_code
 
 MOST_FILES, MOST_BYTES = 1000, 1 << 30
-"""Files of a folder, and bytes of all of them, that count by their content; of more, name, size and time count."""
+"""Largest number and total bytes of files in a folder that are hashed; above, names, sizes and times are compared."""
 
 MOST_SEEN = 100_000
-"""Files of a folder that are looked at: a text that no path was meant by may be the name of any folder."""
+"""Largest number of files in a folder that are listed, as a flag's text may name any folder by accident."""
 
 GONE = "cannot be read"
-"""Stands for the content of a file that cannot be read."""
+"""In place of the hash of a file that cannot be read."""
 
 
 class Part(NamedTuple):
-    """A file that a run reads: where it lies, what it holds (a SHA-256), and the stamp it had then."""
+    """A file that a run reads: its path, the SHA-256 of its content, and its stamp at that time."""
 
     path: Path
     content: str
@@ -39,10 +38,10 @@ class Part(NamedTuple):
 
 
 class Inputs:
-    """What a run reads, by names that are the same wherever the files lie: ``model``, ``--charset``, ``code valid.py``.
+    """The inputs of a run, by names that do not depend on paths: ``model``, ``--charset``, ``code valid.py``.
 
     Attributes:
-        parts: the files by name. facts: what else says which code runs, by name.
+        parts: the files by name. facts: further hashes and versions of code, by name.
     """
 
     def __init__(self, parts: Mapping[str, Part], facts: Mapping[str, str]) -> None:
@@ -50,16 +49,16 @@ class Inputs:
 
     @property
     def contents(self) -> dict[str, str]:
-        """What a journal keeps: a hash, or a text, by name."""
+        """Hashes and versions by name, as a journal stores them."""
         return {**{name: part.content for name, part in self.parts.items()}, **self.facts}
 
     @property
     def digest(self) -> str:
-        """One hash of all of it."""
+        """One hash over :attr:`contents`."""
         return sha256(repr(sorted(self.contents.items())).encode("utf-8", "surrogatepass")).hexdigest()
 
     def changed(self) -> Path | None:
-        """Return a file that is not what it was when these were taken; a new time alone is no change."""
+        """Return a file whose content has changed since construction; ``None``: there is none."""
         return next((part.path for part in self.parts.values() if not _is_same(part)), None)
 
 
@@ -71,7 +70,7 @@ def _is_same(part: Part) -> bool:
 
 
 def part_of(path: Path) -> Part:
-    """Return what a file holds now."""
+    """Return the current state of a file."""
     try:
         return _part(path, content_of(path))
     except OSError:
@@ -90,12 +89,13 @@ def inputs_of(
     pass_path: Path | None = None,
     data: Iterable[Path] = (),
 ) -> Inputs:
-    """Take the contents of all that a run reads besides its data.
+    """Hash all inputs of a run other than its data.
 
     Args:
-        models: the ONNX files by name. flags: values by name; those that name a file or a folder count by its content.
-        functions: what the task runs; their files count, with all they import that is neither the zoo's nor installed.
-        pass_path: the pass file. data: what the data set is read from, which a script may name.
+        models: the ONNX files by name. flags: values by name; a value that names a file or a folder stands for its
+            content.
+        functions: of the task; their files, and files these import, except those of the zoo and installed packages.
+        pass_path: the pass file. data: paths of the data set, which are left out if the code names them.
     """
     parts: dict[str, Part] = {}
     for name, path in models.items():
@@ -123,12 +123,12 @@ def _model_parts(name: str, path: Path) -> Iterator[tuple[str, Part]]:
 
 
 def names_files(value: Any) -> bool:
-    """Say whether a flag's value names files that are there, so that their contents say more than their names."""
+    """Return whether a flag's value names existing files."""
     return next(_flag_parts(value), None) is not None
 
 
 def _flag_parts(value: Any) -> Iterator[tuple[str, Part]]:
-    """Yield the files that a flag's value names, each with what tells it from the flag's others."""
+    """Yield the files that a flag's value names, each with a suffix that is unique in the flag."""
     if isinstance(value, Mapping):
         for name, one in value.items():
             yield from ((f" {name}{end}", part) for end, part in _flag_parts(one))
@@ -150,7 +150,7 @@ def _path_parts(text: str) -> Iterator[tuple[str, Part]]:
             yield from _path_parts(behind) if named and behind else ()
             return
         files = sorted(islice((file for file in path.rglob("*") if file.is_file()), MOST_SEEN))
-    except (OSError, ValueError):  # ValueError: a NUL in it
+    except (OSError, ValueError):  # ValueError: a null character
         return
     if len(files) <= MOST_FILES and sum(max(0, size_and_time(file)[0]) for file in files) <= MOST_BYTES:
         for file in files:
@@ -163,5 +163,5 @@ def _path_parts(text: str) -> Iterator[tuple[str, Part]]:
 
 
 def computed_by(engine: Engine) -> str:
-    """Return what computes, without what was measured of it: the same engine may be measured anew."""
+    """Return the description of an engine without measurements, which may differ between runs."""
     return str(getattr(engine, "computed_by", None) or engine.describe())

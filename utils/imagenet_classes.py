@@ -1,7 +1,7 @@
 """The 1000 classes of ImageNet's classification task (ILSVRC2012), in the order of a model's outputs.
 
-Sorted, as every framework numbers them from 0; the devkit's ``ILSVRC2012_ID`` is another order. A model that a user
-brings may say nothing of its classes, and a data set may hold some of them only, so the whole list is needed here.
+Sorted, as all frameworks number them from 0; the devkit's ``ILSVRC2012_ID`` has another order. A user's model may not
+store its classes, and a data set may hold only some of them, so the whole list is needed.
 """
 
 from __future__ import annotations

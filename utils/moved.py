@@ -1,7 +1,7 @@
-"""Modules by the names they had before: scripts outside the repository, and results that are kept, still use them.
+"""Import moved modules by their old names, which scripts outside the repository and stored results still use.
 
-A module that moved is imported under its old name with a :class:`DeprecationWarning`. Where the old name is a package
-now, the package answers for the names of one of its modules (:func:`names_of_module`).
+A moved module is imported under its old name with a :class:`DeprecationWarning`. If the old name is a package now, the
+package has the names of one of its modules (:func:`names_of_module`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MOVED = {
     "utils.tasks.voice_activity_steps": "utils.tasks.voice_activity.steps",
     "utils.training": "utils.export.networks.training",
 }
-"""Old name -> new name of every moved module that documentation, examples or templates have named."""
+"""Old name -> new name of every moved module that documentation, examples or templates have mentioned."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -88,15 +88,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            module.__spec__ = module.__spec__.loader_state  # its own, which the import under the old name replaced
+            module.__spec__ = module.__spec__.loader_state  # its own, replaced by the import under the old name
 
 
 def names_of_module(package: str, module: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package (PEP 562) that has the public names of one of its modules.
+    """Return a ``__getattr__`` (PEP 562) that gives a package the public names of one of its modules.
 
     Args:
-        package: its ``__name__``, which was a module's before.
-        module: name of the module inside it.
+        package: its ``__name__``, formerly of a module.
+        module: name of the module in it.
     """
 
     def find(name: str) -> Any:

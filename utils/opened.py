@@ -1,7 +1,7 @@
 """Names of the files that a process with ``--resume`` opens for reading, from its first import of ``utils`` on.
 
-They come from an audit hook (:pep:`578`), which cannot be taken out again and makes every audited call slower (``id``
-from 0.1 to 0.5 us). So it is added where a flag asks for it, or where the names are first listened to.
+They are recorded by an audit hook (:pep:`578`), which cannot be removed and makes every audited call slower (``id``
+from 0.1 to 0.5 us). So it is added only if the flag is on the command line, or by the first call of :func:`listen`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 import time
 
 MOST = 20_000
-"""Names that are kept of one part of a process."""
+"""Largest number of recorded names per set."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 begun = time.time_ns()
-"""When the first part began."""
+"""Start of the recording before the first run."""
 
 _first = set[str]()
 _heard: list[set[str]] = [_first]
@@ -33,18 +33,18 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def listen(names: set[str]) -> None:
-    """Add to a set what is opened from now on."""
+    """Add the names of files opened from now on to a set."""
     add_hook()
     _heard.append(names)
 
 
 def leave(names: set[str]) -> None:
-    """Add nothing to it any more."""
+    """Stop adding names to a set."""
     _heard[:] = [one for one in _heard if one is not names]
 
 
 def before_first_run() -> set[str]:
-    """Return what was opened before the first run of this process, to that run; later ones get nothing."""
+    """Return the files opened before the first run of this process, once; later calls return an empty set."""
     found = set(_first)
     _first.clear()
     leave(_first)
@@ -52,11 +52,11 @@ def before_first_run() -> set[str]:
 
 
 def add_hook() -> None:
-    """Hear of opened files from now on; only the first call does something."""
+    """Add the audit hook, once."""
     if not _added:
         _added.append(True)
         sys.addaudithook(_hook)
 
 
-if any(word.startswith("--r") for word in sys.argv[1:]):  # --resume, and what argparse takes for it
+if any(word.startswith("--r") for word in sys.argv[1:]):  # --resume and its abbreviations
     add_hook()

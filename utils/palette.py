@@ -1,4 +1,4 @@
-"""The colours of classes: Pascal VOC's palette, in which most masks are saved."""
+"""Colours of classes: the palette of Pascal VOC, which most masks use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ Colour = tuple[int, int, int]
 
 
 def palette(count: int = 256) -> list[Colour]:
-    """Return VOC's colours of the first classes: the bits of a class number, dealt to red, green and blue in turn."""
-    return [(_dealt(i, 0), _dealt(i, 1), _dealt(i, 2)) for i in range(count)]
+    """Return VOC's colours of the first classes: the bits of a class number go to red, green and blue in turn."""
+    return [(_channel(i, 0), _channel(i, 1), _channel(i, 2)) for i in range(count)]
 
 
-def _dealt(number: int, channel: int) -> int:
-    """Return every third bit of a number from a channel's on, the lowest as the highest of eight."""
+def _channel(number: int, channel: int) -> int:
+    """Return every third bit of a number, starting at the channel's bit, in reversed order."""
     return sum((number >> (3 * place + channel) & 1) << (7 - place) for place in range(8))

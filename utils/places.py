@@ -1,4 +1,4 @@
-"""Places that a command line names, looked at before anything runs: what cannot be written would cost the whole run."""
+"""Check the paths of a command line before a run, as an output that cannot be written would waste it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine import ConfigError
 
 
 def check_given(flag: str, *paths: Path) -> None:
-    """Refuse paths that no system call takes: too long, through a file, in a circle of links, with a null character.
+    """Check that paths are valid: not too long, not below a file, no cycle of links, no null character.
 
-    One that does not exist is left to whoever opens it, and knows what belongs there.
+    A path that does not exist is accepted here; the code that opens it reports that.
 
     Raises:
-        ConfigError: it names the flag and the path.
+        ConfigError: a path is invalid.
     """
     for path in paths:
         try:
@@ -31,14 +31,14 @@ def check_given(flag: str, *paths: Path) -> None:
 def check_outputs(
     outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (), *, makes_folders: bool = False
 ) -> None:
-    """Refuse files that could not be written at the end of a run, or that would take the place of what it reads.
+    """Check that files can be written at the end of a run, and do not overwrite its inputs or one another.
 
     Args:
-        outputs: by their flags. inputs: files and folders that are read.
-        makes_folders: folders that are missing are made.
+        outputs: by flag. inputs: files and folders that are read.
+        makes_folders: missing folders are created.
 
     Raises:
-        ConfigError: it names the flag and the path.
+        ConfigError: they cannot.
     """
     asked = {flag: path for flag, path in outputs.items() if path is not None}
     if not asked:
@@ -57,10 +57,10 @@ def check_outputs(
 
 
 def check_output(flag: str, path: Path, *, makes_folders: bool = False) -> None:
-    """Refuse a file that cannot be written: :func:`check_outputs` of one.
+    """Check that one file can be written; see :func:`check_outputs`.
 
     Raises:
-        ConfigError: it names the flag and the path.
+        ConfigError: it cannot.
     """
     try:
         mode: int | None = os.stat(path).st_mode
@@ -73,32 +73,32 @@ def check_output(flag: str, path: Path, *, makes_folders: bool = False) -> None:
     if mode is not None and stat.S_ISSOCK(mode):
         raise _refused(flag, path, "is a socket")
     if mode is not None and not stat.S_ISREG(mode):
-        return  # a terminal or a pipe; nobody can say what it takes without writing to it
+        return  # a terminal or a pipe cannot be checked without writing to it
     _check_parent(flag, path, makes_folders)
 
 
 def check_folder(flag: str, folder: Path | None) -> None:
-    """Refuse a folder that cannot be made, or in which nothing can be written; nothing is made yet.
+    """Check that a folder can be created and written to; nothing is created.
 
     Raises:
-        ConfigError: it names the flag and the folder.
+        ConfigError: it cannot.
     """
     if folder is None:
         return
     check_given(flag, folder)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise _refused(flag, folder, "is no folder", "name one")
+        raise _refused(flag, folder, "is not a folder", "name one")
     _check_parent(flag, folder / "file", makes_folders=True, shown=folder)
 
 
 def check_apart(files: Mapping[str, Path | None], folders: Mapping[str, Path | None]) -> None:
-    """Refuse a file in the place of a folder that is written too, or of one above that.
+    """Check that no output file has the path of an output folder, or of a parent of one.
 
     Args:
-        files, folders: by their flags.
+        files, folders: by flag.
 
     Raises:
-        ConfigError: it names both flags.
+        ConfigError: one has; the message names both flags.
     """
     places = {flag: Path(os.path.realpath(folder)) for flag, folder in folders.items() if folder is not None}
     for flag, path in files.items():
@@ -115,13 +115,13 @@ def _check_parent(flag: str, path: Path, makes_folders: bool, shown: Path | None
     if not os.path.lexists(folder):
         raise _refused(flag, shown or path, f"folder {named} does not exist", "create it first")
     if not folder.is_dir():
-        raise _refused(flag, shown or path, f"{named} is no folder")
+        raise _refused(flag, shown or path, f"{named} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise _refused(flag, shown or path, f"folder {named} cannot be written", "name one that can")
 
 
 def _identity(path: Path) -> tuple[tuple[int, int], bool] | None:
-    """Return what is the same for all names of a file, and whether it is a regular one; ``None``: there is none."""
+    """Return device and inode of a file, and whether it is a regular file; ``None``: it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Shapes and sizes as people write them on a command line. Nothing is ever evaluated.
+"""Parse shapes and sizes of command lines, without evaluating them.
 
-A shape is whole numbers separated by ``*`` or ``x``: ``16*3*224*224``, with a name in front where one is given
+A shape is integers separated by ``*`` or ``x``: ``16*3*224*224``, with an optional name before it
 (``input:16x3x224x224``); ``scalar`` is the shape without dimensions. Shapes of several inputs are separated by commas.
 """
 
@@ -14,8 +14,8 @@ from engine import ConfigError
 BATCH = "N"
 """Stands for the batch in a shape."""
 
-_NUMBER = "[0-9]{1,9}"  # nine digits hold any size that could be meant, and a longer one is a slip
-_DIM = r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)"  # patterns are compiled where one is needed: most runs need none
+_NUMBER = "[0-9]{1,9}"  # more than nine digits are a typing error
+_DIM = r"([^=\s]+)=([0-9]{1,9}(?:,[0-9]{1,9})*)"  # compiled when used: most runs need no pattern
 
 
 def _pattern(number: str) -> str:
@@ -26,13 +26,13 @@ _WHOLE, _WITH_BATCH = _pattern(_NUMBER), _pattern(f"(?:{_NUMBER}|{BATCH})")
 
 
 def read_shapes(text: str, *, batch: bool = False) -> list[tuple[str, tuple[int | None, ...]]]:
-    """Read ``[name:]shape[,[name:]shape...]``; the name is empty where none is given.
+    """Parse ``[name:]shape[,[name:]shape...]``; a missing name is empty.
 
     Args:
-        text: as it was written. batch: whether a dimension may be ``N``, which is ``None`` in the result.
+        text: as written. batch: whether a dimension may be ``N``, which is ``None`` in the result.
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: the text has another form.
     """
     return [_shape(entry.strip(), text, batch) for entry in text.split(",")]
 
@@ -53,17 +53,17 @@ def _shape(entry: str, text: str, batch: bool) -> tuple[str, tuple[int | None, .
 
 
 def parse_shapes(text: str, batch_size: int) -> tuple[tuple[str, ...], tuple[tuple[int | None, ...], ...]]:
-    """Read the shapes of a call to the whole card.
+    """Parse the shapes of a call to the whole card.
 
     Args:
-        text: as it was written. A dimension ``N`` is the batch, and so is a first one of ``batch_size``.
+        text: as written. A dimension ``N`` is the batch, and so is a first dimension of ``batch_size``.
         batch_size: samples in a call.
 
     Returns:
-        The inputs' names, empty where none are given, and their shapes with ``None`` for the batch.
+        The inputs' names (empty without names), and their shapes with ``None`` for the batch.
 
     Raises:
-        ConfigError: they cannot be read, or names are given for only some of the inputs.
+        ConfigError: the text has another form, or only some of the inputs have names.
     """
     found = read_shapes(text, batch=True)
     names = tuple(name for name, _ in found)
@@ -77,10 +77,10 @@ def _of_batch(shape: tuple[int | None, ...], batch_size: int) -> tuple[int | Non
 
 
 def parse_dims(words: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Read ``name=size`` or ``name=size,size``, one per symbolic dimension; the sizes come sorted.
+    """Parse ``name=size`` or ``name=size,size``, one per symbolic dimension; sizes are sorted.
 
     Raises:
-        ConfigError: anything else, or a name given twice.
+        ConfigError: a word has another form, or a name is given twice.
     """
     found: dict[str, tuple[int, ...]] = {}
     for word in words:

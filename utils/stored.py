@@ -1,18 +1,18 @@
-"""What an export stored in a model's metadata, read in one place.
+"""Metadata of a model, stored by its export.
 
-A model's metadata is text by key. Ours is JSON, written by :class:`utils.export.onnx_files.ModelNotes`:
+Metadata is text by key. Ours is JSON, written by :class:`utils.export.onnx_files.ModelNotes`:
 
 - ``class_labels``: a list of class names, in the order of the model's outputs.
-- ``preprocess``: an object with ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``, of pictures.
+- ``preprocess``: an object with ``resize_shape``, ``crop_shape``, ``mean``, ``std`` and ``interpolation``, of images.
 - ``provenance``: an object of text by name: source, weights, versions.
 - ``vocabulary``: a list of tokens, in the order of their numbers.
 - ``sample_rate``: samples of audio per second.
-- ``outputs``: an object by output with ``kind`` and ``layout``, words of :mod:`utils.outputs`.
+- ``outputs``: an object by output with ``kind`` and ``layout``, values of :mod:`utils.outputs`.
 
-Where there are none, the class names that Ultralytics' exports store as ``names`` are read, a Python dict as text; such
-a model takes samples in 0..1 as they are.
+Without ``class_labels``, the class names of Ultralytics' exports are read: ``names``, a Python dict as text; these
+models take samples in 0..1 without normalisation.
 
-A domain keeps what else it needs under keys of its own: :meth:`Stored.json`.
+Domains store further values under their own keys: :meth:`Stored.json`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ NAMES, STRIDE = "names", "stride"
 
 OUTPUT_KINDS = ("logits", "probabilities", "log_probabilities", "labels")
 OUTPUT_LAYOUTS = ("channels_first", "channels_last")
-"""What ``outputs`` may hold; :mod:`utils.outputs` says what the words mean."""
+"""Values of ``outputs``; see :mod:`utils.outputs`."""
 
 LONGEST_LABEL = 250
-"""Characters of a class name: those of an answer stand in one line."""
+"""Maximum characters of a class name, because an answer is one line."""
 
 LONGEST = 1 << 16
-"""Longest side of a picture that is believed, in pixels."""
+"""Maximum side of an image in pixels."""
 
 Pair: TypeAlias = tuple[int, int]
 """Height and width in pixels."""
@@ -50,13 +50,13 @@ Pair: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class PictureNotes:
-    """How pictures become a model's input. The defaults are ImageNet's usual ones.
+    """Preprocessing of images. The defaults are those usual for ImageNet.
 
     Attributes:
         resize: the short side to resize to in pixels, or (height, width).
-        crop: height and width of what is cut from the centre, in pixels: the size of the input that was exported.
-        mean: per channel, of samples in 0..1; RGB unless the model has another number of channels.
-        std: what samples are divided by, per channel, after the mean is subtracted.
+        crop: height and width of the central crop in pixels: the size of the exported input.
+        mean: per channel, for samples in 0..1; RGB for three channels.
+        std: divisor of samples per channel, after the mean is subtracted.
         interpolation: the filter to resize with, one of :data:`utils.preprocess.image.modes.INTERPOLATIONS`.
     """
 
@@ -69,8 +69,8 @@ class PictureNotes:
     def scaled(self, size: int | Pair | None = None) -> dict[str, Any]:
         """Return keyword arguments of ``preprocess`` for a model input of another size.
 
-        A picture's short side is resized to ``max(size) * resize / max(crop)``, so the same part of it is seen; where
-        ``resize`` is a height and a width, each grows as the crop's does.
+        An image's short side is resized to ``max(size) * resize / max(crop)``, so that the crop shows the same part of
+        it; a ``resize`` of height and width is scaled per axis.
 
         Args:
             size: side of the input in pixels, or its (height, width); ``None``: as exported.
@@ -88,27 +88,27 @@ class PictureNotes:
         return {**shapes, "mean": self.mean, "std": self.std, "interpolation": self.interpolation}
 
     def fitted(self, sizes: Sequence[int | None]) -> dict[str, Any]:
-        """Do what :meth:`scaled` does for an input's (height, width); ``None``: as exported."""
+        """Return the result of :meth:`scaled` for an input's (height, width); ``None``: as exported."""
         height, width = (size or side for size, side in zip(sizes, self.crop, strict=True))
         return self.scaled((height, width))
 
 
 def _grown(resize: int, crop: int, new: int) -> int:
-    """Return what to resize to for another crop, so that the same part of the picture is seen."""
+    """Return the resize for another crop that shows the same part of the image."""
     return max(1, round(new * resize / crop))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stored:
-    """What an export stored, checked as it is read; each value is read once.
+    """Metadata of an export, checked when it is read; each value is read once.
 
     Attributes:
         metadata: text by key.
-        ckpt: the file it comes from; ``None`` where that is not known.
-        fix: what an error advises.
+        ckpt: the model file; ``None`` if it is not known.
+        fix: last part of error messages.
 
-    Every property and method raises :class:`~tecoinfer_modelzoo.errors.ModelError` with one line that names file, key,
-    value and fix where the text cannot be what it should be.
+    Every property and method raises :class:`~tecoinfer_modelzoo.errors.ModelError` for an invalid value, with file,
+    key, value and fix in one line.
     """
 
     metadata: Mapping[str, str]
@@ -116,13 +116,15 @@ class Stored:
     fix: str = "export the model again"
 
     def text(self, key: str) -> str | None:
-        """Return what is stored under a key, as it is; ``None`` where nothing is."""
+        """Return the text of a key, or ``None``."""
         return self.metadata.get(key)
 
     def json(self, key: str, default: Any = None, numbers: bool = True) -> Any:
-        """Return the value of the JSON under a key; ``default`` where nothing is stored.
+        """Return the JSON value of a key, or ``default`` if it is missing.
 
-        ``numbers``: refuse those that are not finite, or whole and beyond 64 bits; ``False``: the caller does.
+        Args:
+            key: of the metadata. default: for a missing key.
+            numbers: whether numbers that are not finite, or integers beyond 64 bits, are invalid.
         """
         text = self.text(key)
         if text is None:
@@ -134,28 +136,28 @@ class Stored:
 
     @cached_property
     def labels(self) -> list[str] | None:
-        """Class names in the order of the model's outputs; ``None`` where none are stored."""
+        """Class names in the order of the model's outputs; ``None`` if none are stored."""
         key = LABELS if self.text(LABELS) is not None else NAMES
         found = self._strings(LABELS) if key == LABELS else self._names()
         longest = max(found or (), key=len, default="")
         if len(longest) > LONGEST_LABEL:
-            what = f"the name {_short(longest)} has {len(longest)} characters, and at most {LONGEST_LABEL} are taken"
+            what = f"the name {_short(longest)} has {len(longest)} characters, more than {LONGEST_LABEL}"
             raise self._error(key, what)
         return found
 
     @property
     def is_ultralytics(self) -> bool:
-        """Whether another project's export, Ultralytics', stored what there is: names of classes, and a stride."""
+        """Whether the model is an export of Ultralytics, with names of classes and a stride."""
         return NAMES in self.metadata and STRIDE in self.metadata
 
     @cached_property
     def vocabulary(self) -> list[str] | None:
-        """Tokens in the order of their numbers; ``None`` where none are stored."""
+        """Tokens in the order of their numbers; ``None`` if none are stored."""
         return self._strings(VOCABULARY)
 
     @cached_property
     def sample_rate(self) -> int | None:
-        """Samples of audio per second; ``None`` where none is stored."""
+        """Samples of audio per second; ``None`` if it is not stored."""
         rate = self.json(SAMPLE_RATE, numbers=False)
         if self.text(SAMPLE_RATE) is None:
             return None
@@ -165,12 +167,12 @@ class Stored:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Source, weights and versions, by name; empty where nothing is stored. Weights ``random`` mean nothing."""
+        """Source, weights and versions, by name; empty if not stored. ``random`` weights are untrained."""
         return self._object(PROVENANCE)
 
     @cached_property
     def outputs(self) -> dict[str, dict[str, str]]:
-        """What outputs are, by their names: ``kind`` and ``layout``; empty where nothing is stored."""
+        """``kind`` and ``layout`` of outputs by their names; empty if not stored."""
         if self.text(OUTPUTS) is None:
             return {}
         found = self._object(OUTPUTS)
@@ -186,9 +188,9 @@ class Stored:
 
     @cached_property
     def picture(self) -> PictureNotes:
-        """How pictures become the model's input: what is stored, and ImageNet's usual values for the rest.
+        """Preprocessing of images: the stored values, and ImageNet's usual ones for missing ones.
 
-        Where only the crop is stored, the resize is 256/224 of it.
+        If only the crop is stored, the resize is 256/224 of it.
         """
         found = self._object(PREPROCESS)
         if not found and self.is_ultralytics:
@@ -198,7 +200,7 @@ class Stored:
         resize = self._side(found, "resize_shape", _grown(RESIZE, CROP, max(crop)) if "crop_shape" in found else RESIZE)
         mean, std = self._channels(found, "mean", MEAN), self._channels(found, "std", STD)
         if len(mean) != len(std):
-            raise self._error(PREPROCESS, f"mean has {len(mean)} channels and std {len(std)}; both need equally many")
+            raise self._error(PREPROCESS, f"mean has {len(mean)} channels, but std {len(std)}")
         interpolation = found.get("interpolation", "bilinear")
         if interpolation not in INTERPOLATIONS:
             known = ", ".join(INTERPOLATIONS)
@@ -206,7 +208,7 @@ class Stored:
         return PictureNotes(resize, crop, mean, std, interpolation)
 
     def check(self) -> None:
-        """Read everything that has a type of its own, for its errors."""
+        """Read all typed values, to raise their errors."""
         for value in ("labels", "vocabulary", "sample_rate", "provenance", "outputs", "picture"):
             getattr(self, value)
 
@@ -224,7 +226,7 @@ class Stored:
         if self.text(key) is None:
             return None
         if not isinstance(found, list) or not found or not all(isinstance(item, str) for item in found):
-            raise self._error(key, f"{_short(found)} must be a JSON list of strings, one at least")
+            raise self._error(key, f"{_short(found)} must be a JSON list of at least one string")
         return found
 
     def _names(self) -> list[str] | None:
@@ -235,11 +237,11 @@ class Stored:
         try:
             found = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
-            raise self._error(NAMES, f"{_short(text)} is no Python dict of names") from error
+            raise self._error(NAMES, f"{_short(text)} is not a Python dict of names") from error
         by_number = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
         whole = isinstance(by_number, dict) and sorted(map(repr, by_number)) == sorted(map(repr, range(len(by_number))))
         if not by_number or not whole or not all(isinstance(name, str) for name in by_number.values()):
-            raise self._error(NAMES, f"{_short(text)} must be a dict of text by the numbers from 0 on")
+            raise self._error(NAMES, f"{_short(text)} must be a dict of text by the numbers from 0")
         return [by_number[number] for number in range(len(by_number))]
 
     def _side(self, found: Mapping[str, Any], name: str, default: int) -> int | Pair:
@@ -264,7 +266,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _short(value: object) -> str:
-    """Return a value as an error shows it: on one line, and not all of a long one."""
+    """Return a value for an error message: on one line, and shortened."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = shortened(one_line(text), 60, end=False)
     return repr(text) if isinstance(value, str) else text

@@ -1,4 +1,4 @@
-"""A warning about what does not return: code of somebody else may take any time, or never come back."""
+"""Warn of engine calls that do not return: third-party code may hang."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from engine import Engine
 
 PATIENCE = 30.0
-"""Seconds after which something that is under way is reported."""
+"""Seconds after which a pending call is reported."""
 
 
 class Overdue:
-    """Reports on stderr, once, each thing that has been under way for :data:`PATIENCE` seconds; a context.
+    """Reports each call pending for :data:`PATIENCE` seconds on stderr, once; a context manager.
 
     Args:
-        under_way: returns what is under way: when it began (:func:`time.perf_counter`), and the line about it. Called
-            about once a second in a thread of its own.
+        under_way: returns the pending calls: start (:func:`time.perf_counter`) and the line to print. Called about
+            once per second in a separate thread.
     """
 
     def __init__(self, under_way: Callable[[], Iterable[tuple[float, str]]]) -> None:
@@ -60,10 +60,10 @@ class Overdue:
 
 @contextmanager
 def watching(engines: Mapping[str, Engine], where: Callable[[], str]) -> Iterator[None]:
-    """Report every call of an engine that does not return, while the ``with`` block runs.
+    """Report engine calls that do not return, while the ``with`` block runs.
 
     Args:
-        engines: by their names in the run. where: returns what the run is at, such as ``step 3``.
+        engines: by name. where: returns the progress of the run, such as ``step 3``.
     """
     if not engines:
         yield
@@ -82,8 +82,8 @@ def watching(engines: Mapping[str, Engine], where: Callable[[], str]) -> Iterato
 
 @contextmanager
 def watching_opening(target: str, ckpt: Path) -> Iterator[None]:
-    """Report that an engine of somebody else's does not open a model, while the ``with`` block runs."""
-    if provider(target) == "built-in":  # whose trials and builds take long, and end
+    """Report that a third party's engine does not open a model, while the ``with`` block runs."""
+    if provider(target) == "built-in":  # its trials and builds may take long, but end
         yield
         return
     since = time.perf_counter()

@@ -1,9 +1,8 @@
-"""PyTorch's tensors beside numpy's arrays, without importing torch: what historical scripts hand over and expect back.
+"""PyTorch tensors in historical scripts, without importing torch.
 
-The zoo computes in numpy. A function of a historical face takes either, and gives back what it was given: tensors where
-one of its arguments is a tensor, else an array, a :class:`TorchArray`. Scripts that a torch function got its results
-from used to find tensors there, whatever they had put in; so such an array has the few methods that they call, and goes
-into torch's functions as a tensor. torch is in the process where a tensor is, so nothing here imports it.
+The zoo computes in NumPy. A function of a historical face takes tensors or arrays. It returns tensors if one of its
+arguments is a tensor, else a :class:`TorchArray`: an array with the few tensor methods that historical scripts call,
+which torch's functions accept as a tensor. If there is a tensor, torch is already imported.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tecoinfer_modelzoo.text import one_line
 
 
 class TorchArray(np.ndarray[Any, np.dtype[Any]]):
-    """A numpy array that torch's functions take for a tensor, and that has the methods which scripts call on one.
+    """A NumPy array that torch's functions accept as a tensor, with some of a tensor's methods.
 
-    To numpy it is an array like any other: indexing, arithmetic and in-place changes are numpy's. An operation with a
-    tensor, or a function of torch such as ``torch.cat``, gives tensors, which share its memory where they can. Of a
-    tensor's methods it has its own below; the others it takes from torch where the script has imported that.
+    Indexing, arithmetic and in-place changes are NumPy's. An operation with a tensor, or a function of torch such as
+    ``torch.cat``, returns tensors, which share its memory where possible. Other methods are torch's, if the script has
+    imported torch.
     """
 
     def numpy(self) -> Array:
@@ -35,11 +34,11 @@ class TorchArray(np.ndarray[Any, np.dtype[Any]]):
         return self.copy()
 
     def cpu(self) -> TorchArray:
-        """Return the array itself: it is in the host's memory."""
+        """Return the array itself, which is in host memory."""
         return self
 
     def detach(self) -> TorchArray:
-        """Return the array itself: there are no gradients."""
+        """Return the array itself, which has no gradients."""
         return self
 
     def float(self) -> TorchArray:
@@ -47,7 +46,7 @@ class TorchArray(np.ndarray[Any, np.dtype[Any]]):
         return self.astype(np.float32, copy=False).view(TorchArray)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what a tensor of the same memory has by this name."""
+        """Return this attribute of a tensor of the same memory."""
         torch = sys.modules.get("torch")
         if torch is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -77,27 +76,27 @@ def _replaced(torch: Any, value: Any) -> Any:
 
 
 def _shared(torch: Any, array: Array) -> Any:
-    """Return a tensor of an array's memory; a copy of one that cannot be written, or lies backwards."""
+    """Return a tensor of an array's memory; of a copy if the array is read-only or has negative strides."""
     plain = array.view(np.ndarray)
     ok = plain.flags.writeable and all(stride >= 0 for stride in plain.strides)
     return torch.from_numpy(plain if ok else plain.copy())
 
 
 def is_tensor(value: object) -> bool:
-    """Say whether a value is one of torch's tensors."""
+    """Return whether a value is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def as_array(value: Any, what: str) -> Array:
-    """Return a tensor, an array or numbers as a plain array of numbers; memory is shared where it can be.
+    """Return a tensor, an array or numbers as a plain array of numbers; memory is shared where possible.
 
     Raises:
-        InputError: these are no numbers in rows of equal lengths.
+        InputError: the value does not consist of numbers in rows of equal length.
     """
     if is_tensor(value):
         value = value.detach().cpu()
-        value = value.float() if str(value.dtype) == "torch.bfloat16" else value  # numpy has no such numbers
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value  # NumPy has no bfloat16
     try:
         array: Array = np.asarray(value).view(np.ndarray)
     except (ValueError, TypeError) as error:
@@ -108,9 +107,9 @@ def as_array(value: Any, what: str) -> Array:
 
 
 def like(result: Array, *given: object) -> Any:
-    """Return a result as a tensor, on the device of the first tensor that was given; without one a :class:`TorchArray`.
+    """Return a result as a tensor on the device of the first given tensor; without one as a :class:`TorchArray`.
 
-    The memory is the result's own, except on another device. Lists of what was given count with their items.
+    The memory is shared, except on another device. Lists of given values are searched.
     """
     tensor = first_tensor(given)
     if tensor is None:
@@ -119,13 +118,13 @@ def like(result: Array, *given: object) -> Any:
 
 
 def first_tensor(value: object) -> Any:
-    """Return a tensor of torch itself, of a list or tuple the first one; ``None`` without one."""
+    """Return a tensor itself, or the first tensor in a list or tuple; ``None``: there is none."""
     if isinstance(value, (list, tuple)):
         return next((found for found in map(first_tensor, value) if found is not None), None)
     return value if is_tensor(value) else None
 
 
 def of_the_script(result: Array) -> Any:
-    """Return what is made from files: a tensor where the script has imported torch, else a :class:`TorchArray`."""
+    """Return an array read from files: as a tensor if the script has imported torch, else as a :class:`TorchArray`."""
     torch = sys.modules.get("torch")
     return result.view(TorchArray) if torch is None else _shared(torch, result)

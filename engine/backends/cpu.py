@@ -1,4 +1,4 @@
-"""Target ``cpu``: the fastest engine on the host's cores that is installed, chosen for each model by a short trial."""
+"""Target ``cpu``: the fastest installed engine on the host's cores, chosen for each model by a short trial."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ import numpy as np
 from engine.agreement import Agreement
 from engine.backends.trial import Contender, TrialResult, choose, random_input, varied_inputs
 from engine.base import DTYPES, Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError
-from engine.batching.shard import split
+from engine.batching.batch import batch_of, split
 from engine.host.cores import processor_name, usable_cores
 from engine.onnx.content import model_content
-from engine.signature import batch_of
 from tecoinfer_modelzoo import install_command
 
 _CALIBRATION_ROWS = 1
-"""Samples in one call of the calibration, which keeps every activation of a call in memory.
+"""Samples per call of the calibration, which keeps every activation of a call in memory.
 
-ResNet-50: 8 at a time take 2.1 GB, one at a time 0.6 GB, in the same time.
-"""
+ResNet-50: 8 at a time take 2.1 GB, one at a time 0.6 GB, in the same time."""
 
 _SHOWN = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
@@ -39,11 +37,10 @@ _log = logging.getLogger(__name__)
 class CpuEngine(Engine):
     """Target ``cpu``: ONNX Runtime or OpenVINO, whichever runs this model faster with this batch, dtype and streams.
 
-    Where both are installed, the first opening of a model measures them (:mod:`engine.backends.trial`, two or three
-    seconds for a ResNet-50) and the next ones remember. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` is ONNX
-    Runtime's.
-    ``"int8"`` quantises a float32 model from real samples (:meth:`calibrate`), which it takes before the first call;
-    its inputs and outputs stay float32.
+    If both are installed, the first opening of a model measures them (:mod:`engine.backends.trial`, two or three
+    seconds for a ResNet-50), later ones use the cached result. ``dtype="bfloat16"`` needs OpenVINO; ``"float16"`` runs
+    on ONNX Runtime. ``"int8"`` quantises a float32 model from real samples (:meth:`calibrate`), which are needed before
+    the first call; its inputs and outputs stay float32.
     """
 
     dtypes = (*DTYPES, "bfloat16", "int8")
@@ -60,7 +57,7 @@ class CpuEngine(Engine):
             self._take(*_open_float(spec, self.dtype))
 
     def _take(self, inner: Engine, verdict: TrialResult | None) -> None:
-        """Compute with this engine from now on."""
+        """Use this engine from now on."""
         if self._inner is not None:
             self._inner.release()
         self._inner, self._verdict = inner, verdict
@@ -72,21 +69,20 @@ class CpuEngine(Engine):
         self._join(inner)
 
     def _join(self, inner: Engine) -> None:
-        """Share what an engine knows of its inputs, its outputs and the batch."""
         self.batching = inner.batching
         self.spec = replace(self.spec, input_size=inner.spec.input_size, dims=inner.spec.dims, open_sizes={})
 
     def _prepare_int8(self) -> None:
-        """Learn the model's inputs and outputs; what will compute is known after :meth:`calibrate`."""
+        """Set the model's inputs and outputs; the engine is chosen by :meth:`calibrate`."""
         with _onnx_runtime(self.spec, "float32") as engine:
             if any(tensor.dtype == np.float16 for tensor in engine.inputs):
                 raise ModelError(f"{self.spec.ckpt} is float16; int8 is made from the float32 export")
-            engine.batching.learn()  # calibration cuts calls into samples
+            engine.batching.learn()  # calibration splits calls into samples
             self._join(engine)
             self.metadata, self.streams = engine.metadata, engine.streams
 
     def describe(self) -> str:
-        """Return what computes, and how much faster it was than the others in the trial."""
+        """Return the chosen engine, and how much faster it was than the others in the trial."""
         if self._inner is None:
             return f"int8, to be calibrated from {self.spec.calibration} samples"
         said = self._verdict.describe() if self._verdict is not None else self._inner.describe()
@@ -94,7 +90,7 @@ class CpuEngine(Engine):
 
     @property
     def computed_by(self) -> str:
-        """What computes, without the figures of the trial, which are others when it is measured anew."""
+        """The chosen engine, without the times of the trial, which change when it is repeated."""
         if self._verdict is None:
             return self.describe()
         return self._verdict.chosen if self.agreement is None else f"{self._verdict.chosen}; {self.agreement.recipe}"
@@ -109,23 +105,23 @@ class CpuEngine(Engine):
         return self._inner.infer(inputs)
 
     def cancel(self) -> None:
-        """Stop the calls that are under way as soon as the chosen engine can."""
+        """Stop running calls as soon as the chosen engine can."""
         if self._inner is not None:
             self._inner.cancel()
 
     def close(self) -> None:
-        """Release the chosen engine and drop a quantised model that could not be cached."""
+        """Release the chosen engine and delete a quantised model that could not be cached."""
         if self._inner is not None:
             self._inner.release()
         self._scratch.close()
 
     @property
     def calibration_samples(self) -> int:
-        """How many real samples int8 still needs."""
+        """Number of real samples that int8 still needs."""
         return self.spec.calibration if self.dtype == "int8" and self._inner is None else 0
 
     def calibrate(self, samples: Iterable[list[Array]]) -> None:
-        """Quantise the model from real samples, or take what an earlier run made of the same; then choose the engine.
+        """Quantise the model from real samples, or load the cached model of the same samples; then choose the engine.
 
         The samples are kept in memory meanwhile.
 
@@ -146,14 +142,14 @@ class CpuEngine(Engine):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise InputError(f"calibration samples of input {tensor.name!r} hold values that are not finite")
         found = self._choose_int8(list(self._shards(batches)), self._sample(batches))
-        if found is not None:  # which counted those that fill a call as well
+        if found is not None:  # its count includes padding
             self.agreement = replace(found, samples=sum(batch_of(batch, self.inputs) for batch in batches))
 
     def _choose_int8(self, calls: list[list[Array]], sample: list[Array]) -> Agreement | None:
-        """Find the recipe and then the engine, and take it; return how near it is to float32.
+        """Choose the recipe and then the engine, and use it; return its agreement with float32.
 
         Args:
-            calls: the samples, cut into calls. sample: what the trial runs.
+            calls: the samples, split into calls. sample: input of the trial.
         """
         from engine.backends.int8_models import Int8Maker, passing
 
@@ -172,7 +168,7 @@ class CpuEngine(Engine):
             self._scratch,
         )
         made, found = maker.choose()
-        # One that could not compute it is a contender still, as the trial keeps the reason.
+        # An engine that failed stays a contender: the trial reports the reason.
         able = [name for name in openers if name in passing(found) or name not in found]
         contenders = [
             Contender(name, partial(maker.open, partial(_opened, openers[name], spec), made)) for name in able
@@ -185,9 +181,9 @@ class CpuEngine(Engine):
         return found.get(verdict.chosen)
 
     def _shards(self, batches: list[list[Array]]) -> Iterator[list[Array]]:
-        """Cut the samples into calls of the model's own batch, or of one sample; a short one is filled by repeating.
+        """Split the samples into padded calls of the model's static batch, or of one sample.
 
-        Where samples depend on one another, or are not known not to, they stay together as they came.
+        Batches stay whole unless the samples are known to be independent.
         """
         axes = [tensor.batch_axis for tensor in self.inputs]
         for batch in batches:
@@ -201,7 +197,7 @@ class CpuEngine(Engine):
             yield from map(list, split(batch, axes, total, size))
 
     def _sample(self, batches: list[list[Array]]) -> list[Array]:
-        """Return real samples in the shape of a trial's input; where there are too few, they are repeated."""
+        """Return real samples in the shape of a trial's input, repeated if there are too few."""
         like = random_input(self, self.spec.batch_size)
         if like is None:
             return batches[0]
@@ -212,7 +208,6 @@ class CpuEngine(Engine):
 
 
 def _repeated(array: Array, axis: int, size: int) -> Array:
-    """Return an array with ``size`` samples along an axis, taken in turn."""
     repeated: Array = np.take(array, np.arange(size) % array.shape[axis], axis)
     return repeated
 
@@ -223,14 +218,14 @@ def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | Non
             f"dtype bfloat16 on target cpu is OpenVINO's; run: {install_command('openvino')}, or use --dtype float32"
         )
     if not os.access(spec.ckpt, os.R_OK) or not os.path.isfile(spec.ckpt):
-        return _onnx_runtime(spec, "float32"), None  # of a file that cannot be read it says best why
+        return _onnx_runtime(spec, "float32"), None  # its error for unreadable files is the most precise
     if dtype == "float16" or not openvino_installed():
         return _onnx_runtime(spec, dtype), None
     baseline = Contender(
         f"{_name('onnxruntime')} float32",
         lambda: _onnx_runtime(spec, "float32"),
         may_win=dtype == "float32",
-        judge=True,  # OpenVINO computes with whatever lies where a weight's data is missing
+        judge=True,  # OpenVINO reads undefined memory if a weight's data is missing
     )
     other = Contender(f"{_name('openvino')} {dtype}", lambda: _openvino(spec, dtype))
     return choose(
@@ -243,7 +238,7 @@ def _open_float(spec: EngineSpec, dtype: str) -> tuple[Engine, TrialResult | Non
 
 
 def openvino_installed() -> bool:
-    """Say whether OpenVINO is installed, without importing it."""
+    """Return whether OpenVINO is installed, without importing it."""
     return importlib.util.find_spec("openvino") is not None
 
 
@@ -254,19 +249,19 @@ def _onnx_runtime(spec: EngineSpec, dtype: str) -> Engine:
 
 
 def _openvino(spec: EngineSpec, dtype: str) -> Engine:
-    """Open a model where OpenVINO computes it as ONNX Runtime does; whether it does is found before it is imported."""
+    """Open a model on OpenVINO if it computes the same as ONNX Runtime; this is checked before importing OpenVINO."""
     from engine.backends.ov_guards_kept import guard_of
 
     guard = guard_of(spec.ckpt)
     if guard.refusal:
-        raise ModelError(f"{spec.ckpt}: OpenVINO would compute something else: {guard.refusal}")
+        raise ModelError(f"{spec.ckpt}: OpenVINO's outputs would differ: {guard.refusal}")
     from engine.backends.ov import OpenVinoEngine
 
     return OpenVinoEngine(replace(spec, dtype=dtype), guard)
 
 
 def _drawn_bounds(path: Path) -> dict[str, tuple[int, int]]:
-    """Return the least and greatest whole number to draw for each input that may have any; others stay 0."""
+    """Return the range of integers to draw for each input that may have any value; others stay 0."""
     from engine.onnx.load import load_model
     from engine.onnx.table_indices import drawn_bounds
 
@@ -274,7 +269,7 @@ def _drawn_bounds(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def _openvino_int8(spec: EngineSpec, dtype: str) -> Engine:
-    """Open an int8 file, whose whole numbers stand for reals: how near it is to float32 was measured."""
+    """Open an int8 file on OpenVINO without a guard: its agreement with float32 was measured."""
     from engine.backends.ov import OpenVinoEngine
 
     return OpenVinoEngine(replace(spec, dtype=dtype))
@@ -284,18 +279,18 @@ _Opener = Callable[[EngineSpec, str], Engine]
 
 
 def _opened(opener: _Opener, spec: EngineSpec, path: Path) -> Engine:
-    """Open an int8 file, which holds its precisions itself."""
+    """Open an int8 file, which contains its precisions."""
     return opener(replace(spec, ckpt=path), "float32")
 
 
 def _name(package: str) -> str:
-    from engine.host.components import component_version
+    from engine.host.installed import component_version
 
     return f"{_SHOWN[package]} {component_version(package)}"
 
 
 def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
-    """Return a hash of all that a trial's result depends on."""
+    """Return a hash of everything a trial's result depends on."""
     facts: dict[str, Any] = {
         "model": model,
         "batch_size": spec.batch_size,
@@ -306,7 +301,7 @@ def _trial_key(spec: EngineSpec, dtype: str, model: str) -> str:
         "cores": usable_cores(),
         "processor": processor_name(),
         "engines": [_name("onnxruntime"), _name("openvino")],
-        # 1 took models that the baseline refuses or cannot compute, 2 also kept failures, 3 ran zeros for whole numbers
+        # Changes: 2 refuses models that the baseline refuses, 3 does not cache failures, 4 draws integers
         "judged": 4,
     }
     if spec.open_sizes:

@@ -1,4 +1,4 @@
-"""Target ``cuda``: an NVIDIA GPU, by TensorRT where it is installed, else by ONNX Runtime's CUDA provider."""
+"""Target ``cuda``: an NVIDIA GPU, on TensorRT if it is installed, else on ONNX Runtime's CUDA provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.backends.trt_plan import (
     write_plan,
 )
 from engine.base import Array, ConfigError, Engine, EngineSpec, ModelError, TargetError
-from engine.signature import batch_of
+from engine.batching.batch import batch_of
 from tecoinfer_modelzoo import install_command
 from tecoinfer_modelzoo.text import level_of_user
 
@@ -47,17 +47,17 @@ def _needs() -> str:
 
 
 def tensorrt_installed() -> bool:
-    """Say whether TensorRT and the library that drives it are installed, without importing them."""
+    """Return whether TensorRT and polygraphy are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in ("tensorrt", "polygraphy"))
 
 
 class CudaEngine(Engine):
     """Target ``cuda``.
 
-    One plan serves every size of ``dims``: its range goes from the smallest to the largest. One run takes up to
-    ``batch_size`` samples, or the batch of ``input_size`` where that is larger; a larger call is computed in several.
-    The plan beside the model is used where it fits exactly, and with ``save_engine`` written where it does not. A
-    ``ckpt`` that ends in ``.engine`` is loaded as it is.
+    One plan serves every size of ``dims``, from the smallest to the largest. One run takes up to ``batch_size``
+    samples, or the batch of ``input_size`` if that is larger; a larger call is computed in several runs. The plan
+    beside the model is used if its key matches; with ``save_engine``, a new plan is written if it does not. A ``ckpt``
+    with suffix ``.engine`` is loaded directly.
     """
 
     outputs_owned = inputs_untouched = concurrent_calls = True
@@ -88,7 +88,7 @@ class CudaEngine(Engine):
         self._what = f"TensorRT {backend.version} on {backend.gpu}"
 
     def _plan_file(self, backend: TensorRT) -> tuple[Session, Shapes]:
-        """Load a plan by itself; without a record it has no metadata, and its inputs come from the plan."""
+        """Load a plan without its model; without a record it has no metadata, and its inputs come from the plan."""
         path = self.spec.ckpt
         if not path.is_file():
             raise ModelError(f"{path} does not exist; check ckpt")
@@ -101,7 +101,7 @@ class CudaEngine(Engine):
             self.bind(inputs, outputs, dims)
             return session, shapes
         if not is_whole(record, plan):
-            raise ModelError(f"{path} is cut short or was changed after it was built; rebuild it from the ONNX model")
+            raise ModelError(f"{path} is truncated or was changed after it was built; rebuild it from the ONNX model")
         here = {"tensorrt": backend.version, "gpu": backend.gpu, "precision": self.spec.dtype or record.key.precision}
         for field, want in here.items():
             if getattr(record.key, field) != want:
@@ -114,7 +114,6 @@ class CudaEngine(Engine):
         return backend.open(plan), record.key.input_shapes
 
     def _plan_of_model(self, backend: TensorRT) -> tuple[Session, Shapes]:
-        """Use the plan beside the model if it fits, else build one."""
         from engine.onnx.load import file_hash, load_model
         from engine.onnx.view import metadata, signature
 
@@ -181,13 +180,12 @@ class CudaEngine(Engine):
         return record, plan
 
     def _prepare(self, model: ModelProto) -> ModelProto:
-        """Run the passes and convert to the precision asked for."""
         from engine.onnx.float16 import to_float16
         from engine.passes.options import PassOptions
         from engine.passes.runner import apply_passes
 
         options = PassOptions.load(self.spec.pass_path)
-        # Two samples show a broken pass as well as a full batch does.
+        # Two samples are enough to detect a broken pass.
         shapes = {tensor.name: smallest_shape(tensor, 2, self.spec.dims) for tensor in self.inputs}
         model = apply_passes(model, options, input_shapes=shapes)
         if self.dtype == "float16" and options.need_convert:
@@ -227,11 +225,11 @@ class CudaEngine(Engine):
     # ------------------------------------------------------------------------------------------------------- running
 
     def describe(self) -> str:
-        """Say which of the two libraries computes, where, and in which precision."""
+        """Return which library computes, where, and in which precision."""
         return f"{self._what}, {self.dtype}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run any batch: at once where it fits, in several runs otherwise."""
+        """Run any batch: at once if it fits, else in several runs."""
         total, size = batch_of(inputs, self.inputs), self._rows
         if size is None or total == size or (self.static_batch is None and total < size):
             return self._run_arrays(inputs)
@@ -242,14 +240,14 @@ class CudaEngine(Engine):
         return [results[tensor.name] for tensor in self.outputs]
 
     def close(self) -> None:
-        """Free the plan, or drop the session."""
+        """Free the plan or the session."""
         if self._close is not None:
             self._close()
         del self._run
 
 
 def _probe() -> ModelProto:
-    """Return the smallest model, to see whether the CUDA provider starts before anything slow is done."""
+    """Return a minimal model, to check that the CUDA provider starts before anything slow is done."""
     from onnx import TensorProto, helper
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")

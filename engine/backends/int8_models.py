@@ -1,4 +1,4 @@
-"""Which int8 model a float32 model becomes: recipes in turn until one agrees with float32, kept between runs."""
+"""The int8 model of a float32 model: recipes in turn until one agrees with float32, cached between runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tecoinfer_modelzoo.json_types import Problems, number, text, whole
 _KIND = "int8"
 
 NEAR, TIMES = 1e-3, 10
-"""An engine is let in whose cosine is so near to 1, or at most so many times as far from it as the nearest engine's."""
+"""An engine is accepted if its 1 - cosine is at most the former, or the latter times that of the best engine."""
 
 _log = logging.getLogger(__name__)
 
 Open = Callable[[Path], Engine]
-"""Opens a quantised file."""
+"""Open a quantised file."""
 
 
 class Made(NamedTuple):
-    """A quantised model. ``key`` stands for all that it was made from, ``stamp`` for the file as it was written."""
+    """A quantised model. ``key`` identifies everything it was made from, ``stamp`` the file as it was written."""
 
     key: str
     path: Path
@@ -43,22 +43,22 @@ class Made(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A quantised model, and how near each engine that computes it is to float32."""
+    """A quantised model, and the agreement with float32 of each engine that computes it."""
 
     made: Made
     agreements: Mapping[str, Agreement]
 
     @property
     def best(self) -> float:
-        """The highest cosine of any engine; -1 where none computes it."""
+        """The highest cosine of any engine; -1 if none computes the model."""
         return max((found.cosine for found in self.agreements.values()), default=-1.0)
 
 
 def passing(found: Mapping[str, Agreement]) -> list[str]:
-    """Return the engines that are good enough; where none is, those that are as near as the best one.
+    """Return the engines that are good enough; if there are none, those about as good as the best one.
 
-    One that is much farther from float32 than another with the same file has a fault of its own (OpenVINO, with a CRNN
-    whose batch and width are open: a cosine of 0.993 where ONNX Runtime has 0.99996), and is left out.
+    An engine that is much farther from float32 than another with the same file has a fault (OpenVINO, with a CRNN of
+    dynamic batch and width: a cosine of 0.993 where ONNX Runtime has 0.99996), and is skipped.
     """
     best = max((one.cosine for one in found.values()), default=0.0)
     least = max(min(GOOD_COSINE, best), 1 - max(NEAR, TIMES * (1 - best)))
@@ -73,8 +73,8 @@ class Int8Maker:
         spec: of the float32 model. names: of its inputs, in the caller's order.
         calls: the samples, as engines take them: one array per input, in that order.
         engines: those that may compute an int8 model, by name, versions included.
-        baseline: opens the float32 model. processor: what the figures were measured on.
-        scratch: closes, and with it deletes, what could not be kept in the cache.
+        baseline: opens the float32 model. processor: on which agreements are measured.
+        scratch: deletes files that could not be cached, when closed.
     """
 
     spec: EngineSpec
@@ -87,7 +87,7 @@ class Int8Maker:
     _again: dict[str, Path] = field(default_factory=dict)
 
     def choose(self) -> Choice:
-        """Return the first recipe's model that is as near to float32 as it should be, else the nearest one.
+        """Return the first recipe's model that agrees with float32 well enough, else the best one.
 
         Raises:
             ModelError: the model cannot be quantised.
@@ -109,10 +109,10 @@ class Int8Maker:
         return best
 
     def open(self, opener: Open, made: Made) -> Engine:
-        """Open a quantised model; one that was changed or deleted in the cache meanwhile is made once more.
+        """Open a quantised model; one that was changed or deleted in the cache meanwhile is made again.
 
         Raises:
-            TecoInferError: the opener's, of the model as it was made.
+            TecoInferError: of the opener, for the unchanged model.
         """
         path = self._again.get(made.key)
         if path is None:
@@ -125,7 +125,7 @@ class Int8Maker:
                 if _is_as_made(made):
                     return engine
                 engine.release()
-            _log.info("%s was changed after it was made; it is made again", made.path)
+            _log.info("%s was changed after it was made; making it again", made.path)
             path = self._again[made.key] = self._in_scratch(quantize(self.spec.ckpt, self._samples(), made.recipe))
         return opener(path)
 
@@ -133,7 +133,7 @@ class Int8Maker:
         return [dict(zip(self.names, call, strict=True)) for call in self.calls]
 
     def _in_scratch(self, content: bytes) -> Path:
-        """Write a quantised model where nothing but this engine has its files."""
+        """Write a quantised model to a temporary folder of this engine."""
         with room_for(self.spec.ckpt):
             folder = self.scratch.enter_context(tempfile.TemporaryDirectory(prefix="tecoinfer-int8-"))
             path = Path(folder) / "int8.onnx"
@@ -141,24 +141,23 @@ class Int8Maker:
         return path
 
     def _tried(self, recipe: Recipe) -> Choice:
-        """Make the model of a recipe and measure it."""
         made = self._made(recipe)
         choice = Choice(made, self._measured(made))
         _log.info("int8 recipe %s of %s: cosine %.4f", recipe.name, self.spec.ckpt, choice.best)
         return choice
 
     def _made(self, recipe: Recipe) -> Made:
-        """Return the quantised model, made now unless an earlier run made it from the same."""
+        """Return the quantised model, from the cache if an earlier run made it from the same samples."""
         samples = self._samples()
         with exclusive(_KIND):
             before = _model_hash(self.spec.ckpt)
             key = content_key(before, samples, recipe)
             if (found := _cached_model(key)) is not None:
-                _log.info("int8 model of %s: %s, made from the same samples", self.spec.ckpt, found[0])
+                _log.info("int8 model of %s: cached as %s", self.spec.ckpt, found[0])
                 return Made(key, found[0], recipe, found[1].stamp)
             content = quantize(self.spec.ckpt, samples, recipe)
             if _model_hash(self.spec.ckpt) != before:
-                raise ModelError(f"{self.spec.ckpt} was changed while int8 was made of it; run again")
+                raise ModelError(f"{self.spec.ckpt} was changed while it was quantised; run again")
             digest = hashlib.sha256(content).hexdigest()
             path = write_cached(_KIND, f"{key}.onnx", content)
             if path is not None and (kept := _content(path)) is not None and kept.sha256 == digest:
@@ -169,9 +168,9 @@ class Int8Maker:
         return Made(key, path, recipe, stamp_of(path))
 
     def _measured(self, made: Made) -> dict[str, Agreement]:
-        """Return how near each engine is to float32 on the samples, as measured now or before on such a processor.
+        """Return each engine's agreement with float32 on the samples, cached per processor.
 
-        One that could not compute the model is tried again: that was no measurement.
+        An engine that could not compute the model is tried again next time.
         """
         facts = json.dumps([made.key, self.processor, sorted(self.engines), str(self.names)])
         key = f"agreement-{hashlib.sha256(facts.encode()).hexdigest()}"
@@ -218,7 +217,7 @@ def _content(path: Path) -> Content | None:
 
 
 def _recalled(entry: Mapping[str, Any] | None) -> dict[str, Agreement] | None:
-    """Return what an earlier run measured, where all of it is there."""
+    """Return the cached agreements, if they are complete."""
     if entry is None:
         return None
     try:
@@ -231,7 +230,7 @@ def _recalled(entry: Mapping[str, Any] | None) -> dict[str, Agreement] | None:
 
 
 def _cached_model(key: str) -> tuple[Path, Content] | None:
-    """Return a quantised model that was stored before, if it still is as it was stored, and its content."""
+    """Return a cached quantised model and its content, if it is unchanged."""
     folder, entry = cache_folder(_KIND), read_entry(_KIND, key)
     if folder is None or entry is None:
         return None

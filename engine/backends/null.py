@@ -1,4 +1,4 @@
-"""Target ``null``: zeros of the right shapes at once, for tests and for measuring everything around an engine."""
+"""Target ``null``: zeros of the right shapes, for tests and for measuring everything around an engine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from math import prod
 import numpy as np
 
 from engine.base import Array, Engine, EngineError, EngineSpec, ModelError
+from engine.batching.batch import batch_of
 from engine.onnx.load import load_model
 from engine.onnx.shapes import bind_shapes
 from engine.onnx.view import graph_inputs, metadata, signature
-from engine.signature import TensorSpec, batch_of, with_batch
+from engine.signature import TensorSpec, with_batch
 from tecoinfer_modelzoo.text import shape_text
 
 
 class NullEngine(Engine):
-    """Answers every call with zeros of the shapes and dtypes the model would give; nothing is computed."""
+    """Returns zeros of the shapes and dtypes of the model's outputs; nothing is computed."""
 
     outputs_owned = inputs_untouched = concurrent_calls = True
 
@@ -27,11 +28,11 @@ class NullEngine(Engine):
         self._shapes: dict[tuple[tuple[int, ...], ...], list[tuple[int, ...]]] = {}
 
     def describe(self) -> str:
-        """Say that nothing is computed."""
+        """Return that nothing is computed."""
         return "null engine: zeros, nothing is computed"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Return zeros of the shapes the model gives for these inputs."""
+        """Return zeros of the shapes that the model's outputs have for these inputs."""
         key = tuple(array.shape for array in inputs)
         if key not in self._shapes:
             self._shapes[key] = self._output_shapes(inputs)
@@ -40,14 +41,14 @@ class NullEngine(Engine):
     def _zeros(self, output: TensorSpec, shape: tuple[int, ...]) -> Array:
         try:
             return np.zeros(shape, output.dtype)
-        except (MemoryError, ValueError) as error:  # numpy's words for what has more bytes than an address has bits
+        except (MemoryError, ValueError) as error:  # NumPy's error for sizes beyond the address space
             raise EngineError(
-                f"{self.spec.ckpt}: output {output.name!r} of shape {shape_text(shape)} has {prod(shape)} numbers, for "
-                "which the host has no memory; use a smaller batch, or export the model for smaller inputs"
+                f"{self.spec.ckpt}: output {output.name!r} of shape {shape_text(shape)} has {prod(shape)} elements, "
+                "for which the host has not enough memory; use a smaller batch, or export the model for smaller inputs"
             ) from error
 
     def _output_shapes(self, inputs: list[Array]) -> list[tuple[int, ...]]:
-        """Infer on the model's own batch where that is fixed, then set the batch of the call."""
+        """Infer shapes with the model's static batch, if it has one, then set the batch of the call."""
         total, size = batch_of(inputs, self.inputs), self.static_batch
         if size is not None and total != size and self.batching.learn():
             return self._output_shapes(self.batching.checked(inputs))
@@ -62,7 +63,7 @@ class NullEngine(Engine):
         if any(d is None for d in shape):
             raise ModelError(
                 f"{self.spec.ckpt}: the shape of output {output.name!r} depends on the data, so the null engine cannot "
-                "answer for it; use --target onnx"
+                "return it; use --target onnx"
             )
         axis, size = output.batch_axis, self.static_batch
         fixed = size is not None and axis is not None and shape[axis : axis + 1] == (size,)

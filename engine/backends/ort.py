@@ -46,14 +46,14 @@ _DTYPES = {
     "tensor(string)": np.object_,
 }
 
-# Where it was imported before the zoo, its switch in the environment came too late. Nothing is created by the call.
+# If onnxruntime was imported before the zoo, the environment variable came too late.
 if not telemetry.allowed():
     ort.disable_telemetry_events()
 
-# What is wrong is raised; what its own logger writes to stderr besides, in colour, helps nobody.
+# Errors are raised; ONNX Runtime's logger would repeat them on stderr.
 ort.set_default_logger_severity(4)
 
-# ONNX Runtime's exceptions share no base class of their own.
+# ONNX Runtime's exceptions have no common base class.
 _state = ort.capi.onnxruntime_pybind11_state
 ORT_ERRORS: tuple[type[Exception], ...] = tuple(
     getattr(_state, name)
@@ -80,18 +80,19 @@ WRONG_FUSIONS = (
     "Pad_Fusion",
     "MatmulTransposeFusion",
 )
-"""Optimisations of ONNX Runtime (seen in 1.31.1) that change what a model computes, left out of every session.
+"""Optimisations of ONNX Runtime (1.31.1) that change what a model computes, disabled in every session.
 
-A layer norm that is written out is fused by its operators alone: ``x - mean`` or ``mean - x``, any exponent, and an
-epsilon that is no float32 constant behind its ``Add`` becomes 1e-5. ``1 / x * y`` becomes ``y / x`` for whole numbers
-too. ``Pad`` with 0 becomes the padding of a ``MaxPool``, which is minus infinity, and a padding as wide as the kernel
-is then refused. ``Transpose`` fused into a ``MatMul`` of a float16 file (torchvision's ViT-B/16) leaves a graph that
-ends the process with a segmentation fault in the next optimisation. Operators that a model has as such,
-``LayerNormalization`` say, are as fast as before.
-"""
+A layer norm written as single operators is fused by operator types alone: ``x - mean`` or ``mean - x``, any exponent,
+and an epsilon that is not a float32 constant after its ``Add`` becomes 1e-5. ``1 / x * y`` becomes ``y / x`` for
+integers too. ``Pad`` with 0 becomes the padding of a ``MaxPool``, which is minus infinity, and a padding as wide as the
+kernel is then refused. ``Transpose`` fused into a ``MatMul`` of a float16 file (torchvision's ViT-B/16) leaves a graph
+that ends the process with a segmentation fault in the next optimisation. Single operators such as
+``LayerNormalization`` are as fast as before."""
+
+_NO_SLOT = contextlib.nullcontext()
 
 _CODE = re.compile(r"^ONNX Runtime .*\[ONNXRuntimeError\] : \d+ : \w+ : (Fatal error: )?")
-"""What ONNX Runtime's messages begin with, and ours around them."""
+"""Prefix of ONNX Runtime's messages, with the zoo's own."""
 
 _NOT_TEXT = "names or texts in it are not UTF-8, so the file is damaged; export it again"
 
@@ -100,9 +101,9 @@ def _options(threads: int | None, profile_prefix: Path | str | None = None) -> o
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads or usable_cores()
     options.inter_op_num_threads = 1
-    # Spinning workers take the cores that decode the next batch.
+    # Spinning workers would occupy the cores that decode the next batch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4  # errors are raised; a second copy on stderr helps nobody
+    options.log_severity_level = 4  # errors are raised
     if profile_prefix is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile_prefix)
     return options
@@ -113,13 +114,13 @@ class HostSession:
 
     Args:
         model: path of an ONNX file, its bytes, or a loaded ``onnx.ModelProto``.
-        threads: intra-op threads; ``None`` takes every core this process may use.
-        providers: execution providers, first choice first.
-        profile_prefix: path that the files of ONNX Runtime's profiler begin with; ``None`` does not profile. What it
-            saw is written by :meth:`end_profiling`.
-        weights: arrays in the place of weights that the model says are external, by name; they are not copied.
-        optimised: ``False`` runs every node as it is written.
-        source: the file that a model was made of, which messages name.
+        threads: intra-op threads; ``None`` uses every core this process may use.
+        providers: execution providers in order of preference.
+        profile_prefix: path prefix of the files of ONNX Runtime's profiler, written by :meth:`end_profiling`; ``None``
+            does not profile.
+        weights: arrays for weights that the model declares external, by name; they are not copied.
+        optimised: ``False`` runs every node as written.
+        source: file that the model was made from, for messages.
     """
 
     def __init__(
@@ -148,9 +149,9 @@ class HostSession:
             raise ModelError(_NOT_TEXT) from error
         self._one_thread = threads == 1
         self._run_options = ort.RunOptions()
+        self._compute = native.marking(self._session.run)
 
     def _take_signature(self) -> None:
-        """Take over what the session says of its inputs and outputs."""
         self.providers: list[str] = self._session.get_providers()
         self.raw_shapes: list[list[Dim]] = [list(node.shape) for node in self._session.get_inputs()]
         axes = batch_axes(self.raw_shapes)
@@ -171,33 +172,14 @@ class HostSession:
     def run_named(self, feed: dict[str, Array]) -> list[Array]:
         """Run the model on arrays by input name.
 
-        A session of one thread computes in the thread that calls, which takes one of the host's slots for it.
+        A session of one thread computes in the calling thread, which takes one of the host's slots.
+
+        Raises:
+            EngineError: ONNX Runtime failed while computing.
         """
-        if not self._one_thread:
-            return self._run(feed)
-        with host_slots().taken(urgent=True):
-            return self._run(feed)
-
-    def cancel(self) -> None:
-        """Stop what is being computed at the next node; that and every later call raises."""
-        self._run_options.terminate = True
-
-    @property
-    def session(self) -> ort.InferenceSession:
-        """ONNX Runtime's own object."""
-        return self._session
-
-    def end_profiling(self) -> Path:
-        """Stop the profiler and return the JSON file (Chrome's trace format, times in microseconds) it wrote.
-
-        Only for a session opened with ``profile_prefix``, once.
-        """
-        return Path(self._session.end_profiling())
-
-    def _run(self, feed: dict[str, Array]) -> list[Array]:
         try:
-            with native:
-                results: list[Array] = self._session.run(self._outputs, feed, self._run_options)
+            with host_slots().taken(urgent=True) if self._one_thread else _NO_SLOT:
+                results: list[Array] = self._compute(self._outputs, feed, self._run_options)
         except ORT_ERRORS as error:
             raise EngineError(f"{self._source}ONNX Runtime failed while computing: {one_line(error)}") from error
         except UnicodeDecodeError as error:
@@ -206,6 +188,22 @@ class HostSession:
                 "with its strings in UTF-8"
             ) from error
         return results
+
+    def cancel(self) -> None:
+        """Stop running calls at the next node; they and all later calls raise."""
+        self._run_options.terminate = True
+
+    @property
+    def session(self) -> ort.InferenceSession:
+        """The ``onnxruntime.InferenceSession``."""
+        return self._session
+
+    def end_profiling(self) -> Path:
+        """Stop the profiler and return the JSON file it wrote (Chrome trace format, times in microseconds).
+
+        Only for a session opened with ``profile_prefix``, once.
+        """
+        return Path(self._session.end_profiling())
 
 
 def _tensor_spec(node: Any, batch_axis: int | None) -> TensorSpec:
@@ -226,7 +224,7 @@ def _session(
         return _session_from_proto(without_clashes(model), options, providers)
     except ORT_ERRORS as error:
         raise ModelError(f"ONNX Runtime {ort.__version__} cannot load the model: {one_line(error)}") from error
-    except UnicodeDecodeError as error:  # of a message that quotes the model
+    except UnicodeDecodeError as error:  # in a message that quotes the model
         raise ModelError(_NOT_TEXT) from error
 
 
@@ -235,7 +233,7 @@ def _start(model: Path | str | bytes, options: ort.SessionOptions, providers: Se
         try:
             str(model).encode()
         except UnicodeEncodeError as error:
-            raise ModelError("ONNX Runtime opens no file whose name is not UTF-8; rename it") from error
+            raise ModelError("ONNX Runtime cannot open a file whose name is not UTF-8; rename it") from error
     with native:
         return ort.InferenceSession(
             model if isinstance(model, bytes) else str(model),
@@ -252,7 +250,7 @@ def _session_from_proto(
 
 
 def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple[onnx.ModelProto, Mapping[str, Array]]:
-    """Return a model that one message holds, and its weights beside it: where it is too large, all large ones.
+    """Return a model of at most 2 GB and its separate weights: if it is larger, all large ones.
 
     Raises:
         ModelError: it is too large without these.
@@ -263,14 +261,14 @@ def _serialisable(model: onnx.ModelProto, weights: Mapping[str, Array]) -> tuple
         return model, weights
     light, apart = taken_apart(model)
     if not fits_message(light):
-        raise ModelError("what the model holds beside numbers is more than 2 GB, which ONNX Runtime does not open")
+        raise ModelError("the model without its weights is larger than 2 GB, which ONNX Runtime cannot open")
     return light, {**arrays_of({name: tensor for name, tensor in apart.items() if name not in weights}), **weights}
 
 
 def open_session(path: Path, threads: int | None = None) -> HostSession:
-    """Load a file, and where ONNX Runtime refuses it, explain why or repair what can be repaired.
+    """Load a file; if ONNX Runtime refuses it, explain why or repair it.
 
-    The good path never imports the ``onnx`` package, which costs more than opening a small model.
+    A valid file is loaded without importing ``onnx``, which takes longer than opening a small model.
 
     Raises:
         ModelError: the file is missing, empty, damaged, or uses something this ONNX Runtime cannot run.
@@ -295,7 +293,7 @@ def open_session(path: Path, threads: int | None = None) -> HostSession:
 
 
 def refusal(model: onnx.ModelProto) -> str:
-    """Return why the CPU provider cannot run a model, whatever goes in and out of it, or "" where it can."""
+    """Return why the CPU provider cannot run a model, or "" if it can."""
     try:
         _session(model, _options(1), CPU)
     except ModelError as error:
@@ -311,7 +309,7 @@ def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
     """
     if CUDA[0] not in ort.get_available_providers():
         raise TargetError(f"onnxruntime {ort.__version__} has no CUDA provider")
-    # CUDA and cuDNN as PyPI packages lie where the loader does not look; this prints what it cannot find.
+    # Loads CUDA and cuDNN of PyPI packages, and prints what it cannot find.
     with contextlib.redirect_stdout(sys.stderr):
         ort.preload_dlls()
     session = HostSession(path, None, CUDA)
@@ -323,10 +321,10 @@ def cuda_session(path: Path | onnx.ModelProto) -> HostSession:
 
 
 class OnnxRuntimeEngine(Engine):
-    """Target ``onnx``: the model as it is, on ONNX Runtime's CPU provider.
+    """Target ``onnx``: the unchanged model on ONNX Runtime's CPU provider.
 
-    This is the accuracy baseline, so no optimisation pass is applied whatever ``pass_path`` says. ``dtype="float16"``
-    converts a float32 model to float16 first; note that ONNX Runtime's CPU kernels then still compute in float32.
+    This is the accuracy baseline, so passes of ``pass_path`` are not applied. ``dtype="float16"`` converts a float32
+    model to float16; ONNX Runtime's CPU kernels then still compute in float32.
     """
 
     default_dtype = "float32"
@@ -347,23 +345,23 @@ class OnnxRuntimeEngine(Engine):
             except ModelError as error:
                 raise ModelError(f"{spec.ckpt}: as float16: {error}; use --dtype float32") from error
         elif self._takes_float16():
-            self.dtype = "float16"  # the model as it is, whatever was asked for
+            self.dtype = "float16"  # of the model, for any requested dtype
         self.bind(self._host.inputs, self._host.outputs, self._host.raw_shapes)
         self.metadata = self._host.metadata
         self._names = [tensor.name for tensor in self.inputs]
         self.session = self._host.session
 
     def _takes_float16(self) -> bool:
-        """Say whether every float input is float16 already; a model without float inputs may hold float32 weights."""
+        """Return whether every float input is float16; a model without float inputs may hold float32 weights."""
         floats = [tensor.dtype for tensor in self._host.inputs if tensor.dtype.kind == "f"]
         return bool(floats) and all(dtype == np.float16 for dtype in floats)
 
     def describe(self) -> str:
-        """Return the runtime, its version and where it computes."""
+        """Return the runtime, its version, device and dtype."""
         return f"ONNX Runtime {ort.__version__} CPU, {self.dtype}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run any batch: whole where the model's batch is dynamic, in pieces of the model's own batch otherwise."""
+        """Run any batch: whole if the model's batch is dynamic, else in pieces of the static batch."""
         known, size = self.batching, self.batching.static_batch
         if size is None or inputs[known.lead].shape[known.batch_axis] == size:
             return self._host.run_named(dict(zip(self._names, inputs, strict=True)))
@@ -373,13 +371,13 @@ class OnnxRuntimeEngine(Engine):
         return self._host.run_named(dict(zip(self._names, arrays, strict=True)))
 
     def cancel(self) -> None:
-        """Stop the calls that are under way at their next node; one that comes late does nothing."""
+        """Stop running calls at their next node; after the engine was released, do nothing."""
         host = getattr(self, "_host", None)
         if host is not None:
             host.cancel()
 
     def close(self) -> None:
-        """Drop the session and with it the weights."""
+        """Free the session and its weights."""
         self.session = None
         del self._host
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, behind target ``cpu``.
+"""OpenVINO on the CPU, used by target ``cpu``.
 
 The only file that imports openvino.
 """
@@ -28,16 +28,16 @@ from tecoinfer_modelzoo.text import one_line, shortened
 _PRECISION = {"float32": "f32", "bfloat16": "bf16"}
 
 OV_ERRORS = (RuntimeError, TypeError, ValueError)
-"""What OpenVINO raises: C++ exceptions come as RuntimeError, unfit arguments as the others."""
+"""Exceptions of OpenVINO: C++ exceptions are raised as RuntimeError, invalid arguments as the others."""
 
 _MESSAGE = 300
-"""Characters of OpenVINO's messages that are passed on; some list every operator of the model."""
+"""Length up to which OpenVINO's messages are quoted; some list every operator of the model."""
 
 _MOST_BODIES = 10
-"""Bodies within one another: each more takes OpenVINO (seen in 2026.4) twice as long, 7 s at 16."""
+"""Nesting depth of bodies: each level doubles OpenVINO's (2026.4) loading time, 7 s at 16."""
 
 _WHERE = re.compile(r"(Exception from|Check '[^']*' failed at) \S+:\d+:? ?")
-"""Lines of OpenVINO's source code, which begin its messages."""
+"""References to lines of OpenVINO's source code, at the start of its messages."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,19 +49,20 @@ class OpenVinoEngine(Engine):
     """A model on OpenVINO's CPU device: in float32, in bfloat16, or, if it holds QuantizeLinear nodes, in int8.
 
     With ``streams`` above 1 each call computes with its share of the cores and holds one of the host's slots. Inputs
-    and outputs keep the model's own dtypes, whatever it computes in; in bfloat16, what whole numbers go through stays
-    float32 up to what is sensitive to their rounding.
+    and outputs keep the model's own dtypes; in bfloat16, nodes that integers pass through stay float32 up to those that
+    are sensitive to their rounding.
 
-    A call that the guard does not admit, or whose probes say that OpenVINO lost something, is computed by ONNX Runtime
-    in float32, which is opened when the first such call comes.
+    A call that the guard does not admit, or whose probes fail, is computed by ONNX Runtime in float32, which is opened
+    for the first such call.
 
     Args:
         spec: what to open.
-        guard: under which conditions OpenVINO computes as ONNX Runtime does; ``None`` computes every call on OpenVINO.
+        guard: conditions under which OpenVINO computes the same as ONNX Runtime; ``None`` computes every call on
+        OpenVINO.
 
     Raises:
         ModelError: the guard refuses the model, or OpenVINO cannot load it.
-        TargetError: OpenVINO is missing, or does not compute in the dtype on this processor.
+        TargetError: OpenVINO is missing, or does not support the dtype on this processor.
     """
 
     dtypes = ("float32", "bfloat16")
@@ -70,12 +71,12 @@ class OpenVinoEngine(Engine):
     def __init__(self, spec: EngineSpec, guard: Guard | None = None) -> None:
         super().__init__(spec)
         if guard is not None and guard.refusal:
-            raise ModelError(f"{spec.ckpt}: OpenVINO would compute something else: {guard.refusal}")
+            raise ModelError(f"{spec.ckpt}: OpenVINO's outputs would differ: {guard.refusal}")
         self._guard = guard
         self._judge: Engine | None = None
         self._judging = threading.Lock()
         openvino = _import()
-        # The package's own signature of a model knows no symbols of dimensions, nor which inputs share the batch.
+        # OpenVINO's own signature has no symbols of dimensions.
         from engine.onnx.bounds import depth_of_bodies
         from engine.onnx.load import load_model
         from engine.onnx.view import metadata, signature
@@ -83,7 +84,7 @@ class OpenVinoEngine(Engine):
         model = load_model(spec.ckpt)
         if (depth := depth_of_bodies(model)) > _MOST_BODIES:
             raise ModelError(
-                f"{spec.ckpt}: bodies of If, Loop or Scan lie {depth} deep, which OpenVINO takes hours for"
+                f"{spec.ckpt}: bodies of If, Loop or Scan are nested {depth} deep, which takes OpenVINO hours"
             )
         self.bind(*signature(model))
         self.metadata = metadata(model)
@@ -93,7 +94,7 @@ class OpenVinoEngine(Engine):
         self._version = str(openvino.__version__).partition("-")[0]
         try:
             self._compiled = self._compile(openvino)
-            # By name: a tensor that is input and output at once, or listed twice, has one port less.
+            # By name: a tensor that is both input and output, or listed twice, has only one port.
             names = [tensor.name for tensor in self.outputs]
             names += [] if guard is None else probe_names(guard)
             self._requests = [Request(self._compiled, names) for _ in range(self.streams)]
@@ -108,10 +109,10 @@ class OpenVinoEngine(Engine):
         self._names = [tensor.name for tensor in self.inputs]
 
     def _compile(self, openvino: Any) -> list[Any]:
-        """Return what computes in float32 first, if anything does, and what computes the rest, if there is any.
+        """Return the compiled float32 part, if there is one, and the compiled rest, if there is one.
 
         Raises:
-            TargetError: the processor does not compute in bfloat16.
+            TargetError: the processor does not support bfloat16.
         """
         core = _core(openvino)
         model = core.read_model(str(self.spec.ckpt))
@@ -122,7 +123,7 @@ class OpenVinoEngine(Engine):
         settings = {
             "NUM_STREAMS": self.streams,
             "INFERENCE_NUM_THREADS": threads,
-            "ENABLE_CPU_PINNING": False,  # pinned threads cannot make room for those that decode
+            "ENABLE_CPU_PINNING": False,  # pinned threads block those that decode
         }
         compiled = []
         for part, dtype in zip(parted(openvino, model, self._edges), ("float32", self.dtype), strict=True):
@@ -134,11 +135,11 @@ class OpenVinoEngine(Engine):
         return compiled
 
     def describe(self) -> str:
-        """Return the runtime, its version and where it computes."""
+        """Return the runtime, its version, device and dtype."""
         return f"OpenVINO {self._version} CPU, {self.dtype}"
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Run any batch: whole where the model's batch is dynamic, in pieces of the model's own batch otherwise."""
+        """Run any batch: whole if the model's batch is dynamic, else in pieces of the static batch."""
         size = self.static_batch
         if size is None or inputs[self.lead].shape[self.batch_axis] == size:
             return self._run(inputs)
@@ -155,17 +156,18 @@ class OpenVinoEngine(Engine):
         return outputs[:count] if probes_hold(guard, outputs[count:]) else self._judged(arrays)
 
     def _judged(self, arrays: list[Array]) -> list[Array]:
-        """Compute on ONNX Runtime."""
         with self._judging:
             if self._judge is None:
                 from engine.backends.ort import OnnxRuntimeEngine
 
-                _log.info("%s: a call is outside of what OpenVINO computes exactly; ONNX Runtime does", self.spec.ckpt)
+                _log.info(
+                    "%s: a call does not meet the conditions for OpenVINO; ONNX Runtime computes it", self.spec.ckpt
+                )
                 self._judge = OnnxRuntimeEngine(replace(self.spec, dtype="float32", streams=self.streams))
         return self._judge.infer(arrays)
 
     def _computed(self, arrays: list[Array]) -> list[Array]:
-        """Compute on OpenVINO; return the outputs, and what the probes measured."""
+        """Compute on OpenVINO; return the outputs and the values of the probes."""
         with host_slots().taken(urgent=True) if self.streams > 1 else contextlib.nullcontext():
             request = self._idle.get()
             try:
@@ -179,26 +181,26 @@ class OpenVinoEngine(Engine):
         return typed + found[len(typed) :]
 
     def cancel(self) -> None:
-        """Stop the calls that are under way between two operators of the model; they raise EngineError."""
+        """Stop running calls between two operators of the model; they raise EngineError."""
         for request in self._requests:
             request.cancel()
         if self._judge is not None:
             self._judge.cancel()
 
     def close(self) -> None:
-        """Drop the compiled model and with it the weights."""
-        self._requests = []  # a cancel() that comes late finds none
+        """Free the compiled model and its weights."""
+        self._requests = []  # for a late cancel()
         del self._compiled, self._idle
         if self._judge is not None:
             self._judge.release()
 
 
 def _import() -> Any:
-    """Import the package without the part that reports each import to its maker (it does without, where missing)."""
+    """Import the package without its telemetry module, which reports each import to Intel."""
     report = "openvino_telemetry"
     hide = report not in sys.modules
     if hide:
-        sys.modules[report] = None  # type: ignore[assignment]  # how Python is told that a module is missing
+        sys.modules[report] = None  # type: ignore[assignment]  # makes its import fail
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
@@ -210,10 +212,9 @@ def _import() -> Any:
 
 
 def _learn_dtypes(compiled: Sequence[Any]) -> None:
-    """Ask for the NumPy type of every port once, in one thread.
+    """Read the NumPy type of every port once, in one thread.
 
-    OpenVINO (seen in 2026.4) fills a table of them on first use; two calls side by side that come first wait for each
-    other for ever.
+    OpenVINO (2026.4) fills a table of types on first use; two concurrent first calls deadlock.
     """
     with _beginning:
         for port in (port for one in compiled for port in (*one.inputs, *one.outputs)):
@@ -221,10 +222,10 @@ def _learn_dtypes(compiled: Sequence[Any]) -> None:
 
 
 def _core(openvino: Any) -> Any:
-    """Return the one core of this process, which is never freed.
+    """Return the only core of this process, which is never freed.
 
-    The thread that begins OpenVINO is given memory to run its signal handlers on, and the thread that ends it takes
-    that back (Linux: sigaltstack(2)). Where these are two threads, the next Ctrl-C is a segmentation fault.
+    The thread that creates OpenVINO's core gets an alternate stack for signal handlers (sigaltstack(2)), and the thread
+    that destroys the core frees it. If these are different threads, the next Ctrl-C is a segmentation fault.
     """
     with _beginning:
         if not _cores:
@@ -235,7 +236,7 @@ def _core(openvino: Any) -> Any:
 
 
 def _keep_core() -> None:
-    """Never free the core in a forked child: at its end that would wait for threads that it does not have."""
+    """Never free the core in a forked child: at exit that would wait for threads that the child does not have."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_cores[0]))

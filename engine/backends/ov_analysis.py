@@ -1,4 +1,4 @@
-"""What OpenVINO's types do to a model: from its graph and the table of operators, the guard under which it is exact."""
+"""Analysis of a model for OpenVINO: the guard under which its outputs are exact."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tecoinfer_modelzoo.text import one_line
 _INT32 = (-(2**31), 2**31 - 1)
 
 _LEAST_LONGEST, _LEAST_WHOLE = 2**9, 2**8
-"""Bounds of sizes and of whole numbers under which a model must be exact, or it is refused."""
+"""Smallest limits of dimension sizes and of integers for which a model must be exact; otherwise it is refused."""
 
 _STEPS_PER_OCTAVE = 4
-"""Bounds that are tried between one power of two and the next."""
+"""Limits that are tried between two powers of two."""
 
 _QUANTISED = frozenset(
     {
@@ -32,7 +32,7 @@ _QUANTISED = frozenset(
         *("ConvInteger", "MatMulInteger"),
     }
 )
-"""Operators whose whole numbers stand for reals: that they are near is for the trial to see."""
+"""Operators whose integers represent real numbers: the trial measures their error."""
 
 _PASSING_DOUBLES = frozenset(
     {
@@ -40,7 +40,7 @@ _PASSING_DOUBLES = frozenset(
         *("Concat", "Constant", "Shape", "Size"),
     }
 )
-"""Operators that give doubles as they are."""
+"""Operators that return doubles unchanged."""
 
 _WHOLE_INSIDE = frozenset(
     {
@@ -51,16 +51,16 @@ _WHOLE_INSIDE = frozenset(
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "ScatterElements", "ScatterND", "Scatter", "CenterCropPad"),
     }
 ) - {"ReduceMax", "ReduceMin", "ReduceMean", "MaxPool", "GlobalMaxPool", "GlobalAveragePool", "ReverseSequence", "Tile"}
-"""Operators that OpenVINO computes in whole numbers where these are whole; others it may compute in float32."""
+"""Operators that OpenVINO computes in integers for integer inputs; others it may compute in float32."""
 
 _FLOAT_BITS = 22
-"""Whole numbers below two to this power come out of float32 as they should, a quotient's fraction included."""
+"""Integers below two to this power are exact in float32, including the fraction of a quotient."""
 
 _ROUNDED = frozenset(("Pow", "ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "Mean", "MaxPool"))
-"""Operators whose result in float32 may lie just below a whole number; and one whose padding is another."""
+"""Operators whose float32 result may lie just below an integer, and MaxPool, whose padding differs."""
 
 _ORDER_OF_EQUALS = frozenset(("TopK",))
-"""Operators of floats that give equal ones in another order, which a trial on random numbers does not see."""
+"""Float operators that return equal values in another order, which a trial on random numbers does not detect."""
 
 _INFINITY_LOST = frozenset(("Cast", "CastLike"))
 
@@ -70,7 +70,7 @@ _MAY_FUSE = frozenset(
         *("ThresholdedRelu", "Erf", "Round"),
     }
 )
-"""Operators that OpenVINO computes within the one before: what that does to NaN, a single one does not show."""
+"""Operators that OpenVINO fuses into the one before: a test of a single operator does not show how that treats NaN."""
 
 _FLOAT32_HIGHEST = 3.4028234e38
 
@@ -90,24 +90,24 @@ _PARAMETERS = {
     "ReduceMean": (1,),
     "ReduceMax": (1,),
 }
-"""Inputs that are axes, shapes and positions; constant ones may be anything, such as the end of a Slice."""
+"""Inputs that are axes, shapes and positions; constant ones may have any value, such as the end of a Slice."""
 
 
 @cache
 def table() -> Mapping[str, Mapping[str, str]]:
-    """Return what the operators were found to do: operator, type, words."""
+    """Return the tested behaviour of operators: operator, type, description."""
     found: dict[str, dict[str, str]] = json.loads(TABLE.read_text(encoding="utf-8"))["operators"]
     return found
 
 
 @cache
 def loses_nan() -> frozenset[str]:
-    """Return the operators that turn NaN into numbers."""
+    """Return the operators that replace NaN by numbers."""
     return frozenset(json.loads(TABLE.read_text(encoding="utf-8"))["loses_nan"])
 
 
 def analysed(model: ModelProto) -> Guard:
-    """Return the guard of a model, with the widest bounds under which OpenVINO computes it as ONNX Runtime does."""
+    """Return the guard of a model, with the widest limits under which OpenVINO computes the same as ONNX Runtime."""
     try:
         plain = inliner.inline_local_functions(model) if model.functions else model
         graph = infer_shapes(plain).graph
@@ -115,8 +115,8 @@ def analysed(model: ModelProto) -> Guard:
         return Guard(f"its types cannot be inferred ({one_line(error)})")
     try:
         return _widest(_Model(graph))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # of nodes that no operator allows
-        return Guard(f"its numbers cannot be followed ({one_line(error)})")
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # for nodes with invalid inputs
+        return Guard(f"its value ranges cannot be computed ({one_line(error)})")
 
 
 def _widest(seen: _Model) -> Guard:
@@ -132,7 +132,7 @@ def _widest(seen: _Model) -> Guard:
 
 
 def _largest(start: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest bound that fits, of those that rise in even steps up to the largest number of int32."""
+    """Return the largest limit that fits, of a geometric sequence up to the largest int32."""
     every: list[int] = []
     while not every or every[-1] < UNLIMITED:
         every.append(min(UNLIMITED, round(start * 2 ** (len(every) / _STEPS_PER_OCTAVE))))
@@ -145,14 +145,14 @@ def _largest(start: int, fits: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What holds under given bounds: the first problem, or the guard."""
+    """Result for given limits: the first problem, or the guard."""
 
     problem: str
     guard: Guard
 
 
 class _Model:
-    """A model that is judged under one pair of bounds after the other."""
+    """A model that is analysed under one pair of limits after another."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.graph = graph
@@ -162,7 +162,7 @@ class _Model:
         self.reaching = _reaching(graph)
 
     def judged(self, longest: int, most: int) -> _Judged:
-        """Judge the model with dimensions up to ``longest`` and whole numbers from ``-most`` to ``most``."""
+        """Analyse the model with dimensions up to ``longest`` and integers from ``-most`` to ``most``."""
         bounds: dict[str, tuple[int, int]] = {}
         for info in self.inputs:
             kind = info.type.tensor_type.elem_type
@@ -175,9 +175,7 @@ class _Model:
         for step in found:
             wanted = list(self._probes(step, most))
             if wanted and step.inner and not problem:
-                problem = (
-                    f"{_named(step.node)} in a body may make what OpenVINO computes otherwise (NaN, large numbers)"
-                )
+                problem = f"{_named(step.node)} in a body may return values that OpenVINO changes (NaN, large numbers)"
             probes += wanted
         needed = {name: b for name, b in bounds.items() if b != WHOLE[self._kind(name)]}
         return _Judged(problem, Guard("", needed, longest, tuple(dict.fromkeys(probes))))
@@ -202,7 +200,7 @@ class _Model:
                     yield Probe(name)
 
     def _wrong_output(self, found: Sequence[Step]) -> str:
-        """Return why an output of the model would be another one: a constant, or an input, that does not fit."""
+        """Return why an output of the model would differ: a constant or an input that OpenVINO narrows."""
         wanted = {info.name for info in self.graph.output}
         given = {name for step in found if step.node.op_type == "Constant" for name in step.node.output}
         constants = given | {tensor.name for tensor in self.graph.initializer}
@@ -213,7 +211,7 @@ class _Model:
 
 
 def _reaching(graph: GraphProto) -> set[str]:
-    """Return the names of the tensors whose NaN or infinity some operator behind them turns into a number."""
+    """Return the names of the tensors whose NaN or infinity a later operator replaces by a number."""
     reached: set[str] = set()
     for node in reversed(graph.node):
         if _hides(node) or reached.intersection(node.output):
@@ -223,7 +221,7 @@ def _reaching(graph: GraphProto) -> set[str]:
 
 def _hides(node: NodeProto) -> bool:
     if node.domain not in ("", "ai.onnx"):
-        return True  # not known
+        return True  # unknown
     inner = any(_hides(one) for graph in subgraphs(node) for one in graph.node)
     return inner or node.op_type in loses_nan() | _INFINITY_LOST | _MAY_FUSE
 
@@ -233,24 +231,24 @@ def _named(node: NodeProto) -> str:
 
 
 def _problem(step: Step) -> str:
-    """Return why OpenVINO may give other values for a node, or ""."""
+    """Return why OpenVINO may compute other values for a node, or ""."""
     node = step.node
     operands = [one for one in step.given.operands if one is not None]
     kinds = {one.kind for one in operands} | set(step.kinds)
     op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
     first = step.given.operand(0)
     if op == "DequantizeLinear" and first is not None and first.kind == TensorProto.INT32 and first.constant is None:
-        return f"{_named(node)} reads int32, whose differences OpenVINO does not let wrap"
+        return f"{_named(node)} reads int32, whose differences OpenVINO saturates"
     if op in _QUANTISED:
         return ""
     if op == "Tile" and (repeats := step.given.operand(1)) is not None and repeats.constant is None:
-        return f"{_named(node)} repeats as often as an input says, which OpenVINO gets wrong"
+        return f"{_named(node)} has repeats that are not constant, which OpenVINO gets wrong"
     if any(name and not kind for name, kind in zip(node.output, step.kinds, strict=True)):
-        return f"the type of what {_named(node)} gives is not known"
+        return f"the output type of {_named(node)} is unknown"
     if TensorProto.DOUBLE in kinds:
         return _problem_of_doubles(step)
     if op in _ORDER_OF_EQUALS and len(node.output) > 1 and node.output[1]:
-        return f"{_named(node)} orders equal numbers otherwise"
+        return f"{_named(node)} returns equal values in another order"
     if not kinds & WHOLE.keys() or node.op_type in ("If", "Loop", "Scan"):
         return ""
     return _problem_of_whole(step, op)
@@ -271,7 +269,7 @@ def _problem_of_doubles(step: Step) -> str:
 
 
 def _double_outputs(graph: GraphProto, found: Sequence[Step]) -> str:
-    """Return which output of doubles is more than float32, or ""."""
+    """Return which output of type double does not fit float32, or ""."""
     exact: set[str] = set()
     for step in found:
         doubles = [one.name for one in step.given.operands if one is not None and one.kind == TensorProto.DOUBLE]
@@ -279,7 +277,7 @@ def _double_outputs(graph: GraphProto, found: Sequence[Step]) -> str:
             exact.update(step.node.output)
     for info in graph.output:
         if info.type.tensor_type.elem_type == TensorProto.DOUBLE and info.name not in exact:
-            return f"output {info.name!r} is of double, which OpenVINO narrows to float32"
+            return f"output {info.name!r} is double, which OpenVINO narrows to float32"
     return ""
 
 
@@ -290,16 +288,16 @@ def _problem_of_whole(step: Step, op: str) -> str:
         if one is None or one.kind not in WHOLE or (place in skipped and one.constant is not None):
             continue
         if one.kind in _narrowed() and not one.range.within(*_INT32):
-            return f"{_named(node)} reads {one.name!r}, whose numbers may not fit int32, to which OpenVINO narrows them"
+            return f"{_named(node)} reads {one.name!r}, whose values may not fit int32, to which OpenVINO narrows them"
     data = step.given.operand(1 if node.op_type == "Where" else 0)
     kind = data.kind if data is not None else 0
     words = table().get(op, {}).get(_type_name(kind), "") if kind in WHOLE else "equal"
     if node.op_type in ("Constant", "ConstantOfShape", "Range"):
         words = "equal"
     if not words.startswith("equal"):
-        return f"{_named(node)} gives other values for {_type_name(kind)} on OpenVINO, or is not known to give the same"
+        return f"{_named(node)} may compute other values for {_type_name(kind)} on OpenVINO"
     if node.op_type in ("Div", "Mod") and kind in WHOLE and step.given.range(1).low <= 0 <= step.given.range(1).high:
-        return f"{_named(node)} divides by what may be 0, which ends the process"
+        return f"{_named(node)} may divide by 0, which ends the process"
     if kind in WHOLE and node.op_type in _ROUNDED:
         return f"{_named(node)} computes {_type_name(kind)} in float32 on OpenVINO"
     limit = _limit(node.op_type, words) if kind in WHOLE else 0
@@ -309,15 +307,15 @@ def _problem_of_whole(step: Step, op: str) -> str:
             continue
         allowed = WHOLE[made] if made not in _narrowed() else (max(_INT32[0], WHOLE[made][0]), _INT32[1])
         if not found.within(*allowed) and not (node.op_type == "Constant" and made in _narrowed()):
-            return f"{_named(node)} may give numbers that do not fit {_type_name(made)} on OpenVINO"
+            return f"{_named(node)} may return values that do not fit {_type_name(made)} on OpenVINO"
         read += [found] if limit else []
     if limit and not all(one.within(-(2**limit), 2**limit) for one in read):
-        return f"{_named(node)} may meet numbers over 2**{limit}, which OpenVINO rounds"
+        return f"{_named(node)} may read values over 2**{limit}, which OpenVINO rounds"
     return ""
 
 
 def _limit(op: str, words: str) -> int:
-    """Return the power of two below which an operator's whole numbers are the same; 0 where all are."""
+    """Return the power of two below which an operator's integers are exact; 0 if all are."""
     limits = [int(words.rpartition("**")[2])] if "**" in words else []
     if limits or op not in _WHOLE_INSIDE:
         limits.append(_FLOAT_BITS)

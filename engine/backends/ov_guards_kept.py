@@ -1,4 +1,4 @@
-"""Guards of models for OpenVINO (:mod:`.ov_guard`), found once by :mod:`.ov_analysis` and then remembered."""
+"""Guards of models for OpenVINO (:mod:`.ov_guard`), computed once by :mod:`.ov_analysis` and then cached."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tecoinfer_modelzoo.cache import read_entry, write_entry
 from tecoinfer_modelzoo.json_types import MOST, Problems, entries, number, text, whole
 
 _VERSION = 3
-"""Rises when the analysis finds other guards."""
+"""Incremented when the analysis finds other guards."""
 
 _KIND = "openvino_guards"
 
 
 def guard_of(path: Path) -> Guard:
-    """Return a model's guard: found once, then remembered.
+    """Return a model's guard, from the cache if it is there.
 
     Raises:
         ModelError: the model cannot be read.

@@ -1,6 +1,6 @@
-"""A model for OpenVINO in two parts: what has to compute in float32 first, then the rest, in bfloat16.
+"""A model for OpenVINO in two parts: the nodes that must compute in float32 first, then the rest, in bfloat16.
 
-OpenVINO takes one precision for all of a compiled model. Nothing here imports it: models are handed in.
+OpenVINO takes one precision per compiled model. This module does not import it: models are passed in.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def exact_edges(model: ModelProto) -> set[str]:
-    """Return the tensors that nodes which stay float32 hand to the others, or out of the model.
+    """Return the tensors that float32 nodes pass to the others, or out of the model.
 
-    Where such nodes follow from what the others compute (an index of a heat map's largest number), these are the
-    model's outputs: all of it has to be computed before them, in float32 as well.
+    If such nodes depend on the others (the index of a heat map's maximum), these are the model's outputs: all of it has
+    to be computed before them, in float32 as well.
 
     Args:
-        model: in topological order, as it is in its file.
+        model: in topological order, as in its file.
     """
     from engine.onnx.shapes import infer_shapes
     from engine.onnx.view import used_names
@@ -29,7 +29,7 @@ def exact_edges(model: ModelProto) -> set[str]:
     try:
         graph = infer_shapes(model).graph
     except ModelError:
-        return set()  # the runtimes judge it
+        return set()  # the runtimes report the error
     parts = exact_parts(graph)
     if parts.late:
         return {info.name for info in graph.output}
@@ -41,9 +41,9 @@ def exact_edges(model: ModelProto) -> set[str]:
 
 
 def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | None, Any | None]:
-    """Return the part of an ``openvino.Model`` that makes the tensors of these names, and the rest, which takes them.
+    """Split an ``openvino.Model`` into the part that computes the tensors of these names, and the rest.
 
-    ``None`` stands for a part that there is not. What both could give is an output of the first.
+    ``None`` stands for an empty part. Outputs that both parts could return belong to the first.
     """
     if not edges or not _ports(model, edges) or model.get_sinks():
         return None, model
@@ -65,7 +65,6 @@ def parted(openvino: Any, model: Any, edges: Collection[str]) -> tuple[Any | Non
 
 
 def _sorted_results(model: Any, names: Collection[str]) -> tuple[list[Any], list[Any]]:
-    """Return the results of a model that give a tensor of one of these names, and the others."""
     given: tuple[list[Any], list[Any]] = [], []
     for result in model.get_results():
         given[result.input_value(0).get_names().isdisjoint(names)].append(result)
@@ -79,7 +78,7 @@ def _ports(model: Any, names: Collection[str]) -> dict[str, Any]:
 
 
 def _replaced(openvino: Any, name: str, port: Any) -> Any:
-    """Return a new parameter that everything reads which has read an output of a node."""
+    """Return a new parameter that replaces the output of a node for all its readers."""
     parameter = openvino.opset13.parameter(port.get_partial_shape(), port.get_element_type(), name=f"{name}/float32")
     readers = port.get_target_inputs()
     names = port.get_names()
@@ -91,7 +90,6 @@ def _replaced(openvino: Any, name: str, port: Any) -> Any:
 
 
 def _drop_unread(model: Any) -> None:
-    """Remove the parameters that no result depends on."""
     seen: set[str] = set()
     todo = list(model.get_results())
     while todo:
@@ -105,10 +103,10 @@ def _drop_unread(model: Any) -> None:
 
 
 class Request:
-    """One call under way: the float32 part, if there is one, and then the rest.
+    """A request for one call: the float32 part, if there is one, and then the rest.
 
     Args:
-        parts: compiled, in their order. outputs: names of what a call returns, in its order.
+        parts: compiled, in order. outputs: names of the arrays a call returns, in order.
     """
 
     def __init__(self, parts: Sequence[Any], outputs: Sequence[str]) -> None:
@@ -116,7 +114,7 @@ class Request:
         self._outputs = outputs
 
     def infer(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Compute; the arrays are only read meanwhile, and those that come back are the caller's."""
+        """Compute a call; the arrays are only read, and the returned ones belong to the caller."""
         known = dict(feed)
         for part, request in self._parts:
             found = request.infer({port: known[_known(port, known)] for port in part.inputs}, share_inputs=True)
@@ -130,5 +128,5 @@ class Request:
 
 
 def _known(port: Any, known: Mapping[str, Any]) -> str:
-    """Return a name of a port under which a tensor is known."""
+    """Return a name of a port for which a tensor is available."""
     return str(min(port.get_names() & known.keys()))

@@ -1,6 +1,6 @@
-"""Measurements inside an OpenVINO model, by which a call is recognised that OpenVINO does not compute exactly.
+"""Probes inside an OpenVINO model, which detect calls that OpenVINO does not compute exactly.
 
-Nothing here imports OpenVINO: models are handed in.
+This module does not import OpenVINO: models are passed in.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def _measures(probe: Probe) -> tuple[str, ...]:
 
 
 def probe_names(guard: Guard) -> list[str]:
-    """Return the names of the outputs that measure, in the order of the probes."""
+    """Return the names of the probes' outputs, in order."""
     return [f"{_PREFIX}{i}/{what}" for i, probe in enumerate(guard.probes) for what in _measures(probe)]
 
 
 def add_probes(openvino: Any, model: Any, guard: Guard) -> None:
-    """Give an ``openvino.Model`` an output for each measurement.
+    """Add an output to an ``openvino.Model`` for each measured value.
 
     Raises:
         ValueError: the model has no tensor of a probe's name.
@@ -43,7 +43,7 @@ def add_probes(openvino: Any, model: Any, guard: Guard) -> None:
 
 
 def _measured(opset: Any, port: Any, what: str, float32: Any) -> Any:
-    """Return the port of one number that is measured of a tensor."""
+    """Return the port of one measured value of a tensor."""
     import numpy as np
 
     values = opset.convert(port, float32) if port.get_element_type() != float32 else port
@@ -56,10 +56,10 @@ def _measured(opset: Any, port: Any, what: str, float32: Any) -> Any:
 
 
 def probes_hold(guard: Guard, measured: Sequence[Any]) -> bool:
-    """Say whether everything that was measured in a call is allowed.
+    """Return whether all values measured in a call are allowed.
 
     Args:
-        guard: of the model. measured: the outputs of :func:`probe_names`, in their order.
+        guard: of the model. measured: the outputs of :func:`probe_names`, in order.
     """
     values = iter(measured)
     for probe in guard.probes:

@@ -1,12 +1,12 @@
 """Post-training quantisation to int8 by ONNX Runtime's tools: float32 model and real samples in, QDQ model out.
 
-Besides ``engine/backends/ort.py`` the only file that imports from onnxruntime, and only its quantisation tools.
+Besides ``engine/backends/ort.py`` the only file that imports onnxruntime, and only its quantisation tools.
 
-Chosen by measurement (ResNet-50, batch 16, AVX-512 VNNI): unsigned activations with signed weights run 3.5 times as
-fast as float32 on ONNX Runtime, signed activations no faster than float32; OpenVINO runs both alike. Weights use all 8
-bits, per output channel, or 7 where sums of their products would saturate (:func:`reduced_range`). Ranges are the
-smallest and largest value seen: entropy and percentiles gave no better answers on the zoo's models, and hold every
-activation in memory where these hold two numbers per tensor and call.
+The settings were chosen by measurement (ResNet-50, batch 16, AVX-512 VNNI): unsigned activations with signed weights
+run 3.5 times as fast as float32 on ONNX Runtime, signed activations no faster than float32; OpenVINO runs both equally
+fast. Weights use all 8 bits, per output channel, or 7 if sums of their products would saturate
+(:func:`reduced_range`). Ranges are the smallest and largest value seen: entropy and percentiles were no more accurate
+on the zoo's models, and keep every activation in memory instead of two numbers per tensor and call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 SETTINGS = "QDQ, per channel, uint8 activations, int8 weights, MinMax, 4"
-"""What a quantised file depends on besides model, samples and packages; to be changed with what is below."""
+"""Settings that determine a quantised file besides model, samples and packages; keep in step with the code below."""
 
 OPERATORS = (
     *("Conv", "ConvTranspose", "Gemm", "MatMul"),
@@ -41,10 +41,9 @@ OPERATORS = (
     *("AveragePool", "GlobalAveragePool", "MaxPool", "Resize", "Pad"),
     *("Concat", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
 )
-"""Operators computed in int8: those that gain by it, and those between them that only move values.
+"""Operators computed in int8: those that become faster, and those between them that only move values.
 
-Softmax, normalisations and the like stay float32, as they lose accuracy and gain nothing.
-"""
+Softmax, normalisations and the like stay float32: they would lose accuracy without becoming faster."""
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -54,9 +53,9 @@ class Recipe:
     """One way to quantise a model.
 
     Attributes:
-        name: what reports call it.
+        name: in reports.
         operators: those computed in int8; MatMul and Gemm only with constant weights.
-        outputs: whether what MatMul and Gemm give is int8 as well; convolutions gain nothing where theirs is not.
+        outputs: whether outputs of MatMul and Gemm are int8 as well; convolutions are only faster if theirs are.
         smooth: whether outliers are moved into the weights first (:mod:`engine.backends.smooth`).
     """
 
@@ -71,11 +70,10 @@ WEIGHTS = Recipe("weights")
 SMOOTH = Recipe("smooth", smooth=True)
 
 CONVOLUTIONS, TRANSFORMERS = (FULL, WEIGHTS, SMOOTH), (SMOOTH, WEIGHTS)
-"""Recipes for both kinds of models, the usual one first and the others for where it is not good enough.
+"""Recipes for both kinds of models, the usual one first and fallbacks after it.
 
-``full`` is the quickest for convolutions. Of a transformer it leaves little (MiniLM: a cosine of 0.64), as attention
-and sums before a normalisation have ranges that 256 levels do not hold.
-"""
+``full`` is the fastest for convolutions. For transformers it is too inaccurate (MiniLM: a cosine of 0.64), since
+attention and sums before a normalisation have ranges too wide for 256 levels."""
 
 INT8_RECIPES = {recipe.name: recipe for recipe in CONVOLUTIONS}
 """All recipes by name."""
@@ -84,13 +82,13 @@ _LEVELS = 255
 """Steps of 8 bits between the smallest and the largest value."""
 
 _OPSET, _MIN_OPSET = 17, 13
-"""Scales per channel came with opset 13; older models are converted."""
+"""Scales per channel need opset 13; older models are converted."""
 
 _PROTOBUF_LIMIT = 2**31 - 2**24
 
 
 def reduced_range() -> bool:
-    """Say whether weights get 7 bits: on an x86 processor without VNNI.
+    """Return whether weights get 7 bits: on an x86 processor without VNNI.
 
     There the sum of two products of bytes is kept in 16 bits, which -128 to 127 times 0 to 255 saturates (digits CNN on
     AVX2, recipe full: a cosine of 0.989 on ONNX Runtime and 0.998 on OpenVINO; 0.9999 on both with 7 bits, as fast).
@@ -100,7 +98,7 @@ def reduced_range() -> bool:
 
 
 def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe: Recipe = FULL) -> str:
-    """Return a hash, in hexadecimal, of everything the quantised file is made from."""
+    """Return a hexadecimal hash of everything the quantised file is made from."""
     import onnx
     import onnxruntime
 
@@ -114,7 +112,7 @@ def content_key(model_hash: str, samples: Sequence[Mapping[str, Array]], recipe:
 
 
 def recipes(ckpt: Path) -> tuple[Recipe, ...]:
-    """Return the recipes for a model, the one to begin with first; a model that multiplies activations attends.
+    """Return the recipes for a model, the first to try first; a model that multiplies activations uses attention.
 
     Raises:
         ModelError: the file cannot be read.
@@ -136,12 +134,12 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
     Args:
         ckpt: the float32 model.
-        samples: what calibration calls the model with: arrays by input name, of shapes the model takes.
-        recipe: how.
+        samples: inputs of the calibration calls: arrays by input name.
+        recipe: how to quantise.
 
     Raises:
-        ModelError: the model has nothing to quantise, or ONNX Runtime's tools cannot do it.
-        EngineError: there is no room for temporary files.
+        ModelError: the model has nothing to quantise, or ONNX Runtime's tools fail.
+        EngineError: temporary files cannot be written.
     """
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -155,7 +153,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
         save_model(model, folder / "source.onnx")
         del model
         try:
-            # Folds constants and batch normalisation, which else would be quantised apart from its convolution.
+            # Folds constants and batch normalisation, which would otherwise be quantised separately.
             quant_pre_process(str(folder / "source.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
             prepared = load_model(folder / "prepared.onnx")
             _check(prepared, ckpt)
@@ -164,7 +162,7 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
                 smoothing.smooth(prepared, _largest(prepared, samples))
             return _static(prepared, samples, recipe, folder)
         except ModelError:
-            raise  # says itself what cannot be quantised
+            raise  # names what cannot be quantised
         except failures as error:
             reason = one_line(error)
             raise ModelError(f"{ckpt} cannot be quantised to int8: {reason}; use --dtype float32") from error
@@ -172,22 +170,22 @@ def quantize(ckpt: Path, samples: Sequence[Mapping[str, Array]], recipe: Recipe 
 
 @contextmanager
 def room_for(ckpt: Path) -> Iterator[None]:
-    """Make one line of what the system has against files that int8 needs beside the model.
+    """Convert errors of temporary files into one line.
 
     Raises:
-        EngineError: there is no temporary folder, or no room in it.
+        EngineError: there is no temporary folder, or it has no space left.
     """
     try:
         yield
     except OSError as error:
         raise EngineError(
-            f"{ckpt}: int8 cannot be made of it, as nothing can be written to the temporary folder "
+            f"{ckpt}: it cannot be quantised: the temporary folder is not writable "
             f"({error.strerror or error}); free some space, or set TMPDIR"
         ) from error
 
 
 def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: Recipe, folder: Path) -> bytes:
-    """Do what ``quantize_static`` does, but leave out nodes by the ranges that calibration found."""
+    """Do the same as ``quantize_static``, but skip nodes by the ranges that calibration found."""
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantType
     from onnxruntime.quantization.calibrate import create_calibrator
@@ -225,12 +223,12 @@ def _static(model: ModelProto, samples: Sequence[Mapping[str, Array]], recipe: R
 
 
 def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
-    """Return the nodes that stay float32 whatever the recipe: products of activations, what meets a mask, the ends.
+    """Return the nodes that stay float32 in every recipe: products of activations, readers of masks, the last nodes.
 
     Args:
-        model: what is to be quantised. magnitudes: the largest of each tensor that calibration saw.
+        model: to quantise. magnitudes: the largest magnitude of each tensor during calibration.
 
-    A mask's -3.4e38, or -1e4, would be the range of all that it touches, which 256 levels of it then tell nothing of.
+    The -3.4e38 or -1e4 of a mask would set the range of all tensors it touches, with no levels left for other values.
     """
     from onnx import numpy_helper
 
@@ -241,10 +239,10 @@ def _left_out(model: ModelProto, magnitudes: Mapping[str, float]) -> list[str]:
 
 
 def _ends(model: ModelProto, constants: Container[str]) -> list[str]:
-    """Return the nodes that no layer with weights follows: they make the answer of what the last layers give.
+    """Return the nodes that no layer with weights follows: they compute the answer from the last layers' outputs.
 
-    A detector's add distances to places in the picture there: 256 levels of a picture's width are coarser than its
-    boxes may be, and there is next to nothing to gain, as all that is heavy lies before.
+    A detector adds distances to image positions there: 256 levels of an image's width are coarser than its boxes, and
+    little time would be saved, since the expensive layers come before.
     """
     found, heavy = list[str](), set[str]()
     for node in reversed(model.graph.node):
@@ -264,7 +262,7 @@ def _is_product(node: NodeProto, constants: Container[str]) -> bool:
 
 
 def _meets_a_mask(node: NodeProto, sizes: Mapping[str, float]) -> bool:
-    """Say whether a tensor is beyond float16's range, or an input of a sum is less than a level of the other one."""
+    """Return whether a tensor exceeds float16's range, or one input of a sum is less than a level of the other one."""
     found = [sizes[name] for name in (*node.input, *node.output) if name in sizes]
     if any(size > HALF_MAX for size in found):
         return True
@@ -273,7 +271,7 @@ def _meets_a_mask(node: NodeProto, sizes: Mapping[str, float]) -> bool:
 
 
 def _largest(model: ModelProto, samples: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Return the largest magnitude of each channel of the activations that are to be smoothed."""
+    """Return the largest magnitude of each channel of the activations to smooth."""
     from onnx import ValueInfoProto
 
     from engine.backends.ort import HostSession
@@ -295,7 +293,7 @@ def _largest(model: ModelProto, samples: Sequence[Mapping[str, Array]]) -> dict[
 
 
 def _name_nodes(model: ModelProto) -> None:
-    """Give every node a name of its own, by which it can be left out."""
+    """Give every node a unique name, by which it can be excluded."""
     taken: set[str] = set()
     for index, node in enumerate(model.graph.node):
         if not node.name or node.name in taken:
@@ -304,7 +302,7 @@ def _name_nodes(model: ModelProto) -> None:
 
 
 def _constants(model: ModelProto) -> set[str]:
-    """Return the names of tensors that are the same in every call, as far as the file says so itself."""
+    """Return the names of tensors that are constant, as far as the file shows."""
     found = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" or (node.input and found.issuperset(node.input)):
@@ -313,7 +311,7 @@ def _constants(model: ModelProto) -> set[str]:
 
 
 class _Reader:
-    """What ONNX Runtime's tools read samples from (their ``CalibrationDataReader``, by shape)."""
+    """Source of samples for ONNX Runtime's tools (the interface of ``CalibrationDataReader``)."""
 
     def __init__(self, samples: Sequence[Mapping[str, Array]]) -> None:
         self._samples = iter(samples)
@@ -335,7 +333,7 @@ def _loaded(ckpt: Path) -> ModelProto:
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if opset is None:
         raise ModelError(
-            f"{ckpt} cannot be quantised to int8: it names no opset of ONNX's own operators; export it again"
+            f"{ckpt} cannot be quantised to int8: it has no opset of ONNX's own operators; export it again"
         )
     if opset < _MIN_OPSET:
         try:
@@ -360,11 +358,11 @@ def _check(model: ModelProto, ckpt: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the tools' advice to their own developers off the terminal; what fails is raised."""
+    """Suppress the tools' log messages; errors are raised."""
     import onnxruntime
 
-    root, nobody = logging.getLogger(), logging.NullHandler()
-    root.addHandler(nobody)  # else their first message would set up logging for the whole process
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)  # or their first message would configure logging for the whole process
     before = root.manager.disable
     logging.disable(logging.ERROR)
     onnxruntime.set_default_logger_severity(4)
@@ -373,4 +371,4 @@ def _quiet() -> Iterator[None]:
     finally:
         onnxruntime.set_default_logger_severity(2)
         logging.disable(before)
-        root.removeHandler(nobody)
+        root.removeHandler(handler)

@@ -1,8 +1,8 @@
-"""SmoothQuant (Xiao et al., 2023): outliers of a layer's input are moved into its weights, which int8 holds better.
+"""SmoothQuant (Xiao et al., 2023): move outliers of a layer's input into its weights, which int8 represents better.
 
-In a transformer a few channels of an activation are many times as large as the others, and one scale for all of them
-leaves the others few of int8's levels. Here each channel is divided by a factor that the weights are multiplied by: the
-product stays the same, and both sides get ranges that 8 bits hold.
+In a transformer a few channels of an activation are many times as large as the others, and one scale for all channels
+leaves few int8 levels for the others. Each channel is divided by a factor that the weights are multiplied by: the
+product stays the same, and both get ranges that fit 8 bits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 ALPHA = 0.8
-"""How much of the outliers is moved into the weights, 0 to 1."""
+"""Share of the outliers that is moved into the weights, 0 to 1."""
 
 _SMALLEST, _BOUND = 1e-5, 1e3
-"""Magnitudes below the former count as it, and a factor is at most the latter times, or part of, their mean."""
+"""Lower limit of magnitudes, and limit of the ratio between a factor and the mean factor."""
 
 
 def readers(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the MatMul and Gemm nodes with constant weights, by the activation they read.
 
     Args:
-        model: its constants are initialisers.
+        model: its constants are initializers.
     """
     weights = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     found: dict[str, list[NodeProto]] = {}
@@ -40,10 +40,10 @@ def readers(model: ModelProto) -> dict[str, list[NodeProto]]:
 
 
 def smooth(model: ModelProto, largest: Mapping[str, Array]) -> None:
-    """Smooth in place what :func:`readers` names.
+    """Smooth the activations of :func:`readers` in place.
 
     Args:
-        model: its constants are initialisers, and every node has a name of its own.
+        model: its constants are initializers, and every node has a unique name.
         largest: by activation, the largest magnitude of each channel over the calibration samples.
     """
     from onnx import helper, numpy_helper
@@ -65,7 +65,7 @@ def smooth(model: ModelProto, largest: Mapping[str, Array]) -> None:
 
 
 def _factors(largest: Array, weights: Sequence[Array]) -> Array:
-    """Return what each channel's weights are multiplied by: float32, 1 in the geometric mean.
+    """Return the factors of each channel's weights: float32, with geometric mean 1.
 
     Args:
         largest: the activation's largest magnitudes. weights: of all its readers, each of shape (channels, outputs).
@@ -79,7 +79,7 @@ def _factors(largest: Array, weights: Sequence[Array]) -> Array:
 
 
 def _by_channel(node: NodeProto, weights: Array) -> Array:
-    """Return weights with the activation's channels first, or such ones as the node has them."""
+    """Return weights with the activation's channels first, or transpose such weights back to the node's layout."""
     return weights.T if node.op_type == "Gemm" and _flag(node, "transB") else weights
 
 

@@ -1,4 +1,4 @@
-"""Which of several engines is the fastest for one model: measured once in a short trial, then remembered."""
+"""Choose the fastest of several engines for a model: measured once in a short trial, then cached."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from tecoinfer_modelzoo.cache import exclusive, read_entry, write_entry
 from tecoinfer_modelzoo.json_types import Problems, entries, number, text
 
 TRIAL_SECONDS = 2.0
-"""After this long no further round is begun; every engine is warmed up once and timed at least once."""
+"""Seconds after which no further round starts; every engine is warmed up once and timed at least once."""
 
 MAX_ROUNDS, REFERENCE_ROUNDS = 50, 3
-"""Rounds of a trial at most; an engine that is only there to compare with takes part in the first few."""
+"""Largest number of rounds of a trial; an engine that cannot win takes part in the first few."""
 
 TRIAL_NUMBERS = 8 * 3 * 224 * 224
-"""A trial's input holds at most about so many numbers, so that large batches do not make it long."""
+"""Approximate limit of elements in a trial's input, so that large batches do not make it long."""
 
 MOST_NUMBERS = 2**28
-"""An input with more numbers (1 GiB of float32) is not drawn, and nothing is measured."""
+"""An input with more elements (1 GiB of float32) is not drawn, and nothing is measured."""
 
 TOLERANCE = 1e-3
-"""Largest difference of two float32 engines' outputs, as a part of the largest output."""
+"""Largest difference between the outputs of two float32 engines, relative to the largest output."""
 
 _HALF_TOLERANCE = 1e-2
-"""The same for further calls of a model in float16, whose values ONNX Runtime rounds behind every operator."""
+"""The same for further calls of a float16 model, whose values ONNX Runtime rounds after every operator."""
 
 _NOTHING = 1e-30
-"""A difference that is none, beside outputs that are all 0."""
+"""Difference that is allowed for outputs that are all 0."""
 
 SHORTEST = 1e-9
-"""Seconds that no call takes less than; a time that is remembered and is shorter was not measured."""
+"""Lower limit in seconds of a plausible call; a cached time below it is invalid."""
 
 _VARIED = ((1.0, 0.3), (10.0, 1.0))
-"""Of each further call: the standard deviation of floats, and the share of whole numbers that are large."""
+"""For each further call: the standard deviation of floats, and the share of integers that are large."""
 
 _KIND = "trials"
 
@@ -50,10 +50,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An engine that could be used, or (``may_win`` false) is only measured to compare with.
+    """An engine that may be chosen, or (``may_win`` false) is only measured for comparison.
 
-    ``name`` is how reports call it, version included, and tells it from the others. A ``judge`` says what is a model:
-    what it cannot open or compute no other one that may win answers for.
+    ``name`` is unique and shown in reports, version included. If a ``judge`` cannot open or compute a model, no other
+    engine that may win is used.
     """
 
     name: str
@@ -68,10 +68,10 @@ class TrialResult:
 
     Attributes:
         chosen: name of the contender.
-        seconds: median seconds of one call, by name, in the order they were named; empty if there was no trial.
-        refused: reason, by name, for those that could not be used.
-        failed: the names among them that could not be opened or could not compute. That is no measurement: it may be
-            the fault of the process (no memory, a package that cannot be imported), so it is never remembered.
+        seconds: median seconds of a call by name, in the order of the contenders; empty without a trial.
+        refused: reason by name for those that cannot be used.
+        failed: those of them that could not be opened or could not compute. The cause may be the process (out of
+            memory, a failed import), so such a trial is not cached.
     """
 
     chosen: str
@@ -92,10 +92,10 @@ class TrialResult:
 
 
 Feed = Callable[[Engine], "list[Array] | None"]
-"""Makes the arrays of a call for an engine; ``None`` where that cannot be done."""
+"""Return the arrays of a call for an engine, or ``None`` if that is impossible."""
 
 Draws = Callable[[Engine], Iterable["list[Array]"]]
-"""Makes the arrays of several calls for an engine."""
+"""Return the arrays of several calls for an engine."""
 
 
 def _no_draws(engine: Engine) -> Iterable[list[Array]]:
@@ -108,14 +108,14 @@ def choose(
     """Open the fastest of several engines.
 
     Args:
-        contenders: the baseline first. One that fails to open or to compute is left out, and tried again the next time.
-        key: stands for everything the result depends on; a second call with it runs no trial, if all were measured.
-        feed: makes a call's arrays for an engine; ``None`` where that cannot be done: the first one is taken then.
-        agree: leave out engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
-        draws: further calls, whose outputs are only compared; one that the first engine cannot compute is left out.
+        contenders: the baseline first. One that fails to open or to compute is skipped, and tried again next time.
+        key: identifies everything the result depends on; a second call with it uses the cache, if all were measured.
+        feed: returns a call's arrays for an engine, or ``None``: the first contender is taken then.
+        agree: skip engines whose outputs differ from the first one's by more than :data:`TOLERANCE`.
+        draws: further calls, whose outputs are only compared; those that the first engine cannot compute are skipped.
 
     Raises:
-        TecoInferError: none of them could be opened; the first one's reason. Or one that is the judge could not.
+        TecoInferError: none of them could be opened (the error of the first), or a judge could not.
     """
     if len(contenders) == 1:
         return contenders[0].open(), TrialResult(contenders[0].name)
@@ -126,7 +126,7 @@ def choose(
             if verdict.seconds and not verdict.failed:
                 write_entry(_KIND, key, _to_json(verdict))
             return opened, verdict
-    _log.info("trial remembered: %s", verdict.describe())
+    _log.info("cached trial: %s", verdict.describe())
     try:
         return next(c for c in contenders if c.name == verdict.chosen).open(), verdict
     except TecoInferError as error:
@@ -139,7 +139,7 @@ def _to_json(verdict: TrialResult) -> dict[str, Any]:
 
 
 def _recall(key: str, contenders: Sequence[Contender]) -> TrialResult | None:
-    """Return the verdict of an earlier trial, where it is whole and names one of these contenders."""
+    """Return the cached result if it is complete and names one of these contenders."""
     entry = read_entry(_KIND, key)
     if entry is None:
         return None
@@ -173,7 +173,7 @@ def _trial(
             seconds = _measure(right, able, arrays, refused, agree, first)
             failed |= {name for name, error in refused.items() if not isinstance(error, _OtherOutputsError)}
             judges = [c.name for c in contenders if c.judge and c.name in able and c.name in refused]
-            if judges:  # what it cannot compute no other one answers for: a call is told in its own words
+            if judges:  # its own error is reported for every call
                 why = f"{judges[0]} failed in the trial: {refused.pop(judges[0])}"
                 refused |= {name: EngineError(why) for name in able if name not in judges}
                 able, seconds = judges, {}
@@ -200,7 +200,7 @@ def _open_all(contenders: Sequence[Contender]) -> tuple[dict[str, Engine], dict[
                 for engine in engines.values():
                     engine.release()
                 raise
-            _log.info("%s is left out: %s", contender.name, error)
+            _log.info("%s is skipped: %s", contender.name, error)
             refused[contender.name] = error
     return engines, refused
 
@@ -232,9 +232,9 @@ def _warm_up(
     agree: bool,
     judges: Sequence[str],
 ) -> list[str]:
-    """Run each engine once; return the names of those that do it right and add the others to ``refused``.
+    """Run each engine once; return the names of those with correct outputs and add the others to ``refused``.
 
-    What a judge refuses, such as a division by 0, no other one is given: it may end the process.
+    Inputs that a judge refuses, such as a division by 0, are not given to the others: they may end the process.
     """
     right = []
     first: list[Array] | None = None
@@ -255,12 +255,12 @@ def _warm_up(
 
 
 def _compare_draws(engines: Mapping[str, Engine], first: str, draws: Draws, refused: dict[str, TecoInferError]) -> None:
-    """Run further calls on every engine; add those that give something else than the first to ``refused``."""
+    """Run further calls on every engine; add those whose outputs differ from the first one's to ``refused``."""
     for arrays in draws(engines[first]):
         try:
             wanted = _outputs(engines[first], arrays)
         except TecoInferError as error:
-            _log.info("a draw is left out, as %s cannot compute it: %s", first, error)
+            _log.info("skipped a call that %s cannot compute: %s", first, error)
             continue
         for name, engine in engines.items():
             if name == first or name in refused:
@@ -282,7 +282,7 @@ def _outputs(engine: Engine, arrays: list[Array]) -> list[Array]:
 
 
 def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
-    """Run as many calls side by side as the engine has streams; return one's outputs and the seconds per call."""
+    """Run as many concurrent calls as the engine has streams; return the outputs of one and the seconds per call."""
     start = time.perf_counter()
     if engine.streams == 1:
         outputs = engine(arrays)
@@ -294,7 +294,7 @@ def _round(engine: Engine, arrays: list[Array]) -> tuple[list[Array], float]:
 
 
 class _OtherOutputsError(EngineError):
-    """An engine computes something else than the baseline: a measurement, which is remembered."""
+    """Another result than the baseline's: a measurement, which is cached."""
 
 
 def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLERANCE) -> None:
@@ -303,24 +303,23 @@ def _compare(outputs: list[Array], wanted: list[Array], tolerance: float = TOLER
             raise _OtherOutputsError(f"its output {index} has shape {got.shape}, the baseline's {want.shape}")
         finite = np.isfinite(want)
         if not np.array_equal(np.isfinite(got), finite):
-            raise _OtherOutputsError(f"its output {index} and the baseline's are not finite in different places")
+            raise _OtherOutputsError(f"its output {index} is not finite in other places than the baseline's")
         a, b = got[finite].astype(np.float64), want[finite].astype(np.float64)
         difference, largest = np.abs(a - b).max(initial=0), np.abs(b).max(initial=0)
         if difference > tolerance * largest + _NOTHING:
             raise _OtherOutputsError(
                 f"its output {index} differs from the baseline's by {difference:.2g}, where the largest value is "
-                f"{largest:.2g} and {tolerance:g} of that is allowed"
+                f"{largest:.2g} and {tolerance:g} of it is allowed"
             )
 
 
 def random_input(engine: Engine, batch: int) -> list[Array] | None:
-    """Return arrays for one call: floats from 0 to 1, zeros for whole numbers.
+    """Return arrays for one call: floats from 0 to 1, zeros for integers.
 
-    ``None`` if a dimension is unknown, or an input would have more than :data:`MOST_NUMBERS`.
+    ``None`` if a dimension is unknown, or an input would have more than :data:`MOST_NUMBERS` elements.
 
     Args:
-        engine: the engine whose inputs they are.
-        batch: samples in a call; fewer where it would be more than :data:`TRIAL_NUMBERS` numbers.
+        engine: the engine. batch: samples of the call; fewer if an input would exceed :data:`TRIAL_NUMBERS`.
     """
     rows = _rows(engine, batch)
     if rows is None:
@@ -330,14 +329,14 @@ def random_input(engine: Engine, batch: int) -> list[Array] | None:
 
 
 def varied_inputs(engine: Engine, batch: int, whole: Mapping[str, tuple[int, int]]) -> Iterator[list[Array]]:
-    """Yield arrays for some calls with the values that a model may meet: negative, large, odd, and true and false.
+    """Yield arrays for several calls with negative, large and odd values, and both booleans.
 
-    Nothing where :func:`random_input` gives ``None``.
+    Yields nothing if :func:`random_input` returns ``None``.
 
     Args:
-        engine: the engine whose inputs they are. batch: as there. whole: the least and the greatest number of inputs
-            of whole numbers, by name; those that are not named stay 0, as a size or a number of turns may follow from
-            them.
+        engine, batch: as for :func:`random_input`.
+        whole: smallest and largest value of integer inputs, by name; other integer inputs stay 0, since sizes or loop
+            counts may follow from them.
     """
     rows = _rows(engine, batch)
     if rows is None:
@@ -348,7 +347,7 @@ def varied_inputs(engine: Engine, batch: int, whole: Mapping[str, tuple[int, int
 
 
 def _rows(engine: Engine, batch: int) -> int | None:
-    """Return how many samples a trial's call has; ``None`` where no call can be made."""
+    """Return the number of samples of a trial's call, or ``None`` if no call can be made."""
     shapes = [_open_shape(tensor, engine.spec.dims) for tensor in engine.inputs]
     if any(d is None for shape in shapes for d in shape):
         return None
@@ -358,7 +357,7 @@ def _rows(engine: Engine, batch: int) -> int | None:
 
 
 def _open_shape(tensor: TensorSpec, dims: Mapping[str, tuple[int, ...]]) -> list[int | None]:
-    """Return a tensor's shape without the batch, symbolic dimensions in their largest size where that is known."""
+    """Return a tensor's shape without the batch, symbolic dimensions at their largest known size."""
     symbols = tensor.symbols or (None,) * len(tensor.shape)
     largest = [dims[name][-1] if name is not None and name in dims else None for name in symbols]
     both = enumerate(zip(tensor.shape, largest, strict=True))

@@ -1,4 +1,4 @@
-"""TensorRT: plans built from models, and plans run. The half of target ``cuda`` that needs an NVIDIA GPU.
+"""TensorRT: plans built from models, and plans run, for target ``cuda``; needs an NVIDIA GPU.
 
 The only file that imports tensorrt and polygraphy, and only inside its functions.
 """
@@ -34,7 +34,7 @@ Signature: TypeAlias = tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]
 
 @dataclass(frozen=True)
 class Session:
-    """A loaded plan: compute, free, and what the plan says of itself."""
+    """A loaded plan: compute, free, and read the plan's signature."""
 
     run: Callable[[Feed], Feed]
     close: Callable[[], None]
@@ -42,7 +42,7 @@ class Session:
 
 
 class TensorRT:
-    """TensorRT on one GPU: build plans from models, and run plans.
+    """TensorRT on one GPU: build and run plans.
 
     Args:
         device: index of the GPU.
@@ -62,7 +62,7 @@ class TensorRT:
                 f"TensorRT {self.version} is too old for target 'cuda', which needs 10 or later; "
                 f"run: {install_command('tensorrt')}"
             )
-        G_LOGGER.module_severity = G_LOGGER.ERROR  # its progress lines would go to the standard output
+        G_LOGGER.module_severity = G_LOGGER.ERROR  # progress lines would go to the standard output
         self._device = device
 
     def build(self, model: ModelProto, shapes: Shapes) -> bytes:
@@ -81,7 +81,7 @@ class TensorRT:
         profile = Profile()
         for name, (smallest, typical, largest) in shapes.items():
             profile.add(name, min=tuple(smallest), opt=tuple(typical), max=tuple(largest))
-        # Where a TensorRT has no such flag any more, every network is strongly typed.
+        # Later versions without this flag type every network strongly.
         strongly_typed = hasattr(tensorrt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
         with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
             path = Path(folder) / "model.onnx"
@@ -121,14 +121,14 @@ class TensorRT:
         return Session(run, runner.deactivate, lambda: _engine_signature(engine))
 
     def _select(self) -> None:
-        """Make the GPU current; CUDA keeps that per thread."""
+        """Make the GPU current; CUDA stores that per thread."""
         from polygraphy import cuda
 
         cuda.wrapper().check(cuda.wrapper().handle.cudaSetDevice(ctypes.c_int(self._device)))
 
 
 def _gpu_name(device: int) -> str:
-    """Ask the driver for a GPU's name.
+    """Return a GPU's name from the driver.
 
     Raises:
         TargetError: no NVIDIA driver, or no such GPU.
@@ -152,7 +152,7 @@ def _gpu_name(device: int) -> str:
 
 
 def _engine_signature(engine: Any) -> Signature:
-    """Read inputs, outputs, input shapes and profile from a plan that has no record."""
+    """Read inputs, outputs, input shapes and profile from a plan without a record."""
     import tensorrt
 
     inputs: list[TensorSpec] = []

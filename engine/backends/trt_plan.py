@@ -1,8 +1,8 @@
-"""TensorRT plan files: which shapes a plan serves, what it was built from, and whether it may still be used.
+"""TensorRT plan files: the shapes a plan serves, what it was built from, and whether it may still be used.
 
-A plan (``<model>.engine``, raw TensorRT bytes) lies beside its model with a record (``<model>.engine.json``). A plan is
-used only when every field of its key is what would be built now and its bytes are the ones the record speaks of.
-Nothing here needs TensorRT.
+A plan (``<model>.engine``, raw TensorRT bytes) is stored beside its model with a record (``<model>.engine.json``). It
+is used only if every field of its key equals what would be built now and its hash is that of the record. This module
+does not need TensorRT.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ SCHEMA_VERSION = 2
 """Of the record; 2 has batch axes and symbols."""
 
 MOST_RECORD = 1 << 26
-"""Bytes of the largest record that is read."""
+"""Size limit of a record in bytes."""
 
 Shapes: TypeAlias = dict[str, list[list[int]]]
-"""Input name -> [smallest, typical, largest] shape, the form of a TensorRT optimisation profile."""
+"""Input name -> [smallest, typical, largest] shape, as in a TensorRT optimisation profile."""
 
 
 @dataclass(frozen=True)
 class PlanKey:
-    """Everything a plan depends on; see :func:`engine.onnx.file_hash` for what the model's hash covers."""
+    """Everything a plan depends on; see :func:`engine.onnx.file_hash` for the model's hash."""
 
     model_sha256: str
     pass_sha256: str
@@ -48,7 +48,7 @@ class PlanKey:
 class PlanRecord:
     """The contents of ``<model>.engine.json``: the key, the hash of the plan, and the model's signature.
 
-    ``dims`` are the declared input shapes with symbols, dynamic dimensions other than the batch already bound.
+    ``dims`` are the declared input shapes with symbols, dynamic dimensions other than the batch bound.
     """
 
     key: PlanKey
@@ -60,25 +60,24 @@ class PlanRecord:
 
 
 def plan_path(ckpt: Path) -> Path:
-    """Return where the plan of a model lies: ``digits.onnx`` -> ``digits.engine``."""
+    """Return the path of a model's plan: ``digits.onnx`` -> ``digits.engine``."""
     return ckpt.with_suffix(".engine")
 
 
 def record_path(plan: Path) -> Path:
-    """Return where the record of a plan lies: ``digits.engine`` -> ``digits.engine.json``."""
+    """Return the path of a plan's record: ``digits.engine`` -> ``digits.engine.json``."""
     return plan.with_name(f"{plan.name}.json")
 
 
 def bound_dims(inputs: Sequence[TensorSpec], dims: Sequence[Sequence[Dim]], spec: EngineSpec) -> list[list[Dim]]:
-    """Return declared shapes in which only a dynamic batch, and dimensions that have a range of sizes, are still open.
+    """Return declared shapes in which only a dynamic batch, and dimensions with a range of sizes, are dynamic.
 
     Args:
-        inputs: the inputs after ``input_size`` was applied.
-        dims: their declared shapes, in the same order.
+        inputs: after ``input_size`` was applied. dims: their declared shapes, in the same order.
         spec: the model, for the message, and the sizes of symbolic dimensions.
 
     Raises:
-        ConfigError: another dimension is dynamic and nothing says how large.
+        ConfigError: another dimension is dynamic and has no size.
     """
     result: list[list[Dim]] = []
     for tensor, declared in zip(inputs, dims, strict=True):
@@ -101,10 +100,10 @@ def profile_shapes(
     """Return the optimisation profile: batches from 1 to ``batch``, tuned for ``batch``.
 
     Args:
-        inputs: bound inputs; only a dynamic batch, and what ``dims`` has sizes for, is ``None``.
-        declared: the model's own shapes, in the same order; an input without a dynamic dimension needs no profile.
+        inputs: bound inputs; only a dynamic batch and dimensions in ``dims`` are ``None``.
+        declared: the declared shapes, in the same order; an input without a dynamic dimension needs no profile.
         batch: largest number of samples in one run.
-        dims: rising sizes of symbolic dimensions: from the first to the last, tuned for the last.
+        dims: increasing sizes of symbolic dimensions: from the first to the last, tuned for the last.
     """
     sizes = dims or {}
     shapes: Shapes = {}
@@ -118,7 +117,7 @@ def profile_shapes(
 
 
 def smallest_shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return an input's shape for a number of samples, symbolic dimensions in the first of their sizes."""
+    """Return an input's shape for a number of samples, symbolic dimensions at their first size."""
     symbols = tensor.symbols or (None,) * len(tensor.shape)
     open_sizes = (dims.get(symbol or "", (rows,))[0] for symbol in symbols)
     both = enumerate(zip(tensor.shape, open_sizes, strict=True))
@@ -126,33 +125,31 @@ def smallest_shape(tensor: TensorSpec, rows: int, dims: Mapping[str, tuple[int, 
 
 
 def stale_reason(record: PlanRecord, key: PlanKey, plan: bytes) -> str | None:
-    """Say why a plan must not be used for ``key``, or ``None`` where it may.
+    """Return why a plan must not be used for ``key``, or ``None`` if it may.
 
     Args:
-        record: what lies beside the plan.
-        key: what would be built now.
-        plan: the bytes of the plan file.
+        record: beside the plan. key: of what would be built now. plan: the bytes of the plan file.
     """
     for field in fields(PlanKey):
         have, want = getattr(record.key, field.name), getattr(key, field.name)
         if have != want:
             return f"{field.name} was {have!r}, now {want!r}"
-    return None if is_whole(record, plan) else "the plan is cut short or was changed after it was built"
+    return None if is_whole(record, plan) else "the plan is truncated or was changed after it was built"
 
 
 def is_whole(record: PlanRecord, plan: bytes) -> bool:
-    """Say whether the bytes are those the record was written for."""
+    """Return whether the bytes have the hash of the record."""
     return hashlib.sha256(plan).hexdigest() == record.plan_sha256
 
 
 def write_plan(path: Path, plan: bytes, record: PlanRecord) -> None:
-    """Write a plan and its record, each atomically, the plan first: a crash in between leaves a mismatch, not a lie."""
+    """Write a plan and its record, each atomically, the plan first: a crash between them is detected by the hash."""
     write_file(path, plan)
     write_file(record_path(path), json.dumps(_to_json(record), indent=2).encode())
 
 
 def read_plan(path: Path) -> bytes:
-    """Read the bytes of a plan.
+    """Return the bytes of a plan.
 
     Raises:
         ModelError: it cannot be read.
@@ -165,10 +162,10 @@ def read_plan(path: Path) -> bytes:
 
 
 def read_record(plan: Path) -> PlanRecord | None:
-    """Read the record beside a plan; ``None`` where there is none.
+    """Return the record of a plan, or ``None`` if there is none.
 
     Raises:
-        ModelError: it is there but cannot be read, or another version of the zoo wrote it in another form.
+        ModelError: it cannot be read, or was written by another version of the zoo.
     """
     path = record_path(plan)
     if not path.is_file():
@@ -197,9 +194,7 @@ def _from_json(data: Any) -> PlanRecord:
         text(key[name])
     key |= {"input_shapes": _shapes(key["input_shapes"]), "schema_version": whole(key["schema_version"])}
     return PlanRecord(
-        key=PlanKey(
-            **{**key, "input_shapes": _shapes(key["input_shapes"]), "schema_version": whole(data["schema_version"])}
-        ),
+        key=PlanKey(**key),
         plan_sha256=text(data["plan_sha256"]),
         inputs=[tensor_from_json(entry) for entry in items(data["inputs"])],
         outputs=[tensor_from_json(entry) for entry in items(data["outputs"])],

@@ -1,4 +1,4 @@
-"""``input_size`` whose shapes do not all have the batch of one SPA: those with the whole card's are brought to it."""
+"""Conversion of ``input_size`` shapes with the batch of the whole card to the batch of one SPA."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from tecoinfer_modelzoo.text import level_of_user, shape_text
 
 
 def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
-    """Return the spec with every shape of ``input_size`` per SPA.
+    """Return the spec with all shapes of ``input_size`` per SPA; raise ConfigError for several shares.
 
-    Scripts that people have give pictures per SPA and the text beside them for the whole card. An input is taken as the
-    latter where its first size is ``batch_size``, that of another input is a share of it, and the model has the same
-    batch in both; a warning names it.
-
-    Args:
-        spec: with one shape per input, or none. declared: the model's shapes in the same order, with symbols.
-
-    Raises:
-        ConfigError: such inputs have several shares.
+    Existing scripts give images per SPA and the corresponding text for the whole card. An input has the batch of the
+    card if its first size is ``batch_size``, that of another input is a share of it, and the model (``declared`` shapes
+    with symbols) has the same batch in both; a warning names it.
     """
     if spec.input_size is None or spec.batch_size == 1:
         return spec
@@ -36,13 +30,11 @@ def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
     if not whole:
         return spec
     if len(mine) > 1:
-        raise ConfigError(
-            f"{spec.ckpt}: input_size {_shown(spec.input_size)} has the batches {', '.join(map(str, mine))} and "
-            f"{batch}; give every input the batch of one SPA"
-        )
+        batches = f"{', '.join(map(str, mine))} and {batch}; give every input the batch of one SPA"
+        raise ConfigError(f"{spec.ckpt}: input_size {_shown(spec.input_size)} has the batches {batches}")
     warnings.warn(
         f"{spec.ckpt}: input_size {_shown([spec.input_size[i] for i in whole])} has the batch of the whole card, the "
-        f"other inputs that of one SPA; it is taken as {mine[0]}",
+        f"other inputs that of one SPA; {mine[0]} is used",
         stacklevel=level_of_user(),
     )
     sizes = [(mine[0], *shape[1:]) if i in whole else shape for i, shape in enumerate(spec.input_size)]
@@ -50,19 +42,19 @@ def per_spa(spec: EngineSpec, declared: Sequence[Sequence[Dim]]) -> EngineSpec:
 
 
 def of_two_batches(spec: EngineSpec) -> str | None:
-    """Return in words that some shapes have the batch of the whole card and others a share; ``None`` where none has."""
+    """Return a message if some shapes have the batch of the whole card and others a share; else ``None``."""
     sizes = [shape[0] for shape in spec.input_size or () if shape and shape[0]]
     shares = sorted({size for size in sizes if size < spec.batch_size <= size * MAX_SPA})
     if len(shares) != 1 or spec.batch_size not in sizes:
         return None
     return (
         f"input_size {_shown(spec.input_size or ())} has inputs of {shares[0]} and of {spec.batch_size} samples, which "
-        f"the model does not join; give every input the batch of one SPA, {shares[0]}"
+        f"the model does not combine; give every input the batch of one SPA, {shares[0]}"
     )
 
 
 def _same(one: Dim, other: Dim) -> bool:
-    """Say whether two declared first dimensions may be the same batch: equal, or both without a name of another."""
+    """Return whether two declared first dimensions may be the same batch: equal, or both possibly a batch."""
     if one is not None and one == other:
         return True
     return may_be_batch(one) and may_be_batch(other)

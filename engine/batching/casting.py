@@ -1,4 +1,4 @@
-"""Arrays of a call in the dtypes that a model takes, and what to say of floats that are narrowed."""
+"""Conversion of input arrays to the dtypes of the model, with warnings about lossy casts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from tecoinfer_modelzoo.text import level_of_user
 
 
 def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
-    """Cast within a kind of dtype; narrowing floats warns once per input, and once if values become infinite by it.
+    """Cast an array within a kind of dtype; raise InputError for another kind, or a wider dtype that is not a float.
 
-    Args:
-        array: of a call. spec: the input it is for. warned: names of inputs that were warned of; it is added to.
-
-    Raises:
-        InputError: the dtype is of another kind, or wider and not a float.
+    Narrowing floats warns once per input, and once more if values become infinite; ``warned`` records the warnings.
     """
     if array.dtype.kind != spec.dtype.kind or (spec.dtype.kind != "f" and not np.can_cast(array.dtype, spec.dtype)):
-        raise InputError(
-            f"input {spec.name!r} has dtype {array.dtype}, the model takes {spec.dtype}; "
-            f"use array.astype({numpy_name(spec.dtype)})"
-        )
+        wanted = f"the model takes {spec.dtype}; use array.astype({numpy_name(spec.dtype)})"
+        raise InputError(f"input {spec.name!r} has dtype {array.dtype}, {wanted}")
     lost: list[str] = []
-    # A value beyond the narrower range becomes infinite, as on the device; numpy notices that while it casts.
+    # Values beyond the narrower range become infinite, as on the device; NumPy reports overflows of the cast.
     with np.errstate(over="call", call=lambda kind, _: lost.append(kind)):
         cast = array.astype(spec.dtype)
     if not np.can_cast(array.dtype, spec.dtype):
@@ -38,13 +32,9 @@ def cast_to(array: Array, spec: TensorSpec, warned: set[str]) -> Array:
 def _warn_narrowed(
     array: np.ndarray[Any, np.dtype[Any]], name: str, dtype: np.dtype[Any], warned: set[str], infinite: bool
 ) -> None:
-    """Warn once of each input whose floats are narrowed, and once of each where that made values infinite.
+    """Warn once per input about narrowed floats, and once per input about values that became infinite.
 
-    Preprocessing to the narrower dtype would spoil what it does not hold as well, and is no advice then.
-
-    Args:
-        array: of a call. name, dtype: of the input that it is for. warned: what was warned of; it is added to.
-        infinite: whether values became so.
+    The advice to preprocess in the narrower dtype is only given if all values are representable.
     """
     beyond = f"{name}: infinite"
     if beyond in warned or (name in warned and not infinite):
@@ -54,7 +44,7 @@ def _warn_narrowed(
         warned.add(beyond)
         advice = f"values beyond {np.finfo(dtype).max:g} became infinite; scale them down, or use --dtype float32"
     elif (np.abs(array) > whole).any():
-        advice = f"beyond {whole} it does not hold every whole number; where that matters, use --dtype float32"
+        advice = f"it does not represent all integers above {whole}; if that matters, use --dtype float32"
     else:
         advice = f"preprocess to {dtype} to save the copy"
     warned.add(name)

@@ -1,4 +1,4 @@
-"""Rules of If, Loop and Scan: their bodies are followed, states until nothing new is learnt of them."""
+"""Rules of If, Loop and Scan; bodies are analysed repeatedly until the properties of their states converge."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from onnx import GraphProto
 from engine.batching.sizes import symbol
 from engine.batching.value import Call, Rows, Sizes, UnprovenError, Value, is_flat
 
-_ROUNDS = 8
-"""Times a body is followed before its states count as not settling."""
+_ROUNDS = 8  # maximum number of passes over a body until its states must have converged
 
 
 def if_(call: Call) -> list[Value]:
-    """Rule of If: both branches, unless the condition is known."""
+    """Rule of If: both branches, or one if the condition is known."""
     condition, content = call.need(0), call.content(0)
     branches: list[GraphProto] = [call.attribute("then_branch"), call.attribute("else_branch")]
     if content is not None and isinstance(content[0], bool):
         branches = [branches[0] if content[0] else branches[1]]
     elif not condition.shared:
-        raise call.fault("takes a branch by what the batch holds", depends=False)
+        raise call.fault("chooses a branch by values of the batch", depends=False)
     ends = [call.tracer.follow(branch, [], call.scope) for branch in branches]
     results = []
     for i, name in enumerate(call.node.output):
@@ -33,14 +32,15 @@ def if_(call: Call) -> list[Value]:
 
 
 def loop(call: Call) -> list[Value]:
-    """Rule of Loop: how often it runs must not depend on the samples."""
+    """Rule of Loop: the number of iterations must not depend on the samples."""
     body: GraphProto = call.attribute("body")
     for value in (call.get(0), call.get(1)):
         if value is not None and not value.shared:
-            raise call.fault("runs as often as the batch says", depends=value.sized)
+            raise call.fault("has an iteration count that depends on the batch", depends=value.sized)
     settled = _settled(call, body, [Value("", ()), Value("", ())], call.inputs[2:], [])
     if not settled[0].shared:
-        raise UnprovenError(settled[0].fault) if settled[0].fault else call.fault("stops by the samples", depends=False)
+        fault = settled[0].fault
+        raise UnprovenError(fault) if fault else call.fault("stops depending on the samples", depends=False)
     count = len(call.inputs) - 2
     states = [replace(value, name=name) for value, name in zip(settled[1:], call.node.output, strict=False)][:count]
     stacked = zip(settled[1 + count :], call.node.output[count:], strict=True)
@@ -48,7 +48,7 @@ def loop(call: Call) -> list[Value]:
 
 
 def scan(call: Call) -> list[Value]:
-    """Rule of Scan: along another axis than the batch's."""
+    """Rule of Scan: along axes other than the batch."""
     if call.tracer.opset < 9:
         raise call.unknown()
     body: GraphProto = call.attribute("body")
@@ -65,7 +65,7 @@ def scan(call: Call) -> list[Value]:
 
 
 def _row(call: Call, i: int, axis: int) -> Value:
-    """Return what the body of a Scan sees of an input at each step."""
+    """Return the slice of an input that the body of a Scan reads in each step."""
     value, axis = call.need(i), call.axis(axis, i)
     if value.rows and value.rows.axis == axis:
         raise call.mixes(value)
@@ -74,7 +74,7 @@ def _row(call: Call, i: int, axis: int) -> Value:
 
 
 def _stacked(name: str, value: Value, axis: int) -> Value:
-    """Return what is known of a tensor that collects a body's output of every step along a new axis."""
+    """Return the tensor that stacks a body's output of all steps along a new axis."""
     if value.dims is None and axis < 0:
         return Value(name) if value.shared else replace(value, name=name, rows=None, fault=value.fault)
     axis += len(value.dims or ()) + 1 if axis < 0 else 0
@@ -86,9 +86,9 @@ def _stacked(name: str, value: Value, axis: int) -> Value:
 def _settled(
     call: Call, body: GraphProto, head: Sequence[Value], states: Sequence[Value | None], tail: Sequence[Value]
 ) -> list[Value]:
-    """Follow a body until its states stay as they are; return its outputs, the settled states among them."""
+    """Analyse a body until its states converge; return its outputs, including the states."""
     current = [_checked(call, value) for value in states]
-    first = 1 if head else 0  # Loop's body first says whether to go on
+    first = 1 if head else 0  # the first output of Loop's body is the condition
     for _ in range(_ROUNDS):
         values = [*head, *current, *tail]
         named = [replace(value, name=info.name) for value, info in zip(values, body.input, strict=True)]
@@ -108,21 +108,17 @@ def _checked(call: Call, value: Value | None) -> Value:
     if value is None:
         raise call.unknown()
     if value.sized:
-        raise call.fault("starts from the number of samples", depends=True)
+        raise call.fault("has the number of samples as a state", depends=True)
     return value
 
 
 def merged(call: Call, name: str, a: Value, b: Value) -> Value:
-    """Return what is known of a tensor that is one of two.
-
-    Raises:
-        UnprovenError: only one of them has samples, and the other is not the same for each.
-    """
+    """Return the properties of a tensor that is one of two; raise UnprovenError if only one has samples."""
     for value in (a, b):
         if value.fault:
             raise UnprovenError(value.fault)
         if value.sized or value.count:
-            raise call.fault("gives the number of samples as a value", depends=True)
+            raise call.fault("returns the number of samples as a value", depends=True)
     rows = a.rows or b.rows
     if rows is not None and not all(value.rows == rows or _is_spread(call, value, rows) for value in (a, b)):
         raise call.fault(f"has samples on different axes of '{a.name}' and '{b.name}'", depends=False)
@@ -133,7 +129,7 @@ def merged(call: Call, name: str, a: Value, b: Value) -> Value:
 
 
 def _is_spread(call: Call, value: Value, rows: Rows) -> bool:
-    """Say whether a shared tensor has one and the same row for each of the samples that another has there."""
+    """Return whether a shared tensor has identical rows along the sample axis of another tensor."""
     if value.rows is not None or value.dims is None or len(value.dims) <= rows.axis:
         return False
     return value.dims[rows.axis] == call.fill(rows.size) and is_flat(value, rows.axis)

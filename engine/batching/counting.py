@@ -1,7 +1,7 @@
-"""Indices that hold each sample's own place: ``x[arange(batch), picks]`` takes from every sample what is its own.
+"""Indices that contain sample numbers: ``x[arange(batch), picks]`` selects elements of each sample's own row.
 
-Exporters write such indices as places in a table of all samples' rows. A tensor of them has a :class:`Count`, and only
-the operators here may read it; all others would make a sample depend on its place.
+Exporters write such indices as positions in a table with the rows of all samples. Tensors of such positions have a
+:class:`Count`, and only the operators here may read them; all others would make results depend on sample numbers.
 """
 
 from __future__ import annotations
@@ -17,17 +17,11 @@ from engine.batching.sizes import Size, Term, is_size, times
 from engine.batching.value import MANY, Call, Count, Rows, Value, content_of, read
 
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-
-_PICKS = {"Gather": 1, "Concat": 0}
-"""Operators that may read constant places, and which input these are."""
+_PICKS = {"Gather": 1, "Concat": 0}  # operators that may read constant positions, and the input that contains them
 
 
 def counted(call: Call) -> list[Value] | None:
-    """Return the outputs of a node that reads places of samples, ``None`` where it reads none.
-
-    Raises:
-        UnprovenError: it does something else with them than picking rows.
-    """
+    """Return a node's outputs if it selects rows by sample positions; ``None`` if it reads none."""
     if not any(value is not None and value.count for value in call.inputs):
         trial = _with_constants(call)
         result = None if trial is None else _read(trial)
@@ -35,7 +29,7 @@ def counted(call: Call) -> list[Value] | None:
         result = _read(call)
         if result is None:
             picks = call.node.op_type in ("Add", "Concat", "Gather", "GatherND")
-            raise call.fault("uses each sample's place in the batch", depends=not picks)
+            raise call.fault("uses each sample's position in the batch", depends=not picks)
     return None if result is None else [result]
 
 
@@ -45,7 +39,7 @@ def _read(call: Call) -> Value | None:
 
 
 def places(call: Call) -> Value | None:
-    """Return what is known of a Range from 0 up to the number of samples; ``None`` for another one."""
+    """Return the value of a Range from 0 to the number of samples; ``None`` for another Range."""
     contents = [call.content(i) for i in range(3)]
     limit = contents[1][0] if contents[1] else None
     if contents[0] != [0] or contents[2] != [1] or limit != Rows(0).size:
@@ -54,7 +48,7 @@ def places(call: Call) -> Value | None:
 
 
 def _with_constants(call: Call) -> Call | None:
-    """Return a call whose indices are places of a fixed batch's samples, written down as a constant."""
+    """Return the call with constant indices interpreted as sample positions of a fixed batch."""
     number, op = call.tracer.number, call.node.op_type
     if number is None or op not in _PICKS:
         return None
@@ -70,7 +64,7 @@ def _with_constants(call: Call) -> Call | None:
 
 
 def _as_places(value: Value, axes: Iterable[int], number: int, stride: Size) -> Value | None:
-    """Return a constant as places of so many samples along the first of these axes where it holds them."""
+    """Return a constant as sample positions along the first of these axes that contains them."""
     for axis in axes:
         count = _constant_count(value, axis, number, stride)
         if count is not None:
@@ -90,7 +84,7 @@ def _constant_count(value: Value, axis: int, number: int, stride: Size) -> Count
 
 
 def _moved(call: Call) -> Value | None:
-    """Move places about: what is along the axis of the samples stays so."""
+    """Move positions without changing the axis that corresponds to the samples."""
     value, op = call.need(0), call.node.op_type
     count = _single(value)
     if count is None or (op == "Cast" and call.attribute("to") not in _INTEGERS):
@@ -99,12 +93,12 @@ def _moved(call: Call) -> Value | None:
 
 
 def _single(value: Value) -> Count | None:
-    """Return the places that a tensor holds, ``None`` where it holds none, or others too."""
+    """Return the count of a tensor that only contains positions, else ``None``."""
     return None if value.count is None or value.count.led or value.count.mixed else value.count
 
 
 def _mixed(call: Call) -> Value:
-    """Let places meet other numbers: exporters do, where they want to know the shape that indices broadcast to."""
+    """Combine positions with other numbers, as exporters do to determine the broadcast shape of indices."""
     return replace(elementwise.broadcast(call)[0], count=Count(0, 0, 0, mixed=True))
 
 
@@ -140,7 +134,7 @@ def _and_other(call: Call) -> tuple[Value, Value | None]:
 
 
 def _limits(value: Value) -> tuple[int, int] | None:
-    """Return the least and the greatest element of a shared integer tensor."""
+    """Return minimum and maximum of a shared integer tensor."""
     array = content_of(value) if value.tensor is None else read(value.tensor, MANY)
     if array is None or not array.size or not all(isinstance(n, (int, np.integer)) for n in array.flat[:1]):
         return None
@@ -150,7 +144,7 @@ def _limits(value: Value) -> tuple[int, int] | None:
 
 
 def _joined(call: Call) -> Value | None:
-    """Put places before other indices, in the last axis."""
+    """Concatenate positions with other indices along the last axis."""
     first = call.need(0)
     rank, axis = call.rank(), call.axis(call.attribute("axis", 1))
     others = [value for value in call.inputs[1:] if value is not None]
@@ -168,7 +162,7 @@ def _gathered(call: Call) -> Value | None:
     if data.rows.outer != 1 or count.stride != data.rows.inner or not isinstance(data.rows.inner, int):
         return None
     if count.low < 0 or count.high >= data.rows.inner:
-        raise call.fault(f"picks rows of other samples from '{data.name}'", depends=True)
+        raise call.fault(f"selects rows of other samples from '{data.name}'", depends=True)
     sizes = None if data.dims is None else [*data.dims[:axis], *call.dims(1), *data.dims[axis + 1 :]]
     return call.out(picks.rows.at(axis + picks.rows.axis), sizes)
 
@@ -199,4 +193,4 @@ _READERS: dict[str, Callable[[Call], Value | None]] = {
     "Max": _mixed,
     "Mul": _multiplied,
 }
-"""Operators that may read places, each with its rule; ``None`` where they are not read as such."""
+"""Operators that may read positions, and their rules; a rule returns ``None`` if the positions are not valid."""

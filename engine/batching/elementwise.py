@@ -1,8 +1,8 @@
-"""Rules of operators that work element by element, along given axes, or by named axes that meet (products)."""
+"""Rules of operators that work element by element, along given axes, or on labelled axes (products)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from engine.batching.sizes import Size, symbol
@@ -15,17 +15,10 @@ Labels: TypeAlias = Sequence[Hashable]
 def combine(
     call: Call, operands: Iterable[tuple[Value | None, Labels]], out: Labels, keeps: Labels | None = None, i: int = 0
 ) -> Value:
-    """Return what is known of an output whose axes, and those of the inputs, bear labels: equal ones run together.
+    """Return output ``i`` of an operator whose input and output axes have labels; axes with equal labels correspond.
 
-    Args:
-        call: the node.
-        operands: inputs with the labels of their axes; ``None`` for one left out.
-        out: the labels of the output's axes; a label that is missing is summed over, or worked along.
-        keeps: the labels along which the operator works row by row (default: all of the output's).
-        i: which output.
-
-    Raises:
-        UnprovenError: the samples meet there.
+    Labels missing in ``out`` are summed over or worked along. ``keeps``: labels along which the operator works row by
+    row (default: all of the output). Raises UnprovenError if the operator combines samples.
     """
     present = [(value, tuple(labels)) for value, labels in operands if value is not None]
     if any(value.rank not in (None, len(labels)) for value, labels in present):
@@ -42,10 +35,10 @@ def combine(
 
 
 def _meeting(call: Call, present: Sequence[tuple[Value, Labels]], kept: Labels) -> tuple[Hashable, Size, Size] | None:
-    """Return the label of all samples, and what is before and behind them along its axis; ``None`` without samples.
+    """Return the label of the sample axis and the sizes around the samples along it; ``None`` without samples.
 
     Raises:
-        UnprovenError: the label is not one that is kept, or the samples of two operands bear different ones.
+        UnprovenError: the label is not kept, or the samples of two operands have different labels.
     """
     batched = [(value, labels, labels[value.rows.axis]) for value, labels in present if value.rows is not None]
     for value, labels, label in batched:
@@ -60,37 +53,33 @@ def _meeting(call: Call, present: Sequence[tuple[Value, Labels]], kept: Labels) 
 
 
 def _check_shared(call: Call, present: Sequence[tuple[Value, Labels]], label: Hashable, rows: Rows) -> None:
-    """Refuse a shared operand that has other elements for every sample."""
+    """Reject a shared operand whose elements differ between samples."""
     for value, labels in present:
         if value.rows is not None or label not in labels:
             continue
         if value.dims is None:
-            raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
+            raise call.unranked(value)
         axis = list(labels).index(label)
         size = value.dims[axis]
         if size == 1 or (size == call.fill(rows.size) and is_flat(value, axis)):
             continue
-        known = isinstance(size, int)
-        raise call.fault(f"has a row of '{value.name}' for each sample, by its place in the batch", depends=known)
+        raise call.by_position(value, depends=isinstance(size, int))
 
 
 def _size(label: Hashable, present: Sequence[tuple[Value, Labels]]) -> Size | None:
-    """Return the broadcast size of all axes that bear a label; ``None`` where it cannot be told, or none does."""
+    """Return the broadcast size of all axes with a label; ``None`` if it is unknown."""
     bearing = [(value.dims, list(labels).index(label)) for value, labels in present if label in labels]
     sizes = {dims[axis] for dims, axis in bearing if dims is not None}
     if not bearing or any(dims is None for dims, _ in bearing):
         return None
     wide = sizes - {1}
     fixed = [size for size in wide if isinstance(size, int)]
-    return fixed[0] if fixed else _only(wide or {1})
-
-
-def _only(sizes: Collection[Size]) -> Size | None:
-    return next(iter(sizes)) if len(sizes) == 1 else None
+    wide = wide or {1}
+    return fixed[0] if fixed else wide.pop() if len(wide) == 1 else None
 
 
 def _flat(present: Sequence[tuple[Value, Labels]], out: Labels) -> frozenset[int]:
-    """Return the axes of an output along which no operand changes."""
+    """Return the axes of an output along which all operands are constant."""
 
     def changes(value: Value, labels: Labels, label: Hashable) -> bool:
         axis = list(labels).index(label) if label in labels else None
@@ -100,12 +89,9 @@ def _flat(present: Sequence[tuple[Value, Labels]], out: Labels) -> frozenset[int
 
 
 def right_aligned(value: Value | None, rank: int) -> tuple[Value | None, Labels]:
-    """Return an operand with the axes of a result of this rank that broadcasting gives it."""
+    """Return an operand with axis labels for broadcasting to a rank."""
     own = 0 if value is None or value.rank is None else value.rank
     return value, range(rank - own, rank)
-
-
-# --------------------------------------------------------------------------------------------------------- elementwise
 
 
 def broadcast(call: Call) -> list[Value]:
@@ -121,21 +107,21 @@ def broadcast(call: Call) -> list[Value]:
 
 
 def _beside_numbers(call: Call, values: Sequence[Value]) -> Value:
-    """Return what is known where one operand's rank is not: it is the result's where all others are single numbers."""
+    """Return the result if the rank of one operand is unknown and all others are single numbers."""
     unranked = [value for value in values if value.rank is None]
     if len(unranked) > 1 or any(value.dims for value in values):
-        raise call.fault(f"reads '{unranked[0].name}', whose rank is not known", depends=False)
+        raise call.unranked(unranked[0])
     return call.out(unranked[0].rows)
 
 
 def same(call: Call) -> list[Value]:
-    """Rule of operators whose outputs have the first input's shape, element by element."""
+    """Rule of elementwise operators with the shape of the first input."""
     value = call.need(0)
     return [Value(name, value.dims, value.rows, flat=value.flat) for name in call.node.output]
 
 
 def dropout(call: Call) -> list[Value]:
-    """Rule of Dropout: in inference it does nothing."""
+    """Rule of Dropout: the identity in inference."""
     training = call.content(2) if call.get(2) is not None else [False]
     if training is None or any(training):
         raise call.fault("draws random numbers", depends=False)
@@ -159,14 +145,8 @@ def quantize(call: Call) -> list[Value]:
     return [call.out(value.rows, value.dims)]
 
 
-# ------------------------------------------------------------------------------------------------------ along some axes
-
-
 def along(default: int, old: int | None = None) -> Rule:
-    """Return the rule of operators that work along the axis in attribute ``axis`` (or input 1) and keep the shape.
-
-    Before opset 13 some work along every axis from ``axis`` on, by default ``old``.
-    """
+    """Return the rule of shape-preserving operators along ``axis`` (or, before opset 13, all axes from ``old`` on)."""
 
     def rule(call: Call) -> list[Value]:
         value = call.need(0)
@@ -190,7 +170,7 @@ def cumulate(call: Call) -> list[Value]:
 
 
 def reduce(call: Call) -> list[Value]:
-    """Rule of reductions: over the axes of the attribute or input ``axes``, by default over all."""
+    """Rule of reductions over the axes in the attribute or input ``axes``, by default over all."""
     value = call.need(0)
     axes = call.integers("axes", 1)
     if not axes and call.attribute("noop_with_empty_axes", 0):
@@ -225,20 +205,18 @@ def top_k(call: Call) -> list[Value]:
 
 
 def layer_norm(call: Call) -> list[Value]:
-    """Rule of LayerNormalization and RMSNormalization: over ``axis`` and all after it."""
+    """Rule of LayerNormalization and RMSNormalization: over ``axis`` and all following axes."""
     value, rank = call.need(0), call.rank()
     axis = call.axis(call.attribute("axis", -1))
-    result = combine(call, [(value, range(rank)), *_parameters(call, rank)], range(rank), range(axis))
+    result = combine(
+        call, [(value, range(rank)), *(right_aligned(one, rank) for one in call.inputs[1:])], range(rank), range(axis)
+    )
     sizes = tuple(1 if n >= axis else size for n, size in enumerate(result.dims or ()))
     return [result, *(call.out(result.rows, sizes, i) for i in range(1, len(call.node.output)))]
 
 
-def _parameters(call: Call, rank: int) -> list[tuple[Value | None, Labels]]:
-    return [right_aligned(value, rank) for value in call.inputs[1:]]
-
-
 def skip_layer_norm(call: Call) -> list[Value]:
-    """Rule of com.microsoft's SkipLayerNormalization: a sum, normalised over the last axis."""
+    """Rule of com.microsoft's SkipLayerNormalization: a sum, normalized over the last axis."""
     rank = call.rank()
     operands = [right_aligned(value, rank) for value in call.inputs]
     if len(call.node.output) > 1 and any(call.node.output[1:3]):
@@ -264,11 +242,8 @@ def matrices(call: Call) -> list[Value]:
     return [call.out(value.rows, value.dims)]
 
 
-# ------------------------------------------------------------------------------------------------------------ products
-
-
 def matmul(call: Call, second: int = 1) -> list[Value]:
-    """Rule of MatMul; the second factor may be another input (quantised forms)."""
+    """Rule of MatMul; quantized forms have the second factor at another input."""
     a, b = call.need(0), call.need(second)
     left, right = _matrix(call.rank(0), "m"), _matrix(call.rank(second), "n", first="k")
     if len(left) == 1:
@@ -279,31 +254,27 @@ def matmul(call: Call, second: int = 1) -> list[Value]:
 
 
 def _matrix(rank: int, free: str, first: str = "") -> list[Hashable]:
-    """Return the labels of a factor's axes; leading ones are counted from the right, as broadcasting has it."""
+    """Return the labels of a factor's axes; leading ones are counted from the right, as in broadcasting."""
     if rank == 1:
         return ["k"]
     return [*range(-(rank - 2), 0), *(("k", free) if first else (free, "k"))]
 
 
 def matmul_integer(call: Call) -> list[Value]:
-    """Rule of MatMulInteger: zero points must be single numbers."""
-    _scalars(call, 2)
+    """Rule of MatMulInteger: zero points must be scalars."""
+    for i in range(2, len(call.inputs)):
+        _scalar(call, i)
     return matmul(call)
 
 
 def qlinear_matmul(call: Call) -> list[Value]:
-    """Rule of QLinearMatMul: scales and zero points must be single numbers or constants of the second factor."""
+    """Rule of QLinearMatMul: scales and zero points must be scalars or constants of the second factor."""
     for i in (1, 2, 6, 7):
         _scalar(call, i)
     for i in (4, 5):
         if not call.need(i).shared:
             raise call.unknown()
     return matmul(call, 3)
-
-
-def _scalars(call: Call, start: int) -> None:
-    for i in range(start, len(call.inputs)):
-        _scalar(call, i)
 
 
 def _scalar(call: Call, i: int) -> None:
@@ -324,7 +295,7 @@ def gemm(call: Call) -> list[Value]:
 
 
 def einsum(call: Call) -> list[Value]:
-    """Rule of Einsum: its letters are the labels, an ellipsis is counted from the right."""
+    """Rule of Einsum: labels are its letters; the axes of an ellipsis are counted from the right."""
     equation = call.attribute("equation", b"").decode().replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")

@@ -1,4 +1,4 @@
-"""Choosing what may be the batch, following the graph for each choice, and saying what came of it."""
+"""Search for the batch axes of a model: choices of axes are analysed in order of likelihood."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from engine.signature import _MADE_UP as MADE_UP, BatchAxes, Dim
 from tecoinfer_modelzoo.errors import ConfigError
 
 _BATCH = re.compile(r"(batch\w*|\w*_batch|bs|b|n|num_?(samples|images|sequences))", re.IGNORECASE)
-"""Names of a dimension that is the batch by what its author says."""
+"""Names of dimensions that mean the batch."""
 
 _NO_BATCH = re.compile(
     r"t|s|l|h|w|\w*(time|seq|len|frames?|steps?|height|width|tokens?|chars|points|nodes|audio|samples)\w*",
     re.IGNORECASE,
 )
-"""Names of a dimension that hardly is the batch."""
+"""Names of dimensions that are unlikely to be the batch."""
 
-_TRIES = 16
-"""Choices of axes that are tried at most."""
-
+_TRIES = 16  # maximum number of choices that are analysed
 _RECURRENT = frozenset(("RNN", "GRU", "LSTM"))
 
 
 class _Place(NamedTuple):
-    """One dimension of one input, as it is declared."""
+    """A declared dimension of an input."""
 
     input: int
     axis: int
@@ -42,7 +40,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Axes to try: one per input, and the symbol or the number that the batch has in declared shapes."""
+    """Axes to analyse, one per input, and the symbol or number of the batch in declared shapes."""
 
     axes: tuple[int | None, ...]
     symbol: str | None
@@ -50,17 +48,13 @@ class Choice:
 
 
 def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> BatchAxes:
-    """Find the batch axis of every input and output, and whether the graph keeps samples apart.
+    """Find the batch axis of every input and output, and whether the graph keeps samples independent.
 
-    Args:
-        model: the model, with its weights (those of a fixed batch may hold a row for each sample).
-        axes: batch axis by input name, where the caller knows; the other inputs follow from it.
-
-    Several choices may be tried; the first that is proven is returned, else the first of all, not proven.
+    The first proven choice of axes is returned, else the first choice, unproven. ``axes``: known batch axes by input
+    name. Weights matter: with a fixed batch they may contain a row per sample.
 
     Raises:
-        ConfigError: ``axes`` names an input or an axis the model has not.
-        ModelError: the graph has a cycle.
+        ConfigError: ``axes`` names an unknown input or an invalid axis. ModelError: the graph has a cycle.
     """
     view = view_of(model)
     first: BatchAxes | None = None
@@ -69,17 +63,14 @@ def find_batching(model: ModelProto, axes: Mapping[str, int] | None = None) -> B
         if found.independent:
             return found
         first = first or found
-    assert first is not None  # noqa: S101 - there is always one choice
+    assert first is not None  # noqa: S101 - at least one choice exists
     return first
 
 
-# ------------------------------------------------------------------------------------------------------------- choices
-
-
 def _choices(view: View, given: Mapping[str, int]) -> Iterator[Choice]:
-    """Yield axes to try, the likeliest first, each once."""
+    """Yield the distinct choices of axes, the likeliest first."""
     seen: set[Choice] = set()
-    leads = [_given_lead(view, given)] if given else _leads(view)
+    leads = [min(_given_axes(view, given).items())] if given else _leads(view)
     for lead in leads:
         for choice in _choices_of(view, *lead, _given_axes(view, given)):
             if choice not in seen:
@@ -94,7 +85,7 @@ def _given_axes(view: View, given: Mapping[str, int]) -> dict[int, int]:
     found = {}
     for name, axis in given.items():
         if name not in names:
-            raise ConfigError(f"batch axis of {name!r}: the model has no such input; it has {', '.join(names)}")
+            raise ConfigError(f"batch axis of {name!r}: the model has no such input; its inputs are {', '.join(names)}")
         rank = len(view.inputs[names.index(name)][1])
         if not -rank <= axis < rank:
             raise ConfigError(f"batch axis {axis} of {name!r}: that input has {rank} dimensions; pass 0 to {rank - 1}")
@@ -102,12 +93,8 @@ def _given_axes(view: View, given: Mapping[str, int]) -> dict[int, int]:
     return found
 
 
-def _given_lead(view: View, given: Mapping[str, int]) -> tuple[int, int]:
-    return min(_given_axes(view, given).items())
-
-
 def _leads(view: View) -> list[tuple[int, int]]:
-    """Return inputs and axes that may set the batch, the likeliest first."""
+    """Return inputs and axes that may define the batch, the likeliest first."""
     places = [_Place(i, axis, dim) for i, (_, dims) in enumerate(view.inputs) for axis, dim in enumerate(dims)]
     dynamic = [place for place in places if not isinstance(place.dim, int)]
     named = [place for place in dynamic if place.dim is not None and _BATCH.fullmatch(str(place.dim))]
@@ -118,30 +105,30 @@ def _leads(view: View) -> list[tuple[int, int]]:
 
 
 def _turn(view: View, place: _Place) -> tuple[int, int]:
-    """Return what sorts places by how likely each is the batch, none of which says so itself.
+    """Return a sort key by the likelihood that a dimension without a batch name is the batch.
 
-    A name that is found often, then a leading dimension without a name or with a number, then any without a name, and
-    last the names of other things.
+    The order is: frequent names, a leading dimension without a name, numbers, other unnamed dimensions, names of other
+    quantities.
     """
     if isinstance(place.dim, int):
         return 2, 0
     if _is_made_up(place.dim):
         return 3 if place.axis else 1, 0
-    return (4, 0) if _is_other(place.dim) else (0, -_count(view, place.dim))
+    return (4, 0) if _is_other(place.dim) else (0, -sum(place.dim in dims for _, dims in (*view.inputs, *view.outputs)))
 
 
 def _is_made_up(dim: Dim) -> bool:
-    """Say whether a dynamic dimension has no name, or one that an exporter made up."""
+    """Return whether a dynamic dimension has no name, or one generated by an exporter."""
     return dim is None or MADE_UP.match(str(dim)) is not None
 
 
 def _is_other(dim: Dim) -> bool:
-    """Say whether a dynamic dimension has the name of something else than the batch."""
+    """Return whether a dynamic dimension has the name of a quantity other than the batch."""
     return dim is not None and _NO_BATCH.fullmatch(str(dim)) is not None
 
 
 def _static_leads(places: list[_Place]) -> list[_Place]:
-    """Return the first leading dimension that is a number; none where an input beside it leads with a symbol."""
+    """Return the first leading dimension that is a number; empty if another input leads with a symbol."""
     leading = [place for place in places if place.axis == 0]
     if any(not isinstance(place.dim, int) for place in leading):
         return []
@@ -149,19 +136,15 @@ def _static_leads(places: list[_Place]) -> list[_Place]:
 
 
 def _once_each(places: list[_Place]) -> list[tuple[int, int]]:
-    """Return the first place of each symbol, and every place without one, as input and axis."""
+    """Return the first position of each symbol, and all positions without a symbol, as input and axis."""
     first: dict[object, tuple[int, int]] = {}
     for i, axis, dim in places:
         first.setdefault(dim if isinstance(dim, str) else (i, axis), (i, axis))
     return list(first.values())
 
 
-def _count(view: View, dim: Dim) -> int:
-    return sum(dim in dims for _, dims in (*view.inputs, *view.outputs))
-
-
 def _recurrent_leads(view: View) -> list[tuple[int, int]]:
-    """Return the batch axes of recurrent layers' inputs, by the operators' own layouts, where the graph has such."""
+    """Return the batch axes of the input of recurrent layers according to the operators' layouts, if there are any."""
     if not _has_recurrent(view.graph):
         return []
     first = next(((i, dims) for i, (_, dims) in enumerate(view.inputs) if len(dims) == 3), None)
@@ -173,7 +156,7 @@ def _has_recurrent(graph: GraphProto) -> bool:
 
 
 def _choices_of(view: View, lead: int, axis: int, given: Mapping[int, int]) -> Iterator[Choice]:
-    """Yield the choices in which one axis of one input sets the batch: every other input may have it or not."""
+    """Yield the choices in which one axis of one input defines the batch; the other inputs may have it or not."""
     dim = view.inputs[lead][1][axis]
     options: list[list[int | None]] = []
     for i, (_, dims) in enumerate(view.inputs):
@@ -184,7 +167,7 @@ def _choices_of(view: View, lead: int, axis: int, given: Mapping[int, int]) -> I
 
 
 def _options(dims: list[Dim], lead: Dim) -> list[int | None]:
-    """Return the axes of an input that may be the batch beside one that is, the likeliest first; ``None`` for none."""
+    """Return the axes of an input that may be the batch ``lead``, the likeliest first; ``None`` for no batch."""
     if isinstance(lead, str) and lead in dims:
         return [dims.index(lead)]
     if isinstance(lead, int):
@@ -195,11 +178,8 @@ def _options(dims: list[Dim], lead: Dim) -> list[int | None]:
     return [*likely, None, *(axis for axis, dim in mine if _is_other(dim))]
 
 
-# ------------------------------------------------------------------------------------------------------------- outcome
-
-
 def _followed(view: View, choice: Choice) -> BatchAxes:
-    """Return what follows from one choice of axes."""
+    """Return the result of the analysis for one choice of axes."""
     trace = Trace(view, choice.symbol, choice.number)
     results = trace.run([_input(trace, n, name, dims, choice) for n, (name, dims) in enumerate(view.inputs)])
     faults = [*_declared_twice(view, choice), *(f for f in map(_fault, results) if f)]
@@ -220,7 +200,7 @@ def _input(trace: Trace, n: int, name: str, dims: list[Dim], choice: Choice) -> 
 
 
 def _fault(value: Value) -> Fault | None:
-    """Return why an output cannot be put together from shards."""
+    """Return the reason why an output cannot be concatenated from parts."""
     if value.fault:
         return value.fault
     if value.sized:
@@ -233,7 +213,7 @@ def _fault(value: Value) -> Fault | None:
 
 
 def _declared_twice(view: View, choice: Choice) -> list[Fault]:
-    """Return the faults of inputs and outputs that have the batch on two axes: they pair samples."""
+    """Return the faults of inputs and outputs that have the batch on two axes, which combines samples."""
     if choice.symbol is None:
         return []
     sides = [("input", view.inputs), ("output", view.outputs)]
@@ -246,14 +226,14 @@ def _declared_twice(view: View, choice: Choice) -> list[Fault]:
 
 
 def _output_axis(value: Value, dims: list[Dim], choice: Choice) -> int | None:
-    """Return the batch axis of an output of this declared shape: the one that was found, or else a guess."""
+    """Return the batch axis of an output: the one found by the analysis, else a guess from its declared shape."""
     if value.rows and value.rows.plain:
         return value.rows.axis
     return None if value.shared else _guess(dims, choice)
 
 
 def _guess(dims: list[Dim], choice: Choice) -> int | None:
-    """Return the axis of an output that its declared shape says is the batch, for want of anything better."""
+    """Return the likeliest batch axis of a declared output shape."""
     if choice.symbol is not None and choice.symbol in dims:
         return dims.index(choice.symbol)
     leads = bool(dims) and (not isinstance(dims[0], int) or dims[0] == choice.number)

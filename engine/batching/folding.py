@@ -1,4 +1,4 @@
-"""Computing the few elements of shapes and sizes with the number of samples kept as a symbol."""
+"""Evaluation of small tensors of shapes and sizes with a symbolic number of samples."""
 
 from __future__ import annotations
 
@@ -9,44 +9,30 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from engine.batching.sizes import (
-    Number,
-    Term,
-    add,
-    choose,
-    divide,
-    equal,
-    is_size,
-    less,
-    multiply,
-    opaque,
-    subtract,
-)
+from engine.batching.sizes import Number, Term, add, choose, divide, equal, is_size, less, multiply, opaque, subtract
 from engine.batching.value import objects
 from engine.signature import Array
 
 Fold: TypeAlias = Callable[[NodeProto, list[Array]], Array | None]
 
-_MOST = 256
-"""Elements that a computed tensor may have."""
-
+_MOST = 256  # maximum number of elements of an evaluated tensor
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 def fold(node: NodeProto, contents: list[Array | None]) -> Array | None:
-    """Return the elements a node computes from known ones, ``None`` where it is not among the operators for shapes."""
+    """Return the elements that a node computes from known ones; ``None`` for operators not used with shapes."""
     known = [content for content in contents if content is not None]
     if node.op_type not in FOLDS or len(known) != len(contents) or not known:
         return None
     try:
         result = FOLDS[node.op_type](node, known)
     except (ValueError, IndexError, TypeError, KeyError, ZeroDivisionError, OverflowError):
-        return None  # an invalid node, or more inputs left out than the fold knows: its rule says what it is
+        return None  # an invalid node, or omitted inputs: left to the rule
     return result if result is None or result.size <= _MOST else None
 
 
 def constant_content(node: NodeProto) -> Array | TensorProto | None:
-    """Return what a Constant node holds: its tensor, or its numbers."""
+    """Return the value of a Constant node: its tensor, or its numbers."""
     for attribute in node.attribute:
         if attribute.name == "value":
             tensor: TensorProto = attribute.t
@@ -79,7 +65,7 @@ def _elementwise(function: Callable[..., Number]) -> Fold:
 
 
 def _named(name: str, plain: Callable[..., Number]) -> Fold:
-    """Return the fold of a function that is computed for numbers and named for symbols."""
+    """Return the fold of a function that is evaluated for numbers and kept symbolic for symbols."""
 
     def one(*numbers: Number) -> Number:
         if any(isinstance(number, Term) for number in numbers):
@@ -99,12 +85,6 @@ def _logic(decided: bool, name: str) -> Fold:
         return opaque(f"{a}{name}{b}", a, b) if len(rest) > 1 else (rest[0] if rest else not decided)
 
     return _elementwise(one)
-
-
-def _modulo(a: Number, b: Number) -> Number:
-    if isinstance(a, Term) or isinstance(b, Term):
-        return opaque(f"{a}%{b}", a, b)
-    return a % b
 
 
 def _extreme(pick: Callable[[Any, Any], Any], name: str) -> Fold:
@@ -138,10 +118,6 @@ def _gather(node: NodeProto, inputs: list[Array]) -> Array:
     return _array(np.take(inputs[0], inputs[1].astype(np.int64), axis=_attribute(node, "axis", 0)))
 
 
-def _concat(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.concatenate(inputs, axis=_attribute(node, "axis", 1))
-
-
 def _integers(node: NodeProto, name: str, inputs: list[Array], i: int) -> list[int] | None:
     given = _attribute(node, name, None)
     if given is None and len(inputs) > i:
@@ -166,10 +142,6 @@ def _slice(node: NodeProto, inputs: list[Array]) -> Array | None:
 def _squeeze(node: NodeProto, inputs: list[Array]) -> Array:
     axes = _integers(node, "axes", inputs, 1)
     return np.squeeze(inputs[0], None if axes is None else tuple(axes))
-
-
-def _unsqueeze(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.expand_dims(inputs[0], tuple(_integers(node, "axes", inputs, 1) or ()))
 
 
 def _reshape(_node: NodeProto, inputs: list[Array]) -> Array | None:
@@ -200,10 +172,6 @@ def _expand(_node: NodeProto, inputs: list[Array]) -> Array | None:
     return np.broadcast_to(inputs[0], np.broadcast_shapes(inputs[0].shape, tuple(shape)))
 
 
-def _transpose(node: NodeProto, inputs: list[Array]) -> Array:
-    return np.transpose(inputs[0], _attribute(node, "perm", None))
-
-
 def _reduce(function: Callable[[Number, Number], Number]) -> Fold:
     def folded(node: NodeProto, inputs: list[Array]) -> Array | None:
         if inputs[0].ndim != 1 or not inputs[0].size:
@@ -223,7 +191,7 @@ FOLDS: dict[str, Fold] = {
     "Sub": _elementwise(subtract),
     "Mul": _elementwise(multiply),
     "Div": _elementwise(divide),
-    "Mod": _elementwise(_modulo),
+    "Mod": _elementwise(lambda a, b: opaque(f"{a}%{b}", a, b) if Term in map(type, (a, b)) else a % b),
     "Min": _extreme(min, "min"),
     "Max": _extreme(max, "max"),
     "Neg": _elementwise(lambda a: multiply(a, -1)),
@@ -239,16 +207,16 @@ FOLDS: dict[str, Fold] = {
     "Not": _named("not", lambda a: not a),
     "Where": _elementwise(choose),
     "Gather": _gather,
-    "Concat": _concat,
+    "Concat": lambda node, inputs: np.concatenate(inputs, axis=_attribute(node, "axis", 1)),
     "Slice": _slice,
     "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
+    "Unsqueeze": lambda node, x: np.expand_dims(x[0], tuple(_integers(node, "axes", x, 1) or ())),
     "Reshape": _reshape,
-    "Transpose": _transpose,
+    "Transpose": lambda node, inputs: np.transpose(inputs[0], _attribute(node, "perm", None)),
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
     "ReduceProd": _reduce(multiply),
     "ReduceSum": _reduce(add),
 }
-"""Operators that shapes are computed with. Floor, Ceil and the rest of the rounding keep the name of a symbol."""
+"""Operators used to compute shapes; rounding (Floor, Ceil) of a symbol is kept symbolic."""

@@ -1,4 +1,4 @@
-"""Rules of layers: convolution, pooling, normalisation, resizing, recurrent networks, attention, classical models."""
+"""Rules of layers: convolution, pooling, normalization, resizing, recurrent networks, attention, classical models."""
 
 from __future__ import annotations
 
@@ -6,35 +6,31 @@ from engine.batching.elementwise import Labels, Rule, combine
 from engine.batching.value import Call, Rows, Value, is_flat
 
 
-def leading(*beside: int) -> Rule:
-    """Return the rule of operators that treat rows of axis 0 of input 0 apart, whatever they do to the others.
-
-    Args:
-        beside: further inputs that may have the same rows; every other one must be shared.
-    """
+def leading(*others: int) -> Rule:
+    """Return the rule of operators with independent rows along axis 0 of input 0 and, optionally, of ``others``."""
 
     def rule(call: Call) -> list[Value]:
-        _only_leading(call, 0, *beside)
-        return [call.out(_rows(call, 0, *beside), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
+        _only_leading(call, 0, *others)
+        return [call.out(_rows(call, 0, *others), i=i, rank=call.need(0).rank) for i, _ in enumerate(call.node.output)]
 
     return rule
 
 
 def leading_any_rank(call: Call) -> list[Value]:
-    """Rule of operators like :func:`leading` whose outputs have other ranks than their input."""
+    """Rule of operators like :func:`leading` whose outputs have a different rank than the input."""
     _only_leading(call, 0)
     return [call.out(_rows(call, 0), i=i) for i, _ in enumerate(call.node.output)]
 
 
 def table_rows(call: Call) -> list[Value]:
-    """Rule of classical models: one row per sample, and a single row is no batch."""
+    """Rule of classical models: one row per sample; a single row is not a batch."""
     if call.rank() < 2:
         raise call.unknown()
     return leading_any_rank(call)
 
 
 def _only_leading(call: Call, *places: int) -> None:
-    """Refuse samples elsewhere than on axis 0 of these inputs, and inputs that differ by the place in the batch."""
+    """Reject samples on other axes than axis 0 of these inputs, and inputs that depend on the sample position."""
     for i, value in enumerate(call.inputs):
         if value is None or value.rows is None:
             continue
@@ -54,18 +50,15 @@ def _only_leading(call: Call, *places: int) -> None:
 
 def _check_shared_row(call: Call, value: Value, axis: int, rows: Rows) -> None:
     if value.dims is None or value.dims[axis] != call.fill(rows.size) or not is_flat(value, axis):
-        raise call.fault(f"has a row of '{value.name}' for each sample, by its place in the batch", depends=False)
+        raise call.by_position(value, depends=False)
 
 
 def _rows(call: Call, *places: int) -> Rows | None:
     return next((value.rows for value in map(call.get, places) if value is not None and value.rows), None)
 
 
-# ------------------------------------------------------------------------------------------------------ pooling, norms
-
-
 def pool(call: Call) -> list[Value]:
-    """Rule of pooling: every plane apart; the second output counts elements from the first sample on."""
+    """Rule of pooling: planes are independent; the second output counts elements from the first sample on."""
     value = call.need(0)
     if value.rows and value.rows.axis > 1:
         raise call.mixes(value)
@@ -77,12 +70,12 @@ def pool(call: Call) -> list[Value]:
 def batch_norm(call: Call) -> list[Value]:
     """Rule of BatchNormalization: in inference every channel is scaled by constants."""
     if call.attribute("training_mode", 0) or any(call.node.output[1:]):
-        raise call.fault("is in training mode: it normalises over the batch", depends=True)
+        raise call.fault("is in training mode: it normalizes over the batch", depends=True)
     return leading()(call)
 
 
 def resize(call: Call) -> list[Value]:
-    """Rule of Resize and Upsample: the batch axis keeps its size."""
+    """Rule of Resize and Upsample: the batch axis must keep its size."""
     value, rank = call.need(0), call.rank()
     if value.rows is None or call.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         raise call.unknown()
@@ -103,12 +96,9 @@ def _check_resize(call: Call, value: Value, rows: Rows, n: int, count: int) -> N
     elif sizes and len(sizes) == count:
         unchanged = sizes[n] in (rows.size, call.fill(rows.size))
     else:
-        raise call.fault("has sizes that are not known beforehand", depends=False)
+        raise call.fault("has sizes that are not constant", depends=False)
     if not unchanged:
         raise call.fault(f"resizes the batch axis of '{value.name}'", depends=True)
-
-
-# ---------------------------------------------------------------------------------------------------- recurrent layers
 
 
 def recurrent(call: Call) -> list[Value]:
@@ -122,7 +112,7 @@ def recurrent(call: Call) -> list[Value]:
         if weights is not None and not weights.shared:
             raise call.unknown()
     operands = [(call.need(0), data), (call.get(4), ("n",)), (call.get(5), state), (call.get(6), state)]
-    operands.append((call.get(2), ("d", "gates", "h")))  # for the sizes alone
+    operands.append((call.get(2), ("d", "gates", "h")))  # only for the sizes
     results = []
     for i, name in enumerate(call.node.output):
         labels = whole if i == 0 else state
@@ -130,11 +120,8 @@ def recurrent(call: Call) -> list[Value]:
     return results
 
 
-# ----------------------------------------------------------------------------------------------------------- attention
-
-
 def attention(call: Call) -> list[Value]:
-    """Rule of Attention: queries, keys, values and their past lead with the batch; a mask broadcasts to 4 axes."""
+    """Rule of Attention: queries, keys, values and their past start with the batch; a mask broadcasts to 4 axes."""
     mask = call.get(3)
     if mask is not None and not _is_attention_mask(mask):
         raise call.unknown()
@@ -145,14 +132,14 @@ def attention(call: Call) -> list[Value]:
 
 
 def _is_attention_mask(mask: Value) -> bool:
-    """Say whether a mask is the same for all samples, or leads with them as the scores do."""
+    """Return whether a mask is the same for all samples, or starts with them as the scores do."""
     if mask.dims is None:
         return False
     return len(mask.dims) == 4 if mask.rows else len(mask.dims) != 4 or mask.dims[0] == 1
 
 
 def rotary(call: Call) -> list[Value]:
-    """Rule of RotaryEmbedding: positions of each sample, or tables with a row for each."""
+    """Rule of RotaryEmbedding: positions per sample, or tables with a row per sample."""
     tables = [call.need(1), call.need(2)]
     if call.get(3) is not None:
         if any(not table.shared for table in tables):
@@ -164,18 +151,18 @@ def rotary(call: Call) -> list[Value]:
 
 
 def grid_sample(call: Call) -> list[Value]:
-    """Rule of GridSample: a picture and its own grid."""
+    """Rule of GridSample: an image with its own grid."""
     _only_leading(call, 0, 1)
     return [call.out(_rows(call, 0, 1), rank=call.need(0).rank)]
 
 
 def roi_align(call: Call) -> list[Value]:
-    """Rule of RoiAlign and MaxRoiPool: boxes name the sample they are cut from."""
-    raise call.fault("looks samples up by their number in the batch", depends=True)
+    """Rule of RoiAlign and MaxRoiPool: boxes contain sample numbers."""
+    raise call.fault("selects samples by their number in the batch", depends=True)
 
 
 def certain(clause: str) -> Rule:
-    """Return the rule of operators that certainly mix samples."""
+    """Return the rule of operators that always combine samples."""
 
     def rule(call: Call) -> list[Value]:
         raise call.fault(clause, depends=True)

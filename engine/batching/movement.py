@@ -1,4 +1,4 @@
-"""Rules of operators that move, pick, join or repeat elements."""
+"""Rules of operators that move, select, join or repeat elements."""
 
 from __future__ import annotations
 
@@ -24,12 +24,9 @@ from engine.batching.sizes import (
 from engine.batching.value import Call, Rows, Value
 
 Cut: TypeAlias = tuple[Number | None, Number | None, Number | None]
-"""Start, end and step of a slice, ``None`` for what is not known."""
+"""Start, end and step of a slice, ``None`` if unknown."""
 
-_END = 2**31 - 1
-"""From this end on a slice goes to the end of its axis."""
-
-# ------------------------------------------------------------------------------------------------------------- reshape
+_END = 2**31 - 1  # minimum end of a slice that means the end of the axis
 
 
 def reshape(call: Call) -> list[Value]:
@@ -37,22 +34,18 @@ def reshape(call: Call) -> list[Value]:
     value, target = call.need(0), call.content(1)
     if call.node.input[1:2] == []:
         target = call.attribute("shape")
-    sizes = _known(call, target, "a target shape that is")
+    sizes = _constant_sizes(call, target, "a target shape")
     if not call.attribute("allowzero", 0):
         copied = call.dims() if 0 in sizes else ()
         sizes = [copied[i] if size == 0 else size for i, size in enumerate(sizes)]
     return [regroup(call, value, sizes)]
 
 
-def _known(call: Call, numbers: Sequence[Number] | None, what: str) -> list[Size]:
-    """Return sizes that a node is given.
-
-    Raises:
-        UnprovenError: they are not known, or no sizes; its text names ``what`` they are.
-    """
+def _constant_sizes(call: Call, numbers: Sequence[Number] | None, what: str) -> list[Size]:
+    """Return constant sizes of a node; raise UnprovenError with the text ``what`` for others."""
     sizes = [] if numbers is None else [number for number in numbers if not isinstance(number, float)]
     if numbers is None or len(sizes) < len(numbers):
-        raise call.fault(f"has {what} not known beforehand", depends=False)
+        raise call.fault(f"has {what} not known in advance", depends=False)
     return sizes
 
 
@@ -66,14 +59,14 @@ def flatten(call: Call) -> list[Value]:
 
 
 def regroup(call: Call, value: Value, target: list[Size]) -> Value:
-    """Return a tensor with its elements, in their order, in another shape; one size of it may be -1."""
+    """Return a tensor with its elements in the same order in another shape, of which one size may be -1."""
     rows = value.rows
     if rows is None:
         return call.out(None, _opened(call, _fill(target, product(value.dims) if value.dims else None)))
     if value.dims is None:
         if rows == Rows(0) and target[:1] == [BATCH]:
             return call.out(rows, _opened(call, _fill(target, None)))
-        raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
+        raise call.unranked(value)
     before = times(product(value.dims[: rows.axis]), rows.outer)
     after = times(rows.inner, product(value.dims[rows.axis + 1 :]))
     before, after, target = _equated(before, after, target)
@@ -91,9 +84,9 @@ def regroup(call: Call, value: Value, target: list[Size]) -> Value:
 
 
 def _equated(before: Size, after: Size, target: list[Size]) -> tuple[Size, Size, list[Size]]:
-    """Return the same sizes with one symbol less where only that makes both sides have as many elements.
+    """Return the sizes with one symbol replaced, if both sides then have the same number of elements.
 
-    A tracing exporter may have written the number that a dynamic size had; the model then runs with that alone.
+    A tracing exporter may have fixed the number of a dynamic size; the model then only runs with this number.
     """
     if -1 in target:
         return before, after, target
@@ -104,7 +97,7 @@ def _equated(before: Size, after: Size, target: list[Size]) -> tuple[Size, Size,
 
 
 def _fill(target: Sequence[Size], total: Size | None) -> list[Size | None]:
-    """Return a target shape with -1 replaced by what is left; ``None`` where that cannot be told."""
+    """Return a target shape with -1 replaced by the remaining size; ``None`` if unknown."""
     rest = None if total is None else over(total, product(size for size in target if size != -1))
     return [rest if size == -1 else size for size in target]
 
@@ -114,10 +107,10 @@ def _opened(call: Call, sizes: Sequence[Size | None]) -> list[Size]:
 
 
 def _find(before: Size, batch: Size, after: Size, target: Sequence[Size | None], prefer: int) -> Rows | None:
-    """Return where the samples are after a reshape: which axis takes in the whole of the batch, and what beside it.
+    """Return the position of the samples after a reshape: the axis that contains the batch, and its other factors.
 
-    In row-major order the elements are ``before`` times ``batch`` times ``after``. An axis holds the samples where the
-    sizes before it divide ``before`` and its own is the rest of that, times ``batch``, times a divisor of ``after``.
+    In row-major order there are ``before`` x ``batch`` x ``after`` elements. An axis contains the samples if the sizes
+    before it divide ``before``, and its size is the quotient times ``batch`` times a divisor of ``after``.
     """
     found = [_held(before, batch, after, target, axis) for axis in range(len(target))]
     return min(
@@ -128,7 +121,7 @@ def _find(before: Size, batch: Size, after: Size, target: Sequence[Size | None],
 
 
 def _held(before: Size, batch: Size, after: Size, target: Sequence[Size | None], axis: int) -> Rows | None:
-    """Return how an axis of a reshape's result holds the samples; ``None`` where it does not, or it cannot be told."""
+    """Return the rows if an axis of the result of a reshape contains the samples; ``None`` if not, or if unknown."""
     size, heads, tails = target[axis], target[:axis], target[axis + 1 :]
     outer, inner = _divided(before, heads), _divided(after, tails)
     if size is None or (outer is None and None not in heads):
@@ -141,12 +134,9 @@ def _held(before: Size, batch: Size, after: Size, target: Sequence[Size | None],
 
 
 def _divided(total: Size, sizes: Sequence[Size | None]) -> Size | None:
-    """Return what is left of a number of elements without these sizes; ``None`` where one of them is not known."""
+    """Return a number of elements divided by these sizes; ``None`` if one of them is unknown."""
     known = [size for size in sizes if size is not None]
     return over(total, product(known)) if len(known) == len(sizes) else None
-
-
-# -------------------------------------------------------------------------------------------------------- single axes
 
 
 def transpose(call: Call) -> list[Value]:
@@ -170,19 +160,19 @@ def squeeze(call: Call) -> list[Value]:
 
 
 def _ones(call: Call) -> list[int]:
-    """Return the axes of size 1, where that can be told of each."""
+    """Return the axes of size 1, if all sizes are known."""
     sizes = [call.fill(size) for size in call.dims()]
     if any(not isinstance(size, int) for size in sizes):
-        raise call.fault("drops whichever axes have size 1", depends=False)
+        raise call.fault("drops all axes of size 1", depends=False)
     return [axis for axis, size in enumerate(sizes) if size == 1]
 
 
 def unsqueeze(call: Call) -> list[Value]:
-    """Rule of Unsqueeze: axes count in the result."""
+    """Rule of Unsqueeze: axes refer to the result."""
     value, raw = call.need(0), call.integers("axes", 1) or []
     if value.dims is None:
         if value.rows is None or any(axis < 0 for axis in raw):
-            raise call.fault(f"reads '{value.name}', whose rank is not known", depends=False)
+            raise call.unranked(value)
         return [call.out(value.rows.at(_kept(set(raw), value.rows.axis + 1 + len(set(raw)))[value.rows.axis]))]
     new = {call.axis(axis, extra=len(raw)) for axis in raw}
     old = _kept(new, len(value.dims) + len(new))
@@ -198,7 +188,7 @@ def _kept(new: set[int], rank: int) -> list[int]:
 
 
 def slice_(call: Call) -> list[Value]:
-    """Rule of Slice: the batch axis may only be taken whole and in order."""
+    """Rule of Slice: the batch axis must be kept whole and in order."""
     value = call.need(0)
     sizes = None if value.dims is None else list(value.dims)
     for cut, raw in _cuts(call):
@@ -214,7 +204,7 @@ def slice_(call: Call) -> list[Value]:
 
 
 def _cuts(call: Call) -> Iterator[tuple[Cut, int]]:
-    """Yield start, end and step of each cut of a Slice, ``None`` for what is not known, with its axis as written."""
+    """Yield start, end and step of each cut of a Slice (``None`` if unknown) with its axis as written."""
     starts, ends, steps = _numbers(call, "starts", 1), _numbers(call, "ends", 2), _numbers(call, "steps", 4)
     axes = call.integers("axes", 3)
     count: Size | None = next((len(n) for n in (starts, ends, axes) if n is not None), None)
@@ -229,7 +219,7 @@ def _cuts(call: Call) -> Iterator[tuple[Cut, int]]:
 
 
 def _check_cut(call: Call, value: Value, axis: int, cut: Cut) -> None:
-    """Refuse a cut that takes a part of the samples, or of another axis as many elements as there are samples."""
+    """Reject a cut of the samples, and a cut of another axis to the number of samples."""
     if value.rows and value.rows.axis == axis:
         _check_whole(call, value, value.rows, cut)
     elif any(number is not None and has_batch(number) for number in cut):
@@ -249,7 +239,7 @@ def _numbers(call: Call, name: str, i: int) -> list[Number] | None:
 
 
 def _sliced(size: Size, start: Number | None, end: Number | None, step: Number | None) -> Size | None:
-    """Return the size of a slice; ``None`` where it cannot be told."""
+    """Return the size of a slice; ``None`` if unknown."""
     if start == 0 and step == 1 and _to_the_end(size, end):
         return size
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int) and step:
@@ -258,12 +248,12 @@ def _sliced(size: Size, start: Number | None, end: Number | None, step: Number |
 
 
 def _to_the_end(size: Size, end: Number | None) -> bool:
-    """Say whether a slice that ends there surely reaches the end of an axis of this size."""
+    """Return whether a slice with this end certainly reaches the end of an axis of this size."""
     return end == size or (isinstance(end, int) and (end >= _END or (isinstance(size, int) and end >= size)))
 
 
 def split(call: Call) -> list[Value]:
-    """Rule of Split: along the batch axis only where whole batches lie one after another."""
+    """Rule of Split: along the batch axis only if it contains several whole batches."""
     value, axis = call.need(0), call.axis(call.attribute("axis", 0))
     names = call.node.output
     sizes = _numbers(call, "split", 1)
@@ -296,7 +286,7 @@ def _split_batches(call: Call, value: Value, rows: Rows, sizes: Sequence[Number]
 
 
 def concat(call: Call) -> list[Value]:
-    """Rule of Concat: along the batch axis it lays whole batches one after another."""
+    """Rule of Concat: along the batch axis it concatenates whole batches."""
     values = [value for value in call.inputs if value is not None]
     rank = _common_rank(call, values)
     axis = call.attribute("axis", 1)
@@ -310,11 +300,7 @@ def concat(call: Call) -> list[Value]:
 
 
 def _common_rank(call: Call, values: Sequence[Value]) -> int:
-    """Return the one rank of all values whose rank is known.
-
-    Raises:
-        UnprovenError: they have several, or none is known.
-    """
+    """Return the common rank of all values with a known rank; raise UnprovenError if ranks differ, or none is known."""
     ranks = {value.rank for value in values if value.rank is not None}
     if len(ranks) != 1:
         raise call.unknown()
@@ -322,7 +308,7 @@ def _common_rank(call: Call, values: Sequence[Value]) -> int:
 
 
 def _join_parts(call: Call, values: Sequence[Value], axis: int, rank: int) -> Value:
-    """Return tensors that are joined along another axis than the samples': along that each is a part of its own."""
+    """Return tensors concatenated along another axis than the samples', where each has a label of its own."""
     labels = [(value, [f"part {n}" if i == axis else i for i in range(rank)]) for n, value in enumerate(values)]
     result = combine(call, labels, ["part 0" if i == axis else i for i in range(rank)])
     if result.dims is None:
@@ -346,11 +332,8 @@ def _join_batches(call: Call, values: Sequence[Value], axis: int) -> Value:
     return call.out(Rows(axis, outer, inner), values[0].dims)
 
 
-# ---------------------------------------------------------------------------------------------------- repeat and extend
-
-
 def pad(call: Call) -> list[Value]:
-    """Rule of Pad: nothing may be added to the batch axis or taken from it."""
+    """Rule of Pad: the batch axis must not be padded or cropped."""
     value = call.need(0)
     if value.rows is None:
         return [call.out(None)]
@@ -358,7 +341,7 @@ def pad(call: Call) -> list[Value]:
     axes = call.integers("axes", 3)
     places = [call.axis(axis) for axis in axes] if axes is not None else list(range(call.rank()))
     if pads is None or len(pads) != 2 * len(places):
-        raise call.fault("has pads that are not known beforehand", depends=False)
+        raise call.fault("has pads that are not constant", depends=False)
     if value.rows.axis in places:
         n = places.index(value.rows.axis)
         if pads[n] != 0 or pads[n + len(places)] != 0:
@@ -367,8 +350,8 @@ def pad(call: Call) -> list[Value]:
 
 
 def tile(call: Call) -> list[Value]:
-    """Rule of Tile: repeating the batch lays whole batches one after another."""
-    value, counts = call.need(0), _known(call, call.content(1), "repeats that are")
+    """Rule of Tile: repeating the batch concatenates whole batches."""
+    value, counts = call.need(0), _constant_sizes(call, call.content(1), "repeats")
     dims = call.dims()
     sizes = [times(size, count) for size, count in zip(dims, counts, strict=True)]
     if value.rows:
@@ -381,7 +364,7 @@ def tile(call: Call) -> list[Value]:
 
 def expand(call: Call) -> list[Value]:
     """Rule of Expand."""
-    value, wanted = call.need(0), _known(call, call.content(1), "a target shape that is")
+    value, wanted = call.need(0), _constant_sizes(call, call.content(1), "a target shape")
     rank = max(call.rank(), len(wanted))
     want = [*[1] * (rank - len(wanted)), *wanted]
     have = [*[1] * (rank - call.rank()), *call.dims()]
@@ -391,7 +374,7 @@ def expand(call: Call) -> list[Value]:
 
 
 def _expanded_shared(call: Call, value: Value, have: Sequence[Size], want: Sequence[Size]) -> Value:
-    """Return a shared tensor of these sizes, stretched to others of the same rank."""
+    """Return a shared tensor of sizes ``have``, expanded to sizes ``want`` of the same rank."""
     sizes = [w if h == 1 else h for h, w in zip(have, want, strict=True)]
     new = {axis: have[axis] for axis, size in enumerate(want) if has_batch(size)}
     flat = frozenset(axis for axis, size in enumerate(have) if size == 1)
@@ -400,7 +383,7 @@ def _expanded_shared(call: Call, value: Value, have: Sequence[Size], want: Seque
 
 
 def _expanded(call: Call, value: Value, rows: Rows, want: Sequence[Size]) -> Value:
-    """Return samples, stretched to these sizes along other axes than theirs."""
+    """Return samples, expanded to these sizes along other axes than the batch."""
     rank = len(want)
     axis = rows.axis + rank - call.rank()
     if any(has_batch(size) for n, size in enumerate(want) if n != axis):
@@ -412,21 +395,21 @@ def _expanded(call: Call, value: Value, rows: Rows, want: Sequence[Size]) -> Val
 
 
 def _spread(call: Call, value: Value, sizes: Sequence[Size], new: dict[int, Size]) -> Value:
-    """Return a shared tensor of which every sample gets the whole, along the axes whose size now holds the batch."""
+    """Return a shared tensor that is copied for every sample, along the axes whose new size contains the batch."""
     if not new:
         flat = frozenset(axis for axis in range(len(sizes)) if sizes[axis] == 1)
         return Value(call.node.output[0], tuple(sizes), flat=flat)
     if len(new) > 1:
-        raise call.fault("makes a shape of the number of samples twice", depends=True)
+        raise call.fault("creates a shape with the number of samples twice", depends=True)
     ((axis, have),) = new.items()
     inner = over(sizes[axis], BATCH)
     if inner is None or has_batch(inner) or (call.node.op_type == "Expand" and have != 1):
-        raise call.fault("makes rows from the number of samples", depends=True)
+        raise call.fault("creates rows from the number of samples", depends=True)
     return call.out(Rows(axis, 1, inner), sizes)
 
 
 def range_(call: Call) -> list[Value]:
-    """Rule of Range where it has nothing to do with the samples."""
+    """Rule of Range that does not depend on the samples."""
     start, limit, step = (call.content(i) for i in range(3))
     if any(value is not None and not value.shared for value in call.inputs):
         raise call.fault("counts up to the number of samples", depends=True)
@@ -440,7 +423,7 @@ def constant_of_shape(call: Call) -> list[Value]:
     name = call.node.output[0]
     if target is None or any(isinstance(number, float) for number in target):
         if call.need(0).sized:
-            raise call.fault("has a shape that is not known beforehand", depends=False)
+            raise call.fault("has a shape that is not constant", depends=False)
         return [call.out(None)]
     sizes = [number for number in target if not isinstance(number, float)]
     new: dict[int, Size] = {axis: 1 for axis, size in enumerate(sizes) if has_batch(size)}

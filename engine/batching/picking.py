@@ -1,4 +1,4 @@
-"""Rules of operators that pick elements by indices, or write to them."""
+"""Rules of operators that select or write elements by index."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def gather(call: Call) -> list[Value]:
 
 
 def gather_elements(call: Call) -> list[Value]:
-    """Rule of GatherElements: all but one axis of data and indices run together."""
+    """Rule of GatherElements: data and indices correspond along all axes but one."""
     data, picks, rank = call.need(0), call.need(1), call.rank(1)
     axis = call.axis(call.attribute("axis", 0), 1)
     if data.rows and data.rows.axis == axis:
         raise call.fault(f"picks rows of the batch axis of '{data.name}'", depends=True)
     if data.rows is None and picks.rows and picks.rows.axis == axis:
-        return [call.out(picks.rows, picks.dims)]  # every row of indices picks from the same data
+        return [call.out(picks.rows, picks.dims)]  # all rows of indices read the same data
     if data.rows != picks.rows or call.rank() != rank:
         return [_narrower(call, data, picks)]
     return [call.out(picks.rows, picks.dims)]
 
 
 def _narrower(call: Call, data: Value, picks: Value) -> Value:
-    """Return rows picked where only one of data and indices is per sample, and the other is the same for each."""
+    """Return the result if only one of data and indices is per sample, and the other is the same for each."""
     rows, other = (data.rows, picks) if data.rows else (picks.rows, data)
     if rows is None or (data.rows and picks.rows):
         raise call.pairs([data, picks])
     fits = other.dims is not None and other.dims[rows.axis] == call.fill(rows.size)
     if not fits or not is_flat(other, rows.axis):
-        raise call.fault(f"has a row of '{other.name}' for each sample, by its place in the batch", depends=True)
+        raise call.by_position(other, depends=True)
     return call.out(rows, picks.dims)
 
 
@@ -65,7 +65,7 @@ def gather_nd(call: Call) -> list[Value]:
 
 
 def scatter_elements(call: Call) -> list[Value]:
-    """Rule of ScatterElements: data, indices and updates run together along the batch axis."""
+    """Rule of ScatterElements: data, indices and updates correspond along the batch axis."""
     data, picks, updates = call.need(0), call.need(1), call.need(2)
     axis = call.axis(call.attribute("axis", 0), 0)
     if data.rows and data.rows.axis == axis:
@@ -76,7 +76,7 @@ def scatter_elements(call: Call) -> list[Value]:
 
 
 def scatter_nd(call: Call) -> list[Value]:
-    """Rule of ScatterND: shared indices write into axes before the batch axis."""
+    """Rule of ScatterND: shared indices write to axes before the batch axis."""
     data, picks, updates = call.need(0), call.need(1), call.need(2)
     depth = call.dims(1)[-1]
     if data.rows is None or picks.rows or not isinstance(depth, int):

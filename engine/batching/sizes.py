@@ -1,4 +1,4 @@
-"""Sizes that may hold the number of samples: whole numbers times symbols, and what cannot be computed kept by name."""
+"""Sizes that may contain the number of samples: integers times symbols, and symbolic results of other computations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 BATCH_SYMBOL = "#"
-"""Symbol of the number of samples; every symbol whose name holds it depends on that number."""
+"""Symbol of the number of samples; every symbol whose name contains it depends on that number."""
 
-_LONGEST = 120
-"""Characters of a symbol's name after which its hash stands for it."""
+_LONGEST = 120  # maximum length of a symbol's name; longer names are replaced by a hash
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A whole number times symbols, such as ``12·#·seq``; at least one symbol, in sorted order."""
+    """An integer times one or more sorted symbols, such as ``12·#·seq``."""
 
     factor: int
     symbols: tuple[str, ...]
@@ -30,19 +29,19 @@ Size: TypeAlias = int | Term
 """A number of elements or rows."""
 
 Number: TypeAlias = int | float | Term
-"""One element of a small tensor whose contents are known."""
+"""An element of a small tensor with known contents."""
 
 BATCH = Term(1, (BATCH_SYMBOL,))
 """The number of samples."""
 
 
 def symbol(name: str) -> Term:
-    """Return a size known by name only."""
+    """Return an unknown size with a name."""
     return Term(1, (name,))
 
 
 def opaque(text: str, *parts: Number) -> Term:
-    """Return the result of a computation that is not carried out; it depends on the batch if one of its parts does."""
+    """Return the symbolic result of a computation; it depends on the batch if one of its parts does."""
     if len(text) > _LONGEST:
         text = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
         text += BATCH_SYMBOL if any(map(has_batch, parts)) else ""
@@ -50,12 +49,12 @@ def opaque(text: str, *parts: Number) -> Term:
 
 
 def has_batch(number: Number) -> bool:
-    """Say whether a number depends on the number of samples."""
+    """Return whether a number depends on the number of samples."""
     return isinstance(number, Term) and any(BATCH_SYMBOL in name for name in number.symbols)
 
 
 def is_size(number: Number) -> bool:
-    """Say whether a symbolic number is a product of sizes, hence never negative."""
+    """Return whether a symbolic number is a product of sizes, hence not negative."""
     return isinstance(number, Term) and number.factor > 0 and not any(name.startswith("(") for name in number.symbols)
 
 
@@ -73,7 +72,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def over(a: Size, b: Size) -> Size | None:
-    """Return the exact quotient; ``None`` where there is none, or it cannot be told."""
+    """Return the exact quotient; ``None`` if it does not exist or is unknown."""
     rest = list(_symbols(a))
     for name in _symbols(b):
         if name not in rest:
@@ -85,14 +84,14 @@ def over(a: Size, b: Size) -> Size | None:
 
 
 def bound(size: Size, number: int) -> Size:
-    """Return a size with the number of samples put in."""
+    """Return a size with the number of samples replaced by ``number``."""
     count = _symbols(size).count(BATCH_SYMBOL)
     rest = [name for name in _symbols(size) if name != BATCH_SYMBOL]
     return _term(_factor(size) * number**count, rest)
 
 
 def replaced(size: Size, name: str, value: Size) -> Size:
-    """Return a size with another put in for a symbol."""
+    """Return a size with a symbol replaced by a size."""
     count = _symbols(size).count(name)
     result: Size = _term(_factor(size), [one for one in _symbols(size) if one != name])
     for _ in range(count):
@@ -101,7 +100,7 @@ def replaced(size: Size, name: str, value: Size) -> Size:
 
 
 def solved(a: Size, b: Size) -> tuple[str, Size] | None:
-    """Return what a symbol must be for two sizes to be equal, where that is one symbol but the batch; else ``None``."""
+    """Return a symbol, not the batch, and its value for which two sizes are equal; ``None`` if there is none."""
     left, right = list(_symbols(a)), list(_symbols(b))
     for name in tuple(left):
         if name in right:
@@ -116,7 +115,7 @@ def solved(a: Size, b: Size) -> tuple[str, Size] | None:
 
 
 def only_batch(size: Size) -> bool:
-    """Say whether a size is a number, or a number times the number of samples."""
+    """Return whether a size is a number, or a number times the number of samples."""
     return all(name == BATCH_SYMBOL for name in _symbols(size))
 
 
@@ -131,9 +130,6 @@ def _symbols(size: Size) -> tuple[str, ...]:
 def _term(factor: int, symbols: Iterable[str]) -> Size:
     names = tuple(sorted(symbols))
     return Term(factor, names) if names and factor else factor
-
-
-# ----------------------------------------------------------------------------------------------- numbers of any kind
 
 
 def add(a: Number, b: Number, sign: int = 1) -> Number:
@@ -161,7 +157,7 @@ def multiply(a: Number, b: Number) -> Number:
 
 
 def divide(a: Number, b: Number) -> Number:
-    """Return ``a / b``, of whole numbers rounded towards zero as ONNX has it."""
+    """Return ``a / b``; integers are rounded towards zero, as in ONNX."""
     if not isinstance(a, Term) and not isinstance(b, Term):
         if b == 0:
             return opaque(f"{a}/{b}")
@@ -174,7 +170,7 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def equal(a: Number, b: Number) -> Number:
-    """Return whether two numbers are equal, where that can be told."""
+    """Return whether two numbers are equal, symbolic if unknown."""
     if a == b or not (isinstance(a, Term) or isinstance(b, Term)):
         return a == b
     if (is_size(a) and not isinstance(b, Term) and b < 0) or (is_size(b) and not isinstance(a, Term) and a < 0):
@@ -183,7 +179,7 @@ def equal(a: Number, b: Number) -> Number:
 
 
 def less(a: Number, b: Number) -> Number:
-    """Return whether ``a < b``, where that can be told."""
+    """Return whether ``a < b``, symbolic if unknown."""
     if not isinstance(a, Term) and not isinstance(b, Term):
         return a < b
     if is_size(a) and not isinstance(b, Term) and b <= 0:
@@ -194,7 +190,7 @@ def less(a: Number, b: Number) -> Number:
 
 
 def choose(condition: Number, a: Number, b: Number) -> Number:
-    """Return ``a`` where the condition holds, else ``b``."""
+    """Return ``a`` if the condition holds, else ``b``."""
     if isinstance(condition, Term):
         return a if a == b and type(a) is type(b) else opaque(f"{condition}?{a}:{b}", condition, a, b)
     return a if condition else b

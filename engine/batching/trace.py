@@ -1,4 +1,4 @@
-"""Following a graph: what each node makes of what is known of its inputs."""
+"""Analysis of a graph: properties of each node's outputs derived from those of its inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from engine.batching.counting import counted, places
 from engine.batching.elementwise import Rule
 from engine.batching.folding import constant_content, fold
-from engine.batching.rules import PARAMETERS, RANDOM, RULES, SIZED
+from engine.batching.random_operators import RANDOM
+from engine.batching.rules import PARAMETERS, RULES, SIZED
 from engine.batching.sizes import BATCH_SYMBOL, Size, bound, product, symbol
 from engine.batching.value import Call, Fault, Sizes, UnprovenError, Value, constant, content_of, from_content
 from engine.onnx.functions import inlined
@@ -23,23 +24,16 @@ from engine.onnx.view import dims, graph_inputs, sort_nodes, subgraphs, used_nam
 from engine.signature import Array, Dim
 from tecoinfer_modelzoo.errors import ModelError
 
-_SMALL = 1024
-"""Elements up to which a constant is given to ONNX's inference of shapes."""
-
+_SMALL = 1024  # maximum number of elements of a constant that is passed to ONNX's shape inference
 _FOLLOWED = frozenset(("If", "Loop", "Scan"))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A model made ready to be followed, as often as it takes: functions inlined, sorted, shapes inferred, once.
+    """A model prepared for analysis: functions inlined, nodes sorted, shapes inferred.
 
-    Attributes:
-        graph: the graph; its large constants are hollow.
-        constants: the constants of the main graph, with their values.
-        shapes: declared and inferred shapes by tensor name.
-        inputs: graph inputs, in order, with their declared shapes.
-        outputs: graph outputs likewise.
-        opset: version of the default operator set.
+    ``graph`` lacks the data of large constants, ``constants`` are those of the main graph with data, ``shapes`` are
+    declared and inferred ones, ``inputs`` and ``outputs`` have declared shapes.
     """
 
     graph: GraphProto
@@ -51,17 +45,17 @@ class View:
 
     @property
     def declared(self) -> frozenset[str]:
-        """Names of the outputs, whose shapes are what the exporter wrote."""
+        """Names of the outputs, whose shapes were written by the exporter."""
         return frozenset(name for name, _ in self.outputs)
 
 
 def view_of(model: ModelProto) -> View:
-    """Return a model made ready to be followed; no large constant is copied."""
+    """Return a model prepared for analysis, without copies of large constants."""
     light = _light(model)
     light = sort_nodes(inlined(light))
     try:
         light = infer_shapes(light)
-    except ModelError:  # a shape that is not inferred counts as not known
+    except ModelError:  # shapes are unknown
         del light.graph.value_info[:]
     shapes = {info.name: dims(info) for info in _infos(light.graph) if info.type.tensor_type.HasField("shape")}
     opset = max((entry.version for entry in light.opset_import if entry.domain in ("", "ai.onnx")), default=0)
@@ -101,18 +95,12 @@ def _infos(graph: GraphProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 _NOT_VALID = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a rule raises of a node that is not valid: shapes that do not fit, an attribute of another type or none."""
+"""Errors that rules raise for invalid nodes: inconsistent shapes, missing attributes or attributes of a wrong type."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """One walk over a graph.
-
-    Attributes:
-        view: the model.
-        batch: the symbol of the number of samples in declared shapes, ``None`` where it has none.
-        number: the number of samples where the model fixes it.
-    """
+    """An analysis; ``batch``, ``number``: symbol or number of samples in declared shapes, or ``None``."""
 
     view: View
     batch: str | None
@@ -123,7 +111,7 @@ class Trace:
         self.opset = self.view.opset
 
     def inferred(self, name: str) -> Sizes | None:
-        """Return the shape that ONNX infers, with a symbol for every size that is no number."""
+        """Return the shape inferred by ONNX, with a symbol for every dynamic size."""
         shape = self.view.shapes.get(name)
         return None if shape is None else tuple(self.size(name, axis, dim) for axis, dim in enumerate(shape))
 
@@ -135,12 +123,12 @@ class Trace:
         return symbol(f"{name}.{axis}" if own else f"'{dim}'".replace(BATCH_SYMBOL, "\\"))
 
     def run(self, inputs: Sequence[Value]) -> list[Value]:
-        """Return what is known of the graph's outputs, given what is known of its inputs."""
+        """Return the properties of the graph's outputs, given those of its inputs."""
         constants = {name: constant(name, tensor) for name, tensor in self.view.constants.items()}
         return self.follow(self.view.graph, inputs, constants)
 
     def follow(self, graph: GraphProto, inputs: Sequence[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """Return what is known of a graph's outputs; ``outer`` holds what the graph may read besides."""
+        """Return the properties of a graph's outputs; ``outer`` contains the tensors of the enclosing graphs."""
         own: dict[str, Value] = {}
         scope = ChainMap(own, dict(outer))
         for tensor in graph.initializer:
@@ -166,14 +154,14 @@ class Trace:
         return [Value(name, fault=fault) for name in node.output]
 
     def _agreed(self, results: list[Value]) -> list[Value]:
-        """Return them, or raise what is wrong with the first of them whose shape is not what ONNX infers."""
+        """Return the results, or raise the fault of the first one whose shape contradicts ONNX's inference."""
         for fault in map(self._disagreement, results):
             if fault is not None:
                 raise UnprovenError(fault)
         return results
 
     def _disagreement(self, value: Value) -> Fault | None:
-        """Return a fault where a shape is not what ONNX infers: one of the two is wrong, and no proof rests on it."""
+        """Return a fault if a shape contradicts ONNX's inference: proofs must not rely on either."""
         shape = self.view.shapes.get(value.name)
         if shape is None or value.dims is None or value.name in self.view.declared:
             return None
@@ -181,7 +169,7 @@ class Trace:
         pairs = zip(shape, sizes, strict=False)
         if len(shape) == len(sizes) and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int)):
             return None
-        return Fault(f"'{value.name}' has a shape that cannot be told", False)
+        return Fault(f"'{value.name}' has a contradictory shape", False)
 
     def _results(self, node: NodeProto, inputs: list[Value | None], scope: Mapping[str, Value]) -> list[Value]:
         computed = self._computed(node, inputs)
@@ -205,7 +193,7 @@ class Trace:
         return rule(call) if counting is None else [counting]
 
     def _computed(self, node: NodeProto, inputs: list[Value | None]) -> Value | None:
-        """Return the output of a node that makes a constant, a shape or a small tensor out of known elements."""
+        """Return the output of a node that computes a constant, a shape or a small tensor from known elements."""
         if _domain(node) != "" or len(node.output) != 1:
             return None
         name = node.output[0]
@@ -245,7 +233,7 @@ class Trace:
         return not any(map(_is_random, bodies)) and all(_lookup(scope, name).shared for name in used_names(node))
 
     def _shared(self, node: NodeProto, call: Call) -> list[Value]:
-        """Return the outputs of a node no input of which has to do with the samples."""
+        """Return the outputs of a node whose inputs do not depend on the samples."""
         known = [Value(name, self.inferred(name)) for name in node.output]
         rule = _rule(node)
         if rule is None:
@@ -253,16 +241,16 @@ class Trace:
         try:
             return [replace(value, rows=None) for value in rule(call)]
         except (UnprovenError, *_NOT_VALID):
-            return known  # the rule was asked for shapes alone
+            return known  # the rule only serves to find shapes
 
     def _check(self, call: Call, node: NodeProto) -> None:
-        """Refuse parameters that come from the samples, and their number where it is a value like others."""
+        """Reject parameters that depend on the samples, and their number used as an ordinary value."""
         parameters = PARAMETERS.get(node.op_type, ())
         for i, value in enumerate(call.inputs):
             if value is None or node.op_type in _FOLLOWED:
                 continue
             if i in parameters and value.rows:
-                raise call.fault(f"is told how to work by the samples' values in '{value.name}'", depends=False)
+                raise call.fault(f"has a parameter '{value.name}' that depends on the samples", depends=False)
             if value.sized and not (i in parameters and node.op_type in SIZED):
                 raise call.fault(f"computes with the number of samples in '{value.name}'", depends=True)
 
@@ -284,7 +272,7 @@ def _objects(sizes: Sequence[Size]) -> Array:
 
 def _lookup(scope: Mapping[str, Value], name: str) -> Value:
     found = scope.get(name)
-    return Value(name, fault=Fault(f"'{name}' is read and nothing makes it", False)) if found is None else found
+    return Value(name, fault=Fault(f"'{name}' is read but not computed", False)) if found is None else found
 
 
 def _is_random(graph: GraphProto) -> bool:

@@ -1,4 +1,4 @@
-"""What is known of one tensor while a graph is followed, and one node with what is known of its inputs."""
+"""Known properties of a tensor during the analysis, and a node with the properties of its inputs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from engine.signature import Array
 
 Sizes: TypeAlias = tuple[Size, ...]
 
-_FEW = 256
-"""Elements up to which the contents of a tensor are followed."""
+_FEW = 256  # maximum number of elements of a tensor whose contents are propagated
 
 MANY = 2**22
-"""Elements of a constant up to which its rows are compared."""
+"""Maximum number of elements of a constant whose rows are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the samples are: index ``(o * batch + b) * inner + i`` along ``axis`` belongs to sample ``b``."""
+    """Position of the samples: index ``(o * batch + b) * inner + i`` along ``axis`` belongs to sample ``b``."""
 
     axis: int
     outer: Size = 1
@@ -35,12 +34,12 @@ class Rows:
         return replace(self, axis=axis)
 
     def without(self, axes: Iterable[int]) -> Rows:
-        """Return the same arrangement where these other axes are gone."""
+        """Return the same arrangement after removing these other axes."""
         return self.at(self.axis - sum(axis < self.axis for axis in axes))
 
     @property
     def size(self) -> Size:
-        """Elements along the axis."""
+        """Number of elements along the axis."""
         return times(times(self.outer, BATCH), self.inner)
 
     @property
@@ -51,7 +50,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why samples are not shown to be independent; ``depends`` where they certainly are not."""
+    """Reason why samples are not proven independent; ``depends`` if they are certainly dependent."""
 
     reason: str
     depends: bool
@@ -59,10 +58,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Elements of sample ``b`` that are ``stride * b`` plus ``low`` to ``high``: places in a table of all rows.
+    """Elements of sample ``b`` are ``stride * b`` plus ``low`` to ``high``: positions in a table of all rows.
 
-    Where it is ``led``, that goes for the first element of the last axis, and the others are rows of samples. Where it
-    is ``mixed``, places met other numbers, and nothing but its shape can be read.
+    If ``led``, this holds for the first element of the last axis, and the others are rows of samples. If ``mixed``,
+    positions were combined with other numbers, and only the shape may be read.
     """
 
     stride: Size
@@ -73,7 +72,7 @@ class Count:
 
 
 class UnprovenError(Exception):
-    """Raised by an operator's rule, with the :class:`Fault`; never leaves this package."""
+    """Raised by an operator's rule with a :class:`Fault`; does not leave this package."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
@@ -82,20 +81,18 @@ class UnprovenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of a tensor. Without ``rows``, ``sized`` and ``fault`` it is the same whatever the samples are.
+    """Known properties of a tensor. Without ``rows``, ``sized`` and ``fault`` it does not depend on the samples.
 
     Attributes:
-        name: the tensor's name.
-        dims: its shape, ``None`` where the rank is not known. A size that is not known has a symbol of its own. Only
-            the one along the axis of the rows holds the number of samples.
-        rows: where sample ``b`` is found, which then depends on sample ``b`` of the inputs alone, and neither on the
-            number of samples nor on ``b``.
-        content: its elements, where they are few and can be computed from sizes and constants (an object array).
-        sized: its elements depend on the number of samples, and on nothing else of them.
-        flat: axes along which it is certainly constant.
-        tensor: the constant it is.
-        fault: why nothing of the above is known.
-        count: the elements along the axis of the rows are places of samples, which the rows of others must not be.
+        dims: shape, ``None`` if the rank is unknown. Unknown sizes have a unique symbol. Only the size along the axis
+            of
+            the rows contains the number of samples.
+        rows: position of the samples; row ``b`` only depends on sample ``b``, not on ``b`` or the number of samples.
+        content: elements, if few and computable from sizes and constants (an object array).
+        sized: the elements depend on the number of samples, but not on their values.
+        flat: axes along which the tensor is certainly constant.
+        fault: why none of the above is known.
+        count: the elements along the axis of the rows are sample positions, unlike those of other rows.
     """
 
     name: str
@@ -110,7 +107,7 @@ class Value:
 
     @property
     def shared(self) -> bool:
-        """Whether it is the same whatever the samples and their number are."""
+        """Whether it depends neither on the samples nor on their number."""
         return self.rows is None and not self.sized and self.fault is None
 
     @property
@@ -119,23 +116,23 @@ class Value:
         return None if self.dims is None else len(self.dims)
 
     def has_samples_on(self, *axes: int) -> bool:
-        """Say whether its samples lie along one of these axes."""
+        """Return whether its samples are along one of these axes."""
         return self.rows is not None and self.rows.axis in axes
 
 
 def constant(name: str, tensor: TensorProto) -> Value:
-    """Return what is known of a constant."""
+    """Return the properties of a constant."""
     return Value(name, tuple(tensor.dims), tensor=tensor)
 
 
 def from_content(name: str, content: Array) -> Value:
-    """Return what is known of a tensor whose elements are."""
+    """Return the properties of a tensor with known elements."""
     sized = any(has_batch(number) for number in content.flat)
     return Value(name, tuple(content.shape), content=content, sized=sized)
 
 
 def content_of(value: Value) -> Array | None:
-    """Return a tensor's elements as an object array, ``None`` where they are not known or many."""
+    """Return a tensor's elements as an object array; ``None`` if they are unknown or too many."""
     if value.content is not None or value.tensor is None:
         return value.content
     array = read(value.tensor, _FEW)
@@ -143,22 +140,22 @@ def content_of(value: Value) -> Array | None:
 
 
 def objects(array: Array) -> Array:
-    """Return numbers as an object array of Python's."""
+    """Return numbers as an object array of Python numbers."""
     return np.array(array.tolist(), dtype=object).reshape(array.shape)
 
 
 def read(tensor: TensorProto, most: int) -> Array | None:
-    """Return a constant's values if they are at most so many and at hand."""
+    """Return a constant's values if they are available and at most ``most``."""
     if int(np.prod(tensor.dims, dtype=np.int64)) > most or tensor.data_location == TensorProto.EXTERNAL:
         return None
     try:
         return numpy_helper.to_array(tensor)
-    except (TypeError, ValueError):  # no numpy type, or no data
+    except (TypeError, ValueError):  # no NumPy dtype, or no data
         return None
 
 
 def is_flat(value: Value, axis: int) -> bool:
-    """Say whether a shared tensor is certainly constant along an axis."""
+    """Return whether a shared tensor is certainly constant along an axis."""
     if value.dims is None:
         return False
     if value.dims[axis] == 1 or axis in value.flat:
@@ -171,23 +168,20 @@ def is_flat(value: Value, axis: int) -> bool:
 
 
 class Tracer(Protocol):
-    """What rules need of the walk over the graph."""
+    """Interface of the analysis for rules."""
 
     opset: int
     number: int | None
 
     def inferred(self, name: str) -> Sizes | None:
-        """Return the shape that ONNX infers, with a symbol for every size that is no number."""
+        """Return the shape inferred by ONNX, with a symbol for every dynamic size."""
 
     def follow(self, graph: GraphProto, inputs: Sequence[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """Return what is known of the outputs of the body of If, Loop or Scan."""
+        """Return the properties of the outputs of the body of If, Loop or Scan."""
 
 
 class Call:
-    """One node with what is known of its inputs: what an operator's rule works on.
-
-    ``inputs`` are in the node's order, ``None`` for one left out; ``scope`` holds every tensor known so far.
-    """
+    """A node with its inputs (``None`` if omitted), for an operator's rule; ``scope`` holds all known tensors."""
 
     def __init__(self, node: NodeProto, inputs: list[Value | None], tracer: Tracer, scope: Mapping[str, Value]) -> None:
         self.node = node
@@ -209,56 +203,36 @@ class Call:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def need(self, i: int) -> Value:
-        """Return an input that must be there.
-
-        Raises:
-            UnprovenError: it is not.
-        """
+        """Return a required input; raise UnprovenError if it is missing."""
         value = self.get(i)
         if value is None:
             raise self.unknown()
         return value
 
     def rank(self, i: int = 0) -> int:
-        """Return an input's rank.
-
-        Raises:
-            UnprovenError: it is not known.
-        """
+        """Return an input's rank; raise UnprovenError if it is unknown."""
         rank = self.need(i).rank
         if rank is None:
-            raise self.fault(f"reads '{self.need(i).name}', whose rank is not known", depends=False)
+            raise self.unranked(self.need(i))
         return rank
 
     def dims(self, i: int = 0) -> Sizes:
-        """Return an input's shape.
-
-        Raises:
-            UnprovenError: its rank is not known.
-        """
+        """Return an input's shape; raise UnprovenError if its rank is unknown."""
         self.rank(i)
         return self.need(i).dims or ()
 
     def axis(self, axis: int, i: int = 0, extra: int = 0) -> int:
-        """Return an axis of an input counted from the front.
-
-        Raises:
-            UnprovenError: it counts from the back of a rank that is not known.
-        """
+        """Return an axis of an input from the front; raise UnprovenError for a negative one with unknown rank."""
         return axis if axis >= 0 else axis + self.rank(i) + extra
 
     def content(self, i: int) -> list[Number] | None:
-        """Return the elements of an input, ``None`` where they are not known."""
+        """Return the elements of an input, ``None`` if unknown."""
         value = self.get(i)
         content = None if value is None else content_of(value)
         return None if content is None else list(content.flat)
 
     def integers(self, name: str, i: int) -> list[int] | None:
-        """Return what is an attribute in older opsets and an input in newer ones; ``None`` where neither is there.
-
-        Raises:
-            UnprovenError: the input's elements are not known.
-        """
+        """Return an attribute of older opsets or input of newer ones, ``None`` if missing; raise if not constant."""
         if name in self._attributes:
             value = self.attribute(name)
             return list(value) if isinstance(value, Sequence) else [value]
@@ -266,13 +240,11 @@ class Call:
             return None
         content = self.content(i)
         if content is None or not all(isinstance(number, int) for number in content):
-            raise self.fault(f"has {name} that are not known beforehand", depends=False)
+            raise self.fault(f"has {name} that are not constant", depends=False)
         return [int(number) for number in content if isinstance(number, int)]
 
-    # -------------------------------------------------------------------------------------------------- the results
-
     def out(self, rows: Rows | None, dims: Sequence[Size] | None = None, i: int = 0, rank: int | None = None) -> Value:
-        """Return what is known of an output: where its samples are, and its shape as far as rule or ONNX know it."""
+        """Return an output: the position of the samples, and the shape as far as it is known."""
         name = self.node.output[i] if i < len(self.node.output) else ""
         known = tuple(dims) if dims is not None else self._shape_of(name, rank)
         if known is None:
@@ -284,40 +256,46 @@ class Call:
             before, after = known[: rows.axis], known[rows.axis + 1 :]
             known, others = (*before, rows.size, *after), (*before, *after)
         if any(map(has_batch, others)):
-            raise self.fault("takes the number of samples for the size of another axis", depends=True)
+            raise self.fault("uses the number of samples as the size of another axis", depends=True)
         return Value(name, known, rows)
 
     def _shape_of(self, name: str, rank: int | None) -> Sizes | None:
-        """Return the shape that ONNX infers of a tensor, or one of symbols where the rank at least is known."""
+        """Return the shape inferred by ONNX, or one of symbols if only the rank is known."""
         known = self.tracer.inferred(name)
         if known is not None or rank is None:
             return known
         return tuple(symbol(f"{name}.{axis}") for axis in range(rank))
 
     def fill(self, size: Size) -> Size:
-        """Return a size with the number of samples put in where the model fixes that."""
+        """Return a size with the number of samples inserted if the model fixes it."""
         return size if self.tracer.number is None else bound(size, self.tracer.number)
-
-    # --------------------------------------------------------------------------------------------------- the faults
 
     @property
     def title(self) -> str:
-        """The node, as the user is told of it."""
+        """The node's name and operator, for messages."""
         return f"node '{self.node.name or next(filter(None, self.node.output), '')}' ({self.node.op_type})"
 
     def fault(self, clause: str, *, depends: bool) -> UnprovenError:
-        """Return the error that says what this node does."""
+        """Return the error with a description of what this node does."""
         return UnprovenError(Fault(f"{self.title} {clause}", depends))
 
     def mixes(self, value: Value) -> UnprovenError:
-        """Return the error that this node works along the axis of the samples."""
+        """Return the error of a node that works along the sample axis."""
         return self.fault(f"works along the batch axis of '{value.name}'", depends=True)
 
     def pairs(self, values: Sequence[Value]) -> UnprovenError:
-        """Return the error that this node brings samples together with other samples."""
+        """Return the error of a node that combines different samples."""
         names = " and ".join(dict.fromkeys(f"'{value.name}'" for value in values))
         return self.fault(f"brings together different samples of {names}", depends=True)
 
+    def by_position(self, value: Value, *, depends: bool) -> UnprovenError:
+        """Return the error of a node that reads a shared tensor with a different row for each sample."""
+        return self.fault(f"has a row of '{value.name}' for each sample, by its position in the batch", depends=depends)
+
+    def unranked(self, value: Value) -> UnprovenError:
+        """Return the error of a node that reads a tensor of unknown rank."""
+        return self.fault(f"reads '{value.name}', whose rank is not known", depends=False)
+
     def unknown(self) -> UnprovenError:
-        """Return the error that nothing is known of this node."""
+        """Return the error of a node without proven properties."""
         return self.fault("is not known to keep samples apart", depends=False)

@@ -1,1 +1,1 @@
-"""What the historical faces (:mod:`engine.tecoinfer_pytorch`, :mod:`engine.tecoinfer_paddle`) are made of."""
+"""Parts of the historical interfaces :mod:`engine.tecoinfer_pytorch` and :mod:`engine.tecoinfer_paddle`."""

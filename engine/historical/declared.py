@@ -1,7 +1,7 @@
-"""The shapes for which a script in the historical style opened its engine last.
+"""The input shapes with which a script in the historical style last opened its engine.
 
-Such a script tells the size of its pictures to the engine alone: what prepares them has a default of its own, which
-need not be that size. With this the default follows the engine.
+Such a script passes the size of its images only to the engine; preprocessing has a default size, which follows the
+engine's by this.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _last: list[Shapes] = []
 
 
 def declare_shapes(shapes: Sequence[Sequence[int | None]] | None) -> None:
-    """Keep the shapes of an engine's inputs in place of those before; ``None``: the script gave none."""
+    """Set the shapes of an engine's inputs; ``None``: the script gave none."""
     _last[:] = [tuple(tuple(shape) for shape in shapes)] if shapes else []
 
 
 def declared_shapes() -> Shapes:
-    """Return the shapes kept last, in the caller's order of inputs; empty where there are none."""
+    """Return the shapes set last, in the caller's order of inputs; empty if there are none."""
     return _last[0] if _last else ()

@@ -1,4 +1,4 @@
-"""What the historical faces add to an engine: tensors of frameworks as inputs, and the timing of ``.module``."""
+"""Conversions of the historical interfaces: tensors of frameworks as inputs, and the timing of ``.module``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tecoinfer_modelzoo.text import one_line
 
 
 def as_arrays(inputs: Any) -> Any:
-    """Return what a call was given with tensors of torch, or of Paddle, as arrays; anything else is left as it is.
+    """Return tensors of torch or Paddle as arrays; other values are returned unchanged.
 
-    A tensor is known by its methods, so no framework is imported. It may lie on any device, be a view, and require
-    gradients. bfloat16, which numpy does not have, becomes float32.
+    A tensor is recognised by its methods, so no framework is imported. It may be on any device, be a view, and require
+    gradients. bfloat16, which NumPy does not have, becomes float32.
 
     Args:
         inputs: a tensor, an array, or a list or tuple of either.
@@ -36,11 +36,11 @@ def _as_array(value: Any) -> Any:
 
 
 class Timing:
-    """``.module`` of the faces: how long each SPA has worked.
+    """``.module`` of the historical interfaces: work time of each SPA.
 
     Args:
         seconds: returns the seconds each SPA has worked since the engine was opened.
-        simulated: whether these are of a simulated device, and so no wall time.
+        simulated: whether these are of a simulated device, not wall time.
     """
 
     def __init__(self, seconds: Callable[[], Sequence[float]], simulated: bool) -> None:
@@ -48,24 +48,24 @@ class Timing:
         self._begin = [0.0] * len(seconds())
 
     def start_timing(self) -> None:
-        """Count from now on; until the first call, times count from the opening of the engine."""
+        """Start timing; before the first call, times count from the opening of the engine."""
         self._begin = list(self._seconds())
 
     def get_infer_time(self) -> list[float]:
-        """Return milliseconds of work since :meth:`start_timing`, one figure per SPA.
+        """Return milliseconds of work since :meth:`start_timing`, one value per SPA.
 
         On the simulated card (``simulated`` is true) they are **simulated** device times, copies included; a script
-        that divides the largest by its calls prints a simulated figure. On every other target the list has one entry,
-        the host's wall time in calls.
+        that divides the largest by its calls prints a simulated time. On every other target the list has one entry, the
+        wall time of all calls.
         """
         return [(now - begun) * 1e3 for now, begun in zip(self._seconds(), self._begin, strict=True)]
 
 
 def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...], ...] | None:
-    """Accept a list of shapes and, for one input, a bare shape; ``None`` in a shape leaves it to the model.
+    """Return shapes from a list of shapes or, for one input, a bare shape; ``None`` keeps the model's dimension.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: it is invalid.
     """
     given = input_size.tolist() if isinstance(input_size, np.ndarray) else input_size
     if not given:
@@ -82,10 +82,10 @@ def shapes_of(input_size: Sequence[Any] | None) -> tuple[tuple[int | None, ...],
 
 
 def batch_of_call(batch_size: Any) -> int:
-    """Return the samples of one call; 1 where nothing, or 0, is said.
+    """Return the batch size of a call; 1 for ``None`` or 0.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: it is not a whole number.
     """
     if batch_size is None or isinstance(batch_size, Integral):
         return int(batch_size or 1)
@@ -93,17 +93,17 @@ def batch_of_call(batch_size: Any) -> int:
 
 
 def names_of(input_name: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Accept one name, a list of names, or nothing."""
+    """Return a list of names from one name, a list of names, or nothing."""
     if not input_name:
         return ()
     return (input_name,) if isinstance(input_name, str) else tuple(input_name)
 
 
 def card_of(card: Any) -> int:
-    """Return the index of a card; -1, which scripts pass where there is one process, is the first.
+    """Return the index of a card; -1, which scripts pass for a single process, is the first card.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: it is not a whole number.
     """
     text = str(card).rpartition(":")[2]
     if isinstance(card, bool) or not text.removeprefix("-").isdecimal():

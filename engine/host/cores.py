@@ -1,8 +1,7 @@
-"""The host's cores: how many this process really has, and a fair way to share them.
+"""The host's cores: how many this process may use, and slots that share them.
 
-More runnable threads than cores costs far more than the switching itself: two inferences side by side that share a core
-throw each other out of its cache (measured on two cores with ResNet-18: a quarter more CPU time per picture). So what
-computes on the host, preprocessing and inference, takes a slot first, and there are as many slots as cores.
+Two inferences that share a core evict each other's cache lines (two cores, ResNet-18: 25 % more CPU time per image). So
+preprocessing and inference on the host take a slot first, and there are as many slots as cores.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy: its affinity, or its cgroup's CPU quota where that is less.
+    """Return how many cores this process may use: its CPU affinity, or its cgroup's CPU quota if that is less.
 
     A quota of 1.5 cores counts as 2: rounding down would leave a third of it unused.
     """
@@ -34,15 +33,15 @@ def usable_cores() -> int:
 
 @cache
 def _quota() -> float | None:
-    """Return the smallest CPU quota in cores of this process's cgroups and those above; ``None`` for no limit."""
+    """Return the smallest CPU quota, in cores, of this process's cgroup and those above; ``None`` for no limit."""
     return smallest_quota(_CGROUPS, _read(_OWN_CGROUPS) or "")
 
 
 def smallest_quota(root: Path, own: str) -> float | None:
-    """Return the smallest quota in cores on the way from a process's cgroup up to the root; ``None`` for no limit.
+    """Return the smallest quota, in cores, from a process's cgroup up to the root; ``None`` for no limit.
 
     Args:
-        root: where the cgroup file system is mounted.
+        root: mount point of the cgroup file system.
         own: content of ``/proc/self/cgroup``: lines of ``hierarchy:controllers:path`` (cgroups(7)).
     """
     quotas = []
@@ -55,7 +54,7 @@ def smallest_quota(root: Path, own: str) -> float | None:
         else:
             continue
         folder = base / path.lstrip("/")
-        # Inside a container the path may be the host's, which is not mounted; the mount's root then is our own group.
+        # In a container the path may be the host's, which is not mounted; the mount's root is then this cgroup.
         for group in [folder, *folder.parents] if ".." not in folder.parts else [base]:
             if group.is_relative_to(base) and (quota := read(group)) is not None:
                 quotas.append(quota)
@@ -78,7 +77,7 @@ def processor_line(key: str) -> str:
 
 
 def processor_name() -> str:
-    """Return the processor's name, such as ``AMD EPYC 7B13``; figures of another one may not hold."""
+    """Return the processor's name, such as ``AMD EPYC 7B13``."""
     name = processor_line("model name").partition(":")[2].strip()
     return name or platform.processor() or platform.machine()
 
@@ -91,10 +90,10 @@ def _read(file: Path) -> str | None:
 
 
 class Slots:
-    """A number of slots, handed to whoever waits: the urgent first, then in the order of asking.
+    """A number of slots; waiting threads get them in order, urgent ones first.
 
     Args:
-        count: how many may be taken at a time, at least 1.
+        count: number of slots, at least 1.
     """
 
     def __init__(self, count: int) -> None:
@@ -105,7 +104,7 @@ class Slots:
 
     @contextmanager
     def taken(self, *, urgent: bool = False) -> Iterator[None]:
-        """Hold a slot inside the ``with`` block; wait for one where all are taken."""
+        """Hold a slot inside the ``with`` block; wait until one is free."""
         self._take(urgent)
         try:
             yield
@@ -120,7 +119,7 @@ class Slots:
             turn = threading.Lock()
             turn.acquire()
             (self._urgent if urgent else self._others).append(turn)
-        turn.acquire()  # released by whoever hands its slot over
+        turn.acquire()  # released by the thread that passes its slot on
 
     def _give_back(self) -> None:
         with self._lock:
@@ -137,5 +136,5 @@ def host_slots() -> Slots:
 
 
 if hasattr(os, "register_at_fork"):
-    # Slots that other threads had taken are never given back in a child, which does not have these threads.
+    # A child does not have the threads that hold slots of its parent.
     os.register_at_fork(after_in_child=host_slots.cache_clear)

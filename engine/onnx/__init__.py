@@ -1,6 +1,6 @@
-"""The one door to ONNX protobufs: load, check, view, bind shapes, infer, convert and save.
+"""Public functions for ONNX models: load, check, inspect, bind shapes, infer, convert and save.
 
-A module is imported when a name of it is first asked for: importing ``onnx`` takes longer than opening a small model.
+Modules are imported on first access, because importing ``onnx`` takes longer than opening a small model.
 """
 
 from typing import TYPE_CHECKING
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
         fusing_harm as fusing_harm,
         loss as loss,
     )
-    from engine.onnx.large import (
-        copy_model as copy_model,
-        fits_message as fits_message,
-        tensor_bytes as tensor_bytes,
-    )
+    from engine.onnx.large import copy_model as copy_model, fits_message as fits_message, tensor_bytes as tensor_bytes
     from engine.onnx.load import file_hash as file_hash, load_model as load_model, save_model as save_model
     from engine.onnx.shapes import NodeView as NodeView, bind_shapes as bind_shapes, infer_shapes as infer_shapes
     from engine.onnx.tails import KINDS as KINDS, Tail as Tail, output_tails as output_tails
@@ -41,26 +37,10 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "engine.onnx.content": (
-        "ModelContent",
-        "external_names",
-        "model_content",
-    ),
-    "engine.onnx.large": (
-        "copy_model",
-        "fits_message",
-        "tensor_bytes",
-    ),
-    "engine.onnx.load": (
-        "file_hash",
-        "load_model",
-        "save_model",
-    ),
-    "engine.onnx.shapes": (
-        "NodeView",
-        "bind_shapes",
-        "infer_shapes",
-    ),
+    "engine.onnx.content": ("ModelContent", "external_names", "model_content"),
+    "engine.onnx.large": ("copy_model", "fits_message", "tensor_bytes"),
+    "engine.onnx.load": ("file_hash", "load_model", "save_model"),
+    "engine.onnx.shapes": ("NodeView", "bind_shapes", "infer_shapes"),
     "engine.onnx.view": (
         "dims",
         "graph_inputs",
@@ -74,11 +54,6 @@ _HOMES = {
     ),
     "engine.onnx.tails": ("KINDS", "Tail", "output_tails"),
     "engine.onnx.float16": ("to_float16",),
-    "engine.onnx.half_range": (
-        "Loss",
-        "constant_tensors",
-        "fusing_harm",
-        "loss",
-    ),
+    "engine.onnx.half_range": ("Loss", "constant_tensors", "fusing_harm", "loss"),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,6 +1,6 @@
-"""What a model may hold at most, so that reading it ends soon and its texts are texts; checked as soon as it is read.
+"""Limits of a model, checked after parsing, which bound the time of reading it and ensure valid text.
 
-A file of a few kilobytes may stand for 2**28 nodes, or for bodies within bodies that some runtimes need hours for.
+A file of a few kilobytes can describe 2**28 nodes, or nested bodies that take some runtimes hours.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import shown_value
 
 MOST_NODES = 10_000
-"""Nodes of a model once its functions stand in place of their calls: ONNX Runtime (1.31.1) takes a millisecond each."""
+"""Maximum number of nodes after inlining functions; ONNX Runtime (1.31.1) takes about a millisecond for each."""
 
 MOST_CALLS = 64
-"""Functions that call one another, the one in the other."""
+"""Maximum depth of nested function calls."""
 
 MOST_BODIES = 24
-"""Bodies of If, Loop and Scan within one another; protobuf itself reads 32."""
+"""Maximum nesting of bodies of If, Loop and Scan; protobuf itself parses 32."""
 
 MOST_DIMS = 64
-"""Dimensions of a numpy array."""
+"""Maximum rank of a NumPy array."""
 
 MOST_NUMBERS = 2**48
-"""Numbers of a tensor: with eight bytes each more than any machine can address."""
+"""Maximum number of elements of a tensor; with 8 bytes each this exceeds the address space of any machine."""
 
 _EXPORT = "export it again"
+_MOST_DIMS = f"the limit is {MOST_DIMS}; {_EXPORT}"
 _DEFAULT = ("", "ai.onnx")
 Key = tuple[str, str, str]
 _TERM = r"[A-Za-z ]*(\. *\. *\.[A-Za-z ]*)?"
 _EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(- *>{_TERM})?")
-"""What an Einsum computes; onnx's inference (1.23) never ends where another character stands among the inputs."""
+"""Valid equations of Einsum; onnx's shape inference (1.23) does not terminate for other characters in the inputs."""
 
 _AXES = ("axis", "axes", "perm")
-"""How the names of attributes end that are axes; of some far off onnx's inference (1.23) ends the process."""
+"""Suffixes of attribute names that hold axes; onnx's shape inference (1.23) crashes for some out-of-range axes."""
 
 _KINDS = frozenset(TensorProto.DataType.values())
 
 
 def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
-    """Refuse what no exporter writes and what reading would not end of.
+    """Check a model against the limits of this module.
 
     Raises:
-        ModelError: a text is not UTF-8; functions call themselves, or stand for too many nodes; bodies lie too deep
-            within one another; a tensor has too many dimensions or a type that onnx does not know.
+        ModelError: a text is not UTF-8; functions are recursive or expand to too many nodes; bodies are nested too
+            deeply; a tensor has too many dimensions or an unknown type.
     """
     for message in _messages(model, path):
         texts, _ = _fields(message.DESCRIPTOR)
@@ -61,10 +62,8 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
             value = getattr(message, name)
             for text in value if repeated else (value,):
                 if isinstance(text, bytes):
-                    raise ModelError(
-                        f"{path}: the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name} is not UTF-8, "
-                        f"so the file is damaged; {_EXPORT}"
-                    )
+                    what = f"the {name.replace('_', ' ')} {text!r} of a {message.DESCRIPTOR.name}"
+                    raise ModelError(f"{path}: {what} is not UTF-8, so the file is damaged; {_EXPORT}")
         if isinstance(message, TensorProto):
             _check_tensor(message, path)
         elif isinstance(message, ValueInfoProto):
@@ -75,11 +74,7 @@ def check_bounds(model: ModelProto, path: Path | str = "model") -> None:
 
 
 def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
-    """Yield a model and all messages within it, without a copy of any weight's data.
-
-    Raises:
-        ModelError: bodies lie too deep within one another.
-    """
+    """Yield a model and all nested messages, without copying weights; raise ModelError for too deep bodies."""
     waiting: list[tuple[Message, int]] = [(model, 0)]
     while waiting:
         message, depth = waiting.pop()
@@ -87,10 +82,8 @@ def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
         if isinstance(message, AttributeProto) and (message.HasField("g") or message.graphs):
             depth += 1
             if depth > MOST_BODIES:
-                raise ModelError(
-                    f"{path}: bodies of If, Loop or Scan lie more than {MOST_BODIES} deep within one another; "
-                    "export the model without control flow, or with less"
-                )
+                limit = f"bodies of If, Loop or Scan are nested more than {MOST_BODIES} deep"
+                raise ModelError(f"{path}: {limit}; export the model with less control flow")
         for name, repeated in _fields(message.DESCRIPTOR)[1]:
             if repeated:
                 waiting.extend((one, depth) for one in getattr(message, name))
@@ -99,7 +92,7 @@ def _messages(model: ModelProto, path: Path | str) -> Iterator[Message]:
 
 
 def depth_of_bodies(model: ModelProto) -> int:
-    """Return how many bodies of If, Loop and Scan of a model lie within one another at most."""
+    """Return the maximum nesting of bodies of If, Loop and Scan."""
     deepest, waiting = 0, [(node, 1) for node in model.graph.node]
     while waiting:
         node, depth = waiting.pop()
@@ -111,27 +104,25 @@ def depth_of_bodies(model: ModelProto) -> int:
 
 @cache
 def _fields(kind: Descriptor) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
-    """Return the fields of a message that are texts, and those that are messages, each with whether it is repeated."""
+    """Return the string fields and the message fields of a message type, each as (name, is repeated)."""
     texts = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_STRING]
     inner = [field for field in kind.fields if field.type == FieldDescriptor.TYPE_MESSAGE]
     return tuple((f.name, _is_repeated(f)) for f in texts), tuple((f.name, _is_repeated(f)) for f in inner)
 
 
 def _is_repeated(field: Any) -> bool:
-    repeated = getattr(field, "is_repeated", None)  # protobuf before 6.31 has labels only
+    repeated = getattr(field, "is_repeated", None)  # protobuf before 6.31 only has labels
     return field.label == FieldDescriptor.LABEL_REPEATED if repeated is None else bool(repeated)
 
 
 def _check_tensor(tensor: TensorProto, path: Path | str) -> None:
     sizes = list(tensor.dims)
     if len(sizes) > MOST_DIMS:
-        raise ModelError(
-            f"{path}: weight {tensor.name!r} has {len(sizes)} dimensions, {MOST_DIMS} are possible; {_EXPORT}"
-        )
+        raise ModelError(f"{path}: weight {tensor.name!r} has {len(sizes)} dimensions, {_MOST_DIMS}")
     if any(size < 0 for size in sizes) or prod(max(size, 1) for size in sizes) > MOST_NUMBERS:
         raise ModelError(f"{path}: weight {tensor.name!r} cannot have the shape {sizes}; {_EXPORT}")
     if tensor.data_type == TensorProto.UNDEFINED:
-        raise ModelError(f"{path}: weight {tensor.name!r} is of no type; {_EXPORT}")
+        raise ModelError(f"{path}: weight {tensor.name!r} has no type; {_EXPORT}")
     if tensor.data_type not in _KINDS:
         raise ModelError(f"{path}: weight {tensor.name!r} {_unknown(tensor.data_type)}")
 
@@ -139,51 +130,45 @@ def _check_tensor(tensor: TensorProto, path: Path | str) -> None:
 def _check_info(info: ValueInfoProto, path: Path | str) -> None:
     kind = info.type.tensor_type
     if info.type.HasField("tensor_type") and kind.elem_type == TensorProto.UNDEFINED:
-        raise ModelError(f"{path}: {info.name!r} is a tensor of no type; {_EXPORT}")
+        raise ModelError(f"{path}: {info.name!r} is a tensor without a type; {_EXPORT}")
     for name in ("sequence_type", "optional_type"):
         if info.type.HasField(name) and getattr(info.type, name).elem_type.WhichOneof("value") is None:
-            raise ModelError(f"{path}: {info.name!r} is of a {name.replace('_', ' ')} that holds nothing; {_EXPORT}")
+            raise ModelError(f"{path}: {info.name!r} is a {name.replace('_', ' ')} without an element type; {_EXPORT}")
     if kind.elem_type not in _KINDS:
         raise ModelError(f"{path}: {info.name!r} {_unknown(kind.elem_type)}")
     if len(kind.shape.dim) > MOST_DIMS:
-        raise ModelError(
-            f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, {MOST_DIMS} are possible; {_EXPORT}"
-        )
+        raise ModelError(f"{path}: {info.name!r} has {len(kind.shape.dim)} dimensions, {_MOST_DIMS}")
 
 
 def _check_node(node: NodeProto, path: Path | str) -> None:
     if node.domain not in _DEFAULT:
         return
+    title = f"{node.op_type} {node.name or ''.join(node.output[:1])!r}"
     for attribute in node.attribute:
         far = [axis for axis in (attribute.i, *attribute.ints) if not -MOST_DIMS <= axis <= MOST_DIMS]
         if far and attribute.name.endswith(_AXES):
-            raise ModelError(
-                f"{path}: {attribute.name} {far[0]} of the {node.op_type} {node.name or ''.join(node.output[:1])!r} is "
-                f"none of a tensor, which has {MOST_DIMS} dimensions at most; {_EXPORT}"
-            )
+            raise ModelError(f"{path}: {attribute.name} {far[0]} of the {title} is out of range, {_MOST_DIMS}")
         if node.op_type != "Einsum":
             continue
         equation = attribute.s.decode(errors="backslashreplace")
         if attribute.name == "equation" and not _EQUATION.fullmatch(equation):
-            raise ModelError(
-                f"{path}: the equation {shown_value(equation)} of the Einsum {node.name or ''.join(node.output[:1])!r} "
-                f"holds more than letters, commas, '...' and '->'; {_EXPORT}"
-            )
+            valid = f"may only contain letters, commas, '...' and '->'; {_EXPORT}"
+            raise ModelError(f"{path}: the equation {shown_value(equation)} of the {title} {valid}")
 
 
 def _unknown(kind: int) -> str:
-    return f"is of type {kind}, which is none of ONNX's ({min(_KINDS)} to {max(_KINDS)}); upgrade onnx, or {_EXPORT}"
+    return f"has type {kind}, which ONNX does not define ({min(_KINDS)} to {max(_KINDS)}); upgrade onnx, or {_EXPORT}"
 
 
 def _check_functions(model: ModelProto, path: Path | str) -> None:
-    """Refuse functions that call themselves, or that stand for more nodes than anybody can hold."""
+    """Reject recursive functions, and functions that expand to too many nodes."""
     if not model.functions:
         return
     functions = {(one.domain, one.name, one.overload): one for one in model.functions}
     for one in model.functions:
         imported = {entry.domain for entry in one.opset_import}
         if imported.isdisjoint(_DEFAULT) and any(node.domain in _DEFAULT for node in _nodes(one.node)):
-            raise ModelError(f"{path}: function {one.name!r} names no opset for the operators that it uses; {_EXPORT}")
+            raise ModelError(f"{path}: function {one.name!r} does not import an opset for its operators; {_EXPORT}")
     _check_imports(model, functions, path)
     sizes: dict[Key, tuple[int, int]] = {}
     for key in functions:
@@ -191,30 +176,24 @@ def _check_functions(model: ModelProto, path: Path | str) -> None:
     calls = [sizes.get((node.domain, node.op_type, node.overload)) for node in _nodes(model.graph.node)]
     nodes = sum(call[0] for call in calls if call)
     if nodes > MOST_NODES:
-        raise ModelError(
-            f"{path}: its functions stand for {nodes} nodes, {MOST_NODES} at most are taken; export it without them"
-        )
+        limit = f"the limit is {MOST_NODES}; export it without functions"
+        raise ModelError(f"{path}: its functions expand to {nodes} nodes, {limit}")
 
 
 def _check_imports(model: ModelProto, functions: Mapping[Key, FunctionProto], path: Path | str) -> None:
-    """Refuse calls of functions whose domain is not imported where they are called, as ONNX Runtime does."""
+    """Reject calls of functions whose domain the caller does not import, as ONNX Runtime does."""
     for caller in (model, *model.functions):
         imported = {entry.domain for entry in caller.opset_import}
         for node in _nodes(caller.graph.node if isinstance(caller, ModelProto) else caller.node):
             if (node.domain, node.op_type, node.overload) in functions and node.domain not in imported:
-                raise ModelError(
-                    f"{path}: function {node.op_type!r} of domain {node.domain!r} is called, and that domain has no "
-                    f"version among the imported ones; {_EXPORT}"
-                )
+                missing = f"its domain {node.domain!r} is not among the imported opsets; {_EXPORT}"
+                raise ModelError(f"{path}: function {node.op_type!r} is called, but {missing}")
 
 
 def _size(
-    start: Key,
-    functions: Mapping[Key, FunctionProto],
-    sizes: dict[Key, tuple[int, int]],
-    path: Path | str,
+    start: Key, functions: Mapping[Key, FunctionProto], sizes: dict[Key, tuple[int, int]], path: Path | str
 ) -> None:
-    """Find how many nodes a function stands for, and how many calls deep; of those that it calls too."""
+    """Compute the number of nodes and the call depth of a function and of the functions it calls, into ``sizes``."""
     waiting, within = [start], set[Key]()
     while waiting:
         key = waiting[-1]
@@ -224,9 +203,7 @@ def _size(
             found = [sizes.get(call, (1, 0)) for call in calls]
             sizes[key] = sum(nodes for nodes, _ in found), 1 + max((deep for _, deep in found), default=0)
             if sizes[key][1] > MOST_CALLS:
-                raise ModelError(
-                    f"{path}: its functions call one another more than {MOST_CALLS} deep; export it without functions"
-                )
+                raise ModelError(f"{path}: its functions are nested more than {MOST_CALLS} deep; export it without")
             within.discard(key)
             waiting.pop()
             continue
@@ -238,7 +215,7 @@ def _size(
 
 
 def _nodes(nodes: Any) -> Iterator[NodeProto]:
-    """Yield nodes, and those in their bodies."""
+    """Yield nodes and the nodes in their bodies."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

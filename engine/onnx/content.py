@@ -1,8 +1,8 @@
-"""Which content a model has: its file, and the files beside it that hold weights, found without importing ``onnx``.
+"""Content of a model: hashes of its file and of its external weight files, computed without importing ``onnx``.
 
-The names of those files are read from the protobuf itself (:mod:`engine.onnx.wire`): fields are skipped by their
-lengths, so that a model's own weights cost nothing. Most models name no file, which is seen while
-the model is hashed: the word ``location`` is not in it.
+The names of the external files are parsed from the protobuf (:mod:`engine.onnx.wire`), skipping fields by their length,
+so that internal weights are not read. Most models have no external file, which is detected while hashing: the word
+``location`` does not occur in them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ from tecoinfer_modelzoo.content import Content, content_of
 from tecoinfer_modelzoo.files import read_regular
 
 _WORD = b"location"
-
-_MOST_MODEL = 2**31
-"""Bytes of a protobuf message at most."""
-
-_DEEPEST = 64
-"""Levels of graphs in graphs that are followed; a model with more is refused when it is opened."""
+_MOST_MODEL = 2**31  # maximum size of a protobuf message in bytes
+_DEEPEST = 64  # maximum nesting of graphs that is followed; deeper models are rejected when opened
 
 _FIELDS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 20: "training", 25: "function"},
@@ -34,15 +30,15 @@ _FIELDS: Mapping[str, Mapping[int, str]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "entry"},
 }
-"""Which fields of ONNX's messages lead to a tensor's ``external_data`` (onnx.proto)."""
+"""Fields of ONNX messages that lead to a tensor's ``external_data`` (onnx.proto)."""
 
 
 class ModelContent(NamedTuple):
-    """What a model was read from.
+    """Contents of the files of a model.
 
     Attributes:
-        model: the model's file. external: files of weights by the names that the model gives them, sorted; ``None`` for
-            one that cannot be read.
+        model: the model file.
+        external: weight files by the names in the model, sorted; ``None`` for an unreadable file.
     """
 
     model: Content
@@ -50,7 +46,7 @@ class ModelContent(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The hash of all of it; of a model in one file the file's own."""
+        """Hash of all files; for a single file, the hash of the file."""
         if not self.external:
             return self.model.sha256
         digest = hashlib.sha256(self.model.sha256.encode())
@@ -60,11 +56,7 @@ class ModelContent(NamedTuple):
 
 
 def model_content(path: Path) -> ModelContent:
-    """Return which content a model has now; what is known by its file's stamp is not read again.
-
-    Raises:
-        OSError: the model's file cannot be read.
-    """
+    """Return the content of a model, with cached hashes of unchanged files; raise OSError if it is unreadable."""
     model = content_of(path, _WORD)
     names = external_names(path) if model.found and model.stamp.size <= _MOST_MODEL else []
     return ModelContent(model, {name: _external(path, name) for name in names})
@@ -74,21 +66,17 @@ def _external(path: Path, name: str) -> Content | None:
     try:
         return content_of(path.parent / name)
     except OSError:
-        return None  # the engine that opens the model names it
+        return None  # reported by the engine that opens the model
 
 
 def external_names(path: Path) -> list[str]:
-    """Return the files of weights that a model names, sorted; none where the file is no ONNX.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the sorted names of the weight files of a model, none if it is not ONNX; raise OSError if unreadable."""
     source = BytesSource(read_regular(path))
     return sorted(set(_names(source, 0, len(source.content), "model", 0)))
 
 
 def _names(source: BytesSource, start: int, end: int, kind: str, depth: int) -> Iterator[str]:
-    """Yield the values of ``location`` in a message of this kind; what is no protobuf ends it."""
+    """Yield the values of ``location`` in a message of this kind; stop at invalid protobuf."""
     if depth > _DEEPEST * len(_FIELDS):
         return
     inner = _FIELDS[kind]

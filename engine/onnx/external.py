@@ -1,7 +1,6 @@
-"""Weights in files beside a model: the same are taken as by ONNX Runtime, so that no target reads what another refuses.
+"""External weight files, with the same rules as ONNX Runtime so that all targets accept the same models.
 
-A file lies in the model's folder or below, once links are followed; hard links are files like others. A pipe or a
-device is none, and what a name leads to outside the folder is nobody's weights.
+After resolving links, a file must be a regular file in the model's folder or below; hard links are permitted.
 """
 
 from __future__ import annotations
@@ -18,23 +17,20 @@ from engine.onnx.view import tensors
 from tecoinfer_modelzoo.errors import ModelError
 
 _KEYS = ("location", "offset", "length", "checksum")
-_FIX = "copy the file itself beside the model, or export it again"
+_FIX = "copy the file into the model's folder, or export it again"
 
 
 def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Yield the constants of a model whose data lies in another file."""
+    """Yield the constants whose data is in another file."""
     yield from (tensor for tensor in tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL)
 
 
 def read_external(model: ModelProto, path: Path) -> None:
-    """Put the data of a model's external weights into the model.
-
-    Args:
-        model: as read from ``path``; it is changed.
+    """Load the external weights of a model into the model, in place.
 
     Raises:
-        ModelError: a file is missing, is none, lies outside the model's folder or is too short; offset or length is no
-            number; the weights are more than memory holds.
+        ModelError: a file is missing, not a regular file, outside the model's folder or too short; offset or length is
+            not a number; the weights exceed the memory.
     """
     found = [(tensor, *place_of(tensor, path)) for tensor in external_tensors(model)]
     try:
@@ -46,56 +42,46 @@ def read_external(model: ModelProto, path: Path) -> None:
         raise ModelError(f"{path}: external data cannot be read: {error}; {_FIX}") from error
     except MemoryError as error:
         size = sum(length for _, _, _, length in found)
-        raise ModelError(
-            f"{path}: its weights take {size / 2**20:.0f} MB, more than this machine has free; free some memory, use a "
-            "machine with more, or a smaller model"
-        ) from error
+        fix = "free some memory, or use a smaller model"
+        raise ModelError(f"{path}: its weights exceed the free memory: {size / 2**20:.0f} MB; {fix}") from error
 
 
 def place_of(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:
-    """Return the file of a tensor's data, where in it the data begins, and how many bytes it has.
-
-    Raises:
-        ModelError: it cannot be taken.
-    """
-    told = {entry.key: entry.value for entry in tensor.external_data}
-    if unknown := sorted(told.keys() - set(_KEYS)):
-        raise ModelError(
-            f"{path}: external data of weights {tensor.name!r} has an unknown entry {unknown[0]!r}; {_FIX}"
-        )
-    if len(told) < len(tensor.external_data):
-        raise ModelError(f"{path}: external data of weights {tensor.name!r} has an entry twice; {_FIX}")
-    location = told.get("location", "")
+    """Return the file of a tensor's data, the offset and the length in bytes; raise ModelError if one is invalid."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if unknown := sorted(entries.keys() - set(_KEYS)):
+        raise ModelError(f"{path}: external data of weights {tensor.name!r} has an unknown {unknown[0]!r}; {_FIX}")
+    if len(entries) < len(tensor.external_data):
+        raise ModelError(f"{path}: external data of weights {tensor.name!r} has a duplicate entry; {_FIX}")
+    location = entries.get("location", "")
     file = path.parent / location
-    shown = f"{path}: weights {tensor.name!r} lie in external file {location!r}, which"
+    shown = f"{path}: external file {location!r} of weights {tensor.name!r}"
     try:
         mode, size = file.stat().st_mode, file.stat().st_size
         real, folder = Path(os.path.realpath(file)), Path(os.path.realpath(path.parent))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{shown} is not beside it; copy both") from error
+        raise ModelError(f"{shown} is missing; copy it together with the model") from error
     if stat.S_ISDIR(mode):
-        raise ModelError(f"{shown} is a folder and is not beside it; copy both")
+        raise ModelError(f"{shown} is a folder; {_FIX}")
     if not stat.S_ISREG(mode):
         raise ModelError(f"{shown} is a pipe or a device; {_FIX}")
     if os.path.isabs(location) or not real.is_relative_to(folder):
-        raise ModelError(f"{shown} external data cannot be: it lies outside the model's folder; {_FIX}")
+        raise ModelError(f"{shown} is outside the model's folder; {_FIX}")
     try:
         wanted = prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        offset = _number(told.get("offset", "0"))
-        length = _number(told.get("length", str(max(wanted, 0))))
+        offset = _number(entries.get("offset", "0"))
+        length = _number(entries.get("length", str(max(wanted, 0))))
     except (ValueError, KeyError) as error:
         raise ModelError(f"{path}: external data of weights {tensor.name!r} cannot be read: {error}; {_FIX}") from error
     if offset + length > size:
-        raise ModelError(
-            f"{path}: weights {tensor.name!r} take {length} bytes at {offset} of external file {location!r}, which has "
-            f"{size}: its data is missing or cut short; export the model again, or copy all of it"
-        )
+        end = f"{length} bytes at {offset}, but it has {size}; export the model again, or copy all of it"
+        raise ModelError(f"{shown} is missing data or cut short: {end}")
     return file, offset, length
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{text!r} is no number of bytes")
+        raise ValueError(f"{text!r} is not a number of bytes")
     return int(text)
 
 

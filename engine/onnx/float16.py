@@ -1,13 +1,13 @@
-"""Plain float16 models: float16 weights, activations, inputs and outputs.
+"""Conversion to plain float16 models: float16 weights, activations, inputs and outputs.
 
-What the card computes in float16 is another thing: :mod:`engine.sdaa.float16`.
+The mixed float16 computation of the card is in :mod:`engine.sdaa.float16`.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -26,13 +26,12 @@ from engine.onnx.half_ends import (
 from engine.onnx.half_range import constant_tensors, drop_unread, fit_batch_norms, unfit, vanishing, worst_of
 from engine.onnx.large import copy_model, copy_tensor
 from engine.onnx.shapes import check_types, infer_shapes
-from engine.onnx.view import graph_inputs, rename_inputs, sort_nodes, used_names
+from engine.onnx.view import graph_inputs, rename_inputs, replace_items, sort_nodes, used_names
 from engine.onnx.whole_numbers import Exact, exact_parts
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
 _log = logging.getLogger(__name__)
-
 _HALF = TensorProto.FLOAT16
 _SMALLEST, _LARGEST = float(np.finfo(np.float16).smallest_subnormal), float(np.finfo(np.float16).max)
 
@@ -45,18 +44,17 @@ def to_float16(
 ) -> ModelProto:
     """Return a plain float16 copy of a float32 model: float16 weights, activations, inputs and outputs.
 
-    What computes with whole numbers and coordinates stays float32, and so do inputs and outputs that hold such numbers
-    (:mod:`engine.onnx.whole_numbers`).
-    A batch norm whose parameters float16 cannot hold gets others that compute the same; what scales by a constant that
-    it cannot hold stays float32. Weights that vanish where subnormals are flushed are named in one line of the log.
-    The bodies of If, Loop and Scan stay float32.
+    These parts stay float32: computations with integers and coordinates, and inputs and outputs that hold such numbers
+    (:mod:`engine.onnx.whole_numbers`); scaling by a constant beyond float16's range; bodies of If, Loop and Scan. Batch
+    norm parameters beyond float16's range are replaced by equivalent ones. A warning reports weights that vanish if
+    subnormals are flushed.
 
     Args:
-        model: the model; float16 parts stay as they are, and all of one that was converted before.
-        keep: says which nodes stay float32 (a cast goes around them).
+        model: the model; float16 parts are kept, and a model converted before is only copied.
+        keep: selects nodes that stay float32 (with casts around them).
         keep_inputs: graph inputs that keep their dtype.
-        clamp: weights beyond float16's range become its largest number, and those that would vanish its smallest; else
-            they become infinite, and zero.
+        clamp: clip weights beyond float16's range to its largest number, and vanishing ones to its smallest; else they
+            become infinite, and zero.
 
     Raises:
         ModelError: the conversion failed.
@@ -64,14 +62,14 @@ def to_float16(
     if keep is None and _is_half(model):
         return copy_model(model)
     if lost := vanishing(model.graph):
-        _log.warning("%s, which devices that flush subnormals take for 0; keep its batch norm apart", worst_of(lost))
+        _log.warning("%s, which are 0 on devices that flush subnormals; do not fuse its batch norm", worst_of(lost))
     converted, exact = _converted(model, keep, clamp)
     half = {info.name for info in (*converted.graph.value_info, *converted.graph.output) if _kind(info) == _HALF}
     for node in converted.graph.node:
         if half.intersection(node.output):
             _write_half(node)
     _join_float32(converted.graph)
-    # The library can only keep all inputs and outputs, so single ones are kept here.
+    # The library can only keep all inputs and outputs, not individual ones.
     was = {info.name: _kind(info) for info in (*graph_inputs(model), *model.graph.output)}
     fed = {info.name: info for info in graph_inputs(converted) if _kind(info) != was[info.name]}
     for name in sorted(fed.keys() & {*keep_inputs, *exact.inputs}):
@@ -84,17 +82,14 @@ def to_float16(
 
 
 def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> tuple[ModelProto, Exact]:
-    """Return what the library makes of a model, and what is float32 in it whatever the rest is.
-
-    Nodes to keep, and those that the library cannot convert, stay float32.
-    """
+    """Return the model converted by the library, except nodes to keep and unsupported ones, and its exact parts."""
     from onnxconverter_common import float16
 
-    # The library's defaults move tiny and huge weights to values of its choice.
+    # The library's defaults replace tiny and huge weights by arbitrary limits.
     smallest, largest = (_SMALLEST, _LARGEST) if clamp else (0.0, np.inf)
     check_types(model)
     try:
-        inferred = infer_shapes(model)  # the library's own inference takes no model over 2 GiB
+        inferred = infer_shapes(model)  # the library's own inference fails beyond 2 GiB
         exact = exact_parts(inferred.graph)
         blocked = _blocked(inferred, exact, keep, clamp)
         ends = split_outputs(inferred.graph)
@@ -116,10 +111,7 @@ def _converted(model: ModelProto, keep: Callable[[NodeProto], bool] | None, clam
 
 
 def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] | None, clamp: bool) -> list[str]:
-    """Name every node, give those that stay float32 their own weights, and return the names of those to keep.
-
-    In place; the model's types are inferred.
-    """
+    """Name all nodes, copy the weights of float32 nodes, and return the names of the nodes to keep, in place."""
     from onnxconverter_common import float16
 
     blocked = []
@@ -130,7 +122,8 @@ def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] 
     for node in list(model.graph.node):
         kept = has_bodies(node) or (keep is not None and keep(node))
         kept = kept or not exact.written.isdisjoint(node.output) or not left.isdisjoint(node.output)
-        if kept or _scales_by(node, exact.divisors) or unfit(node, constants, clamp):
+        scales = node.op_type in ("Mul", "Div") and not exact.divisors.isdisjoint(node.input)
+        if kept or scales or unfit(node, constants, clamp):
             blocked.append(node.name)
         if node.name in blocked or node.op_type in float16.DEFAULT_OP_BLOCK_LIST:
             _own_constants(model.graph, node, constants)
@@ -138,15 +131,8 @@ def _blocked(model: ModelProto, exact: Exact, keep: Callable[[NodeProto], bool] 
     return blocked
 
 
-def _scales_by(node: NodeProto, counts: Collection[str]) -> bool:
-    return node.op_type in ("Mul", "Div") and any(name in counts for name in node.input)
-
-
 def _is_half(model: ModelProto) -> bool:
-    """Say whether a model is what an earlier conversion made: no float32 goes in or comes out, and no weights are.
-
-    Whole numbers and coordinates may.
-    """
+    """Return whether a model was converted before: no float32 inputs, outputs and weights, except exact numbers."""
     graph = model.graph
     wide = {info.name for info in (*graph.input, *graph.output) if _kind(info) == TensorProto.FLOAT}
     size = dict.fromkeys((_HALF, TensorProto.FLOAT), 0)
@@ -161,12 +147,11 @@ def _is_half(model: ModelProto) -> bool:
     return wide <= exact.inputs | exact.outputs
 
 
-_ISLANDS = 0.01
-"""Share of weights that nodes which stay float32 have of their own."""
+_ISLANDS = 0.01  # maximum share of weights in nodes that stay float32
 
 
 def _join_float32(graph: onnx.GraphProto) -> None:
-    """Let nodes that stay float32 read one another without the library's casts between them, which round."""
+    """Remove the library's rounding casts between nodes that stay float32."""
     narrow = {node.output[0]: node.input[0] for node in graph.node if is_cast(node, "_output_cast", _HALF)}
     wide = {
         node.output[0]: narrow[node.input[0]]
@@ -179,9 +164,7 @@ def _join_float32(graph: onnx.GraphProto) -> None:
         rename_inputs(node, wide)
     casts = wide.keys() | narrow.keys()
     read = {name for node in graph.node for name in used_names(node)} | {info.name for info in graph.output}
-    left = [node for node in graph.node if node.output[0] in read or not casts & set(node.output)]
-    del graph.node[:]
-    graph.node.extend(left)
+    replace_items(graph.node, [n for n in graph.node if n.output[0] in read or not casts & set(n.output)])
 
 
 def _kind(info: ValueInfoProto) -> int:
@@ -189,8 +172,8 @@ def _kind(info: ValueInfoProto) -> int:
 
 
 def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
-    """Give a node that stays float32 weights of its own; the library cannot hold one weight in two types."""
-    read = constants.keys() & set(node.input)  # once each: a node may read a weight twice
+    """Give a node that stays float32 its own copies of weights; the library cannot keep one weight in two types."""
+    read = constants.keys() & set(node.input)  # a node may read a weight twice
     for name in sorted(read):
         copy_tensor(constants[name], graph.initializer.add(), f"{name}:{node.name}")
     for i, name in enumerate(node.input):
@@ -198,7 +181,7 @@ def _own_constants(graph: onnx.GraphProto, node: NodeProto, constants: Mapping[s
 
 
 def _write_half(node: NodeProto) -> None:
-    """Make a node that names its own output type write float16, which the library forgets."""
+    """Change the declared output type of a node to float16, which the library omits."""
     for attribute in node.attribute:
         if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
             value = attribute.f if attribute.name == "value_float" else list(attribute.floats)

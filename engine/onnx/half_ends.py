@@ -1,6 +1,7 @@
-"""What the float16 conversion of the library forgets: bodies of If, Loop and Scan, outputs that are read, single ends.
+"""Float16 conversion of parts that the library does not handle: control flow, outputs that are also read, single ends.
 
-Bodies stay float32, and what they read from outside is cast for them. Inputs and outputs may stay float32 one by one.
+Bodies of If, Loop and Scan stay float32, and the values they capture are cast. Individual inputs and outputs may stay
+float32.
 """
 
 from __future__ import annotations
@@ -10,21 +11,18 @@ from collections.abc import Iterable
 import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
-from engine.onnx.view import rename_inputs, subgraphs, used_names
+from engine.onnx.view import rename_inputs, replace_items, subgraphs, used_names
 
 _FLOAT = TensorProto.FLOAT
 
 
 def has_bodies(node: NodeProto) -> bool:
-    """Say whether a node holds graphs of its own."""
+    """Return whether a node has subgraphs."""
     return any(True for _ in subgraphs(node))
 
 
 def widen_captured(graph: onnx.GraphProto) -> None:
-    """Let the bodies of a converted graph read float32 where they read a float16 value from outside, in place.
-
-    The nodes are not in order afterwards.
-    """
+    """Cast the float16 values that bodies of a converted graph capture to float32, in place and unsorted."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     half = {info.name for info in infos if info.type.tensor_type.elem_type == TensorProto.FLOAT16}
     half |= {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT16}
@@ -41,10 +39,10 @@ def widen_captured(graph: onnx.GraphProto) -> None:
 
 
 def split_outputs(graph: onnx.GraphProto) -> list[str]:
-    """Let the nodes that read an output read a copy of it, in place, and return the names of such outputs.
+    """Let nodes read a copy of a graph output, in place; return the names of these outputs.
 
-    The library does not look for the types of outputs where it casts for a node that stays float32, and may take an
-    output away with two casts that follow one another.
+    The library ignores the types of outputs when it casts for a float32 node, and may remove an output with two
+    consecutive casts.
     """
     read = {name for node in graph.node for name in used_names(node)}
     ends = [info for info in graph.output if info.name in read]
@@ -64,19 +62,17 @@ def join_outputs(graph: onnx.GraphProto, ends: Iterable[str]) -> None:
     left = [node for node in graph.node if node.output[0] not in names]
     for node in left:
         rename_inputs(node, names)
-    infos = [info for info in graph.value_info if info.name not in names]
-    for held, kept in ((graph.node, left), (graph.value_info, infos)):
-        del held[:]
-        held.extend(kept)
+    replace_items(graph.node, left)
+    replace_items(graph.value_info, [info for info in graph.value_info if info.name not in names])
 
 
 def is_cast(node: NodeProto, kind: str, to: int) -> bool:
-    """Say whether a node is a cast that the library added: ``name_input_cast0``."""
+    """Return whether a node is a cast that the library added, such as ``name_input_cast0``."""
     return node.op_type == "Cast" and node.name.rstrip("0123456789").endswith(kind) and node.attribute[0].i == to
 
 
 def keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
-    """Let an input of a converted graph take float32 again, in place: float32 nodes and bodies read it as it is."""
+    """Restore float32 for an input of a converted graph, in place: float32 nodes and bodies read it directly."""
     info.type.tensor_type.elem_type = TensorProto.FLOAT
     casts = [node for node in graph.node if node.input[:1] == [info.name] and is_cast(node, "_input_cast", _FLOAT)]
     wide = {node.output[0]: info.name for node in casts}
@@ -91,10 +87,7 @@ def keep_input(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
 
 
 def keep_output(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
-    """Let an output of a converted graph be float32 again, in place, where a float32 node writes it.
-
-    The nodes are not in order afterwards.
-    """
+    """Restore float32 for an output of a converted graph, in place and unsorted, if a float32 node writes it."""
     cast = next((node for node in graph.node if info.name in node.output), None)
     if cast is None or not is_cast(cast, "_output_cast", TensorProto.FLOAT16):
         return
@@ -108,15 +101,11 @@ def keep_output(graph: onnx.GraphProto, info: ValueInfoProto) -> None:
             node.output[i] = info.name if name == inner else name
     narrow = helper.make_node("Cast", [info.name], [half], f"{half}/cast", to=TensorProto.FLOAT16)
     _put_nodes(graph, [*left, narrow])
-    infos = [known for known in graph.value_info if known.name != inner]
-    del graph.value_info[:]
-    graph.value_info.extend(infos)
+    replace_items(graph.value_info, [other for other in graph.value_info if other.name != inner])
 
 
 def _put_nodes(graph: onnx.GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Give a graph other nodes, without casts that nothing reads."""
+    """Replace the nodes of a graph, without casts that are not read."""
     kept = list(nodes)
     read = {name for node in kept for name in used_names(node)} | {info.name for info in graph.output}
-    kept = [node for node in kept if node.op_type != "Cast" or node.output[0] in read]
-    del graph.node[:]
-    graph.node.extend(kept)
+    replace_items(graph.node, [node for node in kept if node.op_type != "Cast" or node.output[0] in read])

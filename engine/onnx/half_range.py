@@ -1,4 +1,4 @@
-"""Constants against float16's range: what they lose there, and what a float16 file must not hold as it is."""
+"""Loss of constants in float16, and replacement of parameters that float16 cannot represent."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from engine.onnx.view import used_names
+from engine.onnx.view import replace_items, used_names
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LARGEST, SMALLEST = float(np.finfo(np.float16).max), float(np.finfo(np.float16).smallest_normal)
-"""65504, and 2**-14, the smallest number that float16 holds with all its bits and that every device keeps."""
+"""65504, and 2**-14, the smallest normal number, which every device keeps with full precision."""
 
 TOLERATED = 0.1
-"""Largest part of a tensor's size (its root sum of squares) that may lie in numbers below :data:`SMALLEST`.
+"""Maximum part of a tensor's root sum of squares in numbers below :data:`SMALLEST`.
 
-Normally distributed weights of a standard deviation of 3e-4 are just there; folding a batch norm with a variance of 1e7
-into weights takes nearly all of them below.
+Normally distributed weights with a standard deviation of 3e-4 just reach it; folding a batch norm with a variance of
+1e7 into weights moves nearly all of them below.
 """
 
 _LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SCALING = ("Mul", "Div")
-_STEPS = range(7)
-"""Powers of 2 by which a batch norm's scale may be raised, its square root of the variance being raised with it."""
+_SCALE_STEPS = range(7)
+"""Powers of 2 by which a batch norm's scale and the square root of its variance may be raised together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a tensor's numbers become in float16.
+    """Effect of float16 on the elements of a tensor.
 
     Attributes:
-        elements: how many there are.
-        infinite: become infinite. zero: become 0, and are not. subnormal: lose bits, and are 0 on devices that flush.
-        part: of the tensor's size (root sum of squares), what lies in numbers that are zero or subnormal; 0 to 1.
+        elements: number of elements.
+        infinite: number of elements that become infinite.
+        zero: number of nonzero elements that become 0.
+        subnormal: number of elements that lose bits, and are 0 on devices that flush subnormals.
+        part: part of the root sum of squares in elements that become zero or subnormal, 0 to 1.
     """
 
     elements: int
@@ -47,23 +49,23 @@ class Loss:
 
     @property
     def share(self) -> float:
-        """The share of elements that are not kept, 0 to 1."""
+        """Share of elements that are infinite, zero or subnormal, 0 to 1."""
         return (self.infinite + self.zero + self.subnormal) / max(self.elements, 1)
 
     @property
     def vanishes(self) -> bool:
-        """Whether a device that flushes subnormals would change the tensor as a whole."""
+        """Whether a device that flushes subnormals would change the tensor significantly."""
         return self.part > TOLERATED
 
 
 def loss(values: Array) -> Loss:
-    """Return what float numbers of any width lose in float16; what is infinite before is lost, too."""
+    """Return the loss of floats of any width in float16; infinite elements count as lost."""
     with np.errstate(over="ignore"):
         half = np.asarray(values).astype(np.float16)
     size = np.abs(np.asarray(values, np.float64))
     tiny = (size < SMALLEST) & (size > 0)
     finite = np.where(np.isfinite(size), size, 0.0)
-    largest = finite.max(initial=0.0) or 1.0  # squares of tiny numbers would be 0
+    largest = finite.max(initial=0.0) or 1.0  # scaled, because squares of tiny numbers underflow
     total = float(np.square(finite / largest).sum())
     return Loss(
         elements=half.size,
@@ -75,24 +77,24 @@ def loss(values: Array) -> Loss:
 
 
 def surely_kept(values: Array) -> bool:
-    """Say whether float32 weights cannot vanish, at a small part of what :func:`loss` takes; false: it has to tell.
+    """Return whether float32 weights certainly do not vanish, faster than :func:`loss`; ``False`` means unknown.
 
-    If every number were just below :data:`SMALLEST`, these would still be less than :data:`TOLERATED` of the whole.
+    Even if every number were just below :data:`SMALLEST`, these would be less than :data:`TOLERATED` of the total.
     """
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        total = float(np.dot(flat, flat)) / 2  # half of it: whatever sums in float32 lose
+        total = float(np.dot(flat, flat)) / 2  # halved to allow for rounding of the float32 sum
     return bool(np.isfinite(total)) and flat.size * SMALLEST**2 < TOLERATED**2 * total
 
 
 def folded_loss(before: Array, after: Array) -> Loss | None:
-    """Return what folded weights would lose, where they vanish in float16 and did not before; else ``None``."""
+    """Return the loss of folded weights if they vanish in float16 and did not before; else ``None``."""
     lost = loss(after)
     return lost if lost.vanishes and not loss(before).vanishes else None
 
 
 def vanishing(graph: GraphProto) -> dict[str, Loss]:
-    """Return the weights of convolutions and matrix products that vanish in float16, by the name of their node."""
+    """Return node name -> loss of convolution and matrix product weights that vanish in float16."""
     constants = constant_tensors(graph)
     found: dict[str, Loss] = {}
     for node in graph.node:
@@ -104,7 +106,7 @@ def vanishing(graph: GraphProto) -> dict[str, Loss]:
 
 
 def fusing_harm(before: GraphProto, after: GraphProto) -> str:
-    """Return in one line what fused batch norms did to weights that vanish in float16; "" where they did nothing."""
+    """Describe in one line the weights that vanish in float16 because batch norms were fused; "" if there are none."""
     if not any(node.op_type == "BatchNormalization" for node in before.node):
         return ""
     lost = vanishing(after)
@@ -112,13 +114,13 @@ def fusing_harm(before: GraphProto, after: GraphProto) -> str:
 
 
 def worst_of(lost: Mapping[str, Loss]) -> str:
-    """Return in words which node's weights lose most."""
+    """Describe the node whose weights lose the largest share."""
     name, worst = max(lost.items(), key=lambda item: item[1].share)
     return f"{worst.share:.0%} of the weights of {name} are below float16's smallest normal"
 
 
 def constant_tensors(graph: GraphProto) -> dict[str, TensorProto]:
-    """Return the constants of a graph by name: initialisers, and what Constant nodes give as a tensor or as floats."""
+    """Return the constants of a graph by name: initializers, and tensors or floats of Constant nodes."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and len(node.attribute) == 1:
@@ -138,12 +140,7 @@ def _as_tensor(attribute: AttributeProto) -> TensorProto | None:
 
 
 def unfit(node: NodeProto, constants: Mapping[str, TensorProto], clamp: bool) -> bool:
-    """Say whether a node scales by a constant that float16 cannot hold, so that it has to compute in float32.
-
-    Args:
-        node: the node. constants: by name.
-        clamp: numbers below -65504 become that and fit: they are a mask's, and saturate.
-    """
+    """Return whether a node scales by a constant beyond float16; with ``clamp`` large negative ones saturate."""
     if node.op_type not in _SCALING or node.domain:
         return False
     return any(_beyond(constants[name], clamp) for name in node.input if name in constants)
@@ -158,16 +155,10 @@ def _beyond(tensor: TensorProto, clamp: bool) -> bool:
 
 
 def fit_batch_norms(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
-    """Rewrite in place the parameters of batch norms that float16 cannot hold.
+    """Replace batch norm parameters beyond float16, in place; return first outputs of those that stay float32.
 
-    ``scale * (x - mean) / sqrt(variance + epsilon)`` stays what it is where scale and variance shrink together: the
-    variance becomes 1, or a power of 4 where the scale needs it.
-
-    Args:
-        graph: of a float32 model. keep: says which nodes stay float32 anyway.
-
-    Returns:
-        The first outputs of batch norms that cannot be rewritten, and have to compute in float32.
+    ``scale * (x - mean) / sqrt(variance + epsilon)`` is unchanged if scale and variance shrink together: the variance
+    becomes 1, or a power of 4 if the scale requires it. ``keep`` selects nodes that stay float32.
     """
     constants = constant_tensors(graph)
     left: set[str] = set()
@@ -193,26 +184,26 @@ def fit_batch_norms(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set
 
 
 def _floats(tensor: TensorProto | None) -> Array | None:
-    """Return the values of a float32 constant; ``None`` where it is none, or its values are elsewhere."""
+    """Return the values of a float32 constant; ``None`` for another type or external data."""
     if tensor is None or tensor.data_type != TensorProto.FLOAT or tensor.data_location == TensorProto.EXTERNAL:
         return None
     return numpy_helper.to_array(tensor)
 
 
 def _lost(parameters: list[Array]) -> bool:
-    """Say whether float16 changes what a batch norm does: any infinity, or a variance with bits lost."""
+    """Return whether float16 changes a batch norm: an infinity, or a variance with lost bits."""
     losses = [loss(array) for array in parameters]
     return any(one.infinite for one in losses) or bool(losses[3].zero + losses[3].subnormal)
 
 
 def _fitted(parameters: list[Array], epsilon: float) -> dict[int, Array] | None:
-    """Return scale and variance by their place among the inputs, or ``None`` where float16 cannot hold any."""
+    """Return new scale and variance by input index, or ``None`` if float16 cannot represent any."""
     gamma, beta, mean, variance = (array.astype(np.float64) for array in parameters)
     if loss(beta).infinite or loss(mean).infinite or not (variance + epsilon > 0).all():
         return None
     exact = gamma / np.sqrt(variance + epsilon)
     roots = np.ones_like(exact)
-    for _ in _STEPS:
+    for _ in _SCALE_STEPS:
         roots = np.where(np.abs(exact) * roots < SMALLEST, roots * 2, roots)
     scale = exact * np.sqrt(roots**2 + epsilon)
     if loss(scale).infinite:
@@ -221,13 +212,9 @@ def _fitted(parameters: list[Array], epsilon: float) -> dict[int, Array] | None:
 
 
 def drop_unread(graph: GraphProto, names: Collection[str]) -> None:
-    """Remove constants of these names that nothing reads any more."""
+    """Remove constants with these names that are not read."""
     read = {name for node in graph.node for name in used_names(node)} | {info.name for info in graph.output}
     gone = set(names) - read
-    for kept, field in (
-        ([tensor for tensor in graph.initializer if tensor.name not in gone], graph.initializer),
-        ([info for info in graph.input if info.name not in gone], graph.input),
-        ([node for node in graph.node if not gone.issuperset(node.output) or not node.output], graph.node),
-    ):
-        del field[:]
-        field.extend(kept)
+    replace_items(graph.initializer, [tensor for tensor in graph.initializer if tensor.name not in gone])
+    replace_items(graph.input, [info for info in graph.input if info.name not in gone])
+    replace_items(graph.node, [n for n in graph.node if not gone.issuperset(n.output) or not n.output])

@@ -1,7 +1,7 @@
-"""Models beyond what one protobuf message holds, 2 GiB: found by the sizes of their tensors, and kept in two parts.
+"""Models larger than a protobuf message (2 GiB), detected by the sizes of their tensors, and split into two parts.
 
-Asking protobuf for a message's size means to serialise it, which takes its memory again, and fails beyond the limit. So
-does copying a message, be it a tensor (protobuf 7): weights are copied by :func:`copy_tensor`, field by field.
+``ByteSize`` serializes the message, which doubles its memory and fails beyond the limit. So does copying a message,
+even a single tensor (protobuf 7): weights are copied field by field (:func:`copy_tensor`).
 """
 
 from __future__ import annotations
@@ -14,41 +14,26 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from google.protobuf.message import Message
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
-from engine.onnx.view import subgraphs
+from engine.onnx.view import replace_items, subgraphs
 from engine.signature import Array
 from tecoinfer_modelzoo.errors import ModelError
 
 MOST_MESSAGE = 2**31 - 2**24
-"""Bytes that a serialised model may have: a message ends at 2 GiB, and sizes here are estimates."""
+"""Maximum estimated size of a serialized model in bytes; the limit of protobuf is 2 GiB."""
 
 APART = 2**16
-"""Bytes from which a weight is worth a place of its own."""
+"""Minimum size in bytes of a weight that is stored separately."""
 
-_ALIGNED = 4096
-"""Bytes at multiples of which weights begin in a file, so that a runtime can map them into memory."""
-
+_ALIGNED = 4096  # alignment in bytes of weights in an external file, so that a runtime can map them into memory
 _CHUNK = 2**20
-
-_PLAUSIBLE = 2**40
-"""Bytes that a tensor in memory may have; what claims more is not what it says."""
+_PLAUSIBLE = 2**40  # maximum plausible size of a tensor in memory, in bytes
 
 _WIDTHS = {"float_data": 4, "double_data": 8, "int32_data": 10, "int64_data": 10, "uint64_data": 10}
-"""Fields of numbers, and the most bytes that one takes."""
+"""Numeric fields of a tensor -> maximum bytes of an element."""
 
-_VALUES = ("raw_data", "string_data", *_WIDTHS)
-"""Fields of a tensor that hold its contents."""
-
+_VALUES = ("raw_data", "string_data", *_WIDTHS)  # fields of a tensor that contain its elements
 _BYTES = ("raw_data",)
 
 _NUMBERS = frozenset(
@@ -56,11 +41,11 @@ _NUMBERS = frozenset(
     for name in ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32",
                  "UINT64")
 )  # fmt: skip
-"""Types that numpy's own arrays have."""
+"""Types that NumPy supports natively."""
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Return about how many bytes a tensor takes in a message: at least what it does, with its name."""
+    """Return an upper estimate of the bytes of a tensor in a message, with its name."""
     size = 64 + 4 * len(tensor.name) + 11 * len(tensor.dims) + _raw_bytes(tensor)
     size += sum(width * len(getattr(tensor, field)) for field, width in _WIDTHS.items())
     size += sum(len(text) + 11 for text in tensor.string_data)
@@ -68,7 +53,7 @@ def tensor_bytes(tensor: TensorProto) -> int:
 
 
 def _raw_bytes(tensor: TensorProto) -> int:
-    """Return the bytes of a tensor's raw data by its shape: asking for the data would copy it."""
+    """Return the bytes of a tensor's raw data, computed from its shape because reading the field copies it."""
     if not tensor.HasField("raw_data"):
         return 0
     try:
@@ -79,13 +64,13 @@ def _raw_bytes(tensor: TensorProto) -> int:
 
 
 def message_bytes(model: ModelProto) -> int:
-    """Return about how many bytes a model takes as one message, without serialising its weights."""
+    """Return the approximate bytes of a serialized model, without serializing its weights."""
     size = _graph_bytes(model.graph) + sum(_nodes_bytes(function.node) for function in model.functions)
     return size + sum(64 + 4 * (len(entry.key) + len(entry.value)) for entry in model.metadata_props)
 
 
 def fits_message(model: ModelProto) -> bool:
-    """Say whether a model can be serialised as one message; external weights are not part of it."""
+    """Return whether a model can be serialized as one message; external weights are not part of it."""
     return message_bytes(model) <= MOST_MESSAGE
 
 
@@ -128,28 +113,25 @@ def _parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
     return sparse.values, sparse.indices
 
 
-# ------------------------------------------------------------------------------------------------------------ in parts
-
-
 def copy_but(source: Message, target: Message, but: Iterable[str]) -> None:
-    """Copy the fields of a message into an empty one, but for some."""
+    """Copy the fields of a message into an empty one, except some."""
     left_out = frozenset(but)
     for field, value in source.ListFields():
         if field.name in left_out:
             continue
-        if hasattr(value, "MergeFrom"):  # a message, or several values
+        if hasattr(value, "MergeFrom"):  # a message or repeated field
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
 
 
 def copy_without_values(source: TensorProto, target: TensorProto) -> None:
-    """Copy what a tensor is, but not its numbers, which may be gigabytes."""
+    """Copy a tensor without its elements, which may be gigabytes."""
     copy_but(source, target, _VALUES)
 
 
 def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> None:
-    """Copy a tensor of any size into an empty one, under its own name or another."""
+    """Copy a tensor of any size into an empty one, optionally with another name."""
     copy_but(source, target, _BYTES)
     if source.HasField("raw_data"):
         target.raw_data = source.raw_data
@@ -158,19 +140,19 @@ def copy_tensor(source: TensorProto, target: TensorProto, name: str = "") -> Non
 
 
 def add_tensors(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
-    """Add copies of tensors of any size to a graph's initializers."""
+    """Append copies of tensors of any size to a graph's initializers."""
     for tensor in tensors:
         copy_tensor(tensor, graph.initializer.add())
 
 
 def put_array(tensor: TensorProto, array: Array, name: str) -> None:
-    """Make a tensor hold an array of any size, in place."""
+    """Replace the content of a tensor by an array of any size, in place."""
     tensor.Clear()
     copy_tensor(numpy_helper.from_array(array, name), tensor)
 
 
 def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None:
-    """Remove initializers, in place; those that stay are not copied."""
+    """Remove the other initializers, in place; the kept ones are not copied."""
     gone = [i for i, tensor in enumerate(graph.initializer) if not keep(tensor)]
     for i in reversed(gone):
         del graph.initializer[i]
@@ -178,20 +160,22 @@ def keep_tensors(graph: GraphProto, keep: Callable[[TensorProto], bool]) -> None
 
 def copy_model(model: ModelProto) -> ModelProto:
     """Return a copy of a model of any size."""
-    copy = ModelProto()
-    copy_but(model, copy, ("graph",))
-    copy.graph.SetInParent()
-    copy_but(model.graph, copy.graph, ("initializer",))
+    copy = copy_without_initializers(model)
     add_tensors(copy.graph, model.graph.initializer)
     return copy
 
 
-def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
-    """Make initializers of large Constant nodes, in place, in a model that one message cannot hold; return it.
+def copy_without_initializers(model: ModelProto) -> ModelProto:
+    """Return a copy of a model without the initializers of its main graph."""
+    copy = ModelProto()
+    copy_but(model, copy, ("graph",))
+    copy.graph.SetInParent()
+    copy_but(model.graph, copy.graph, ("initializer",))
+    return copy
 
-    Raises:
-        ModelError: what is left beside the initializers is more than a message holds.
-    """
+
+def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
+    """Convert large Constant nodes to initializers, in place, if a model exceeds one message; return the model."""
     if fits_message(model):
         return model
     left = []
@@ -202,28 +186,26 @@ def lift_constants(model: ModelProto, where: Path | str) -> ModelProto:
             continue
         copy_tensor(value, model.graph.initializer.add(), node.output[0])
     if len(left) < len(model.graph.node):
-        model.ir_version = max(model.ir_version, 4)  # before it, an initializer has to be an input
-        del model.graph.node[:]
-        model.graph.node.extend(left)
-    beside = message_bytes(model) - sum(tensor_bytes(tensor) for tensor in model.graph.initializer)
-    if beside > MOST_MESSAGE:
-        raise ModelError(
-            f"{where}: its nodes hold {beside / 2**20:.0f} MB of weights, {MOST_MESSAGE / 2**20:.0f} MB are the most; "
-            "export them as initializers of the main graph"
-        )
+        model.ir_version = max(model.ir_version, 4)  # before IR 4, initializers must be inputs
+        replace_items(model.graph.node, left)
+    rest = message_bytes(model) - sum(tensor_bytes(tensor) for tensor in model.graph.initializer)
+    if rest > MOST_MESSAGE:
+        found = f"{rest / 2**20:.0f} MB of weights, the limit is {MOST_MESSAGE / 2**20:.0f} MB"
+        raise ModelError(f"{where}: its nodes contain {found}; export them as initializers of the main graph")
     return model
 
 
 def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
-    """Return a copy whose large initializers are external without a file, and these, which are not copied."""
-    light = ModelProto()
-    copy_but(model, light, ("graph",))
-    light.graph.SetInParent()
-    copy_but(model.graph, light.graph, ("initializer",))
+    """Return a copy in which large initializers are external without a file, and the originals of these by name."""
+    light = copy_without_initializers(model)
     apart: dict[str, TensorProto] = {}
     for tensor in model.graph.initializer:
         kept = light.graph.initializer.add()
-        if tensor_bytes(tensor) < APART or tensor.data_type not in _NUMBERS or _is_external(tensor):
+        if (
+            tensor_bytes(tensor) < APART
+            or tensor.data_type not in _NUMBERS
+            or tensor.data_location == TensorProto.EXTERNAL
+        ):
             copy_tensor(tensor, kept)
             continue
         copy_without_values(tensor, kept)
@@ -233,7 +215,7 @@ def taken_apart(model: ModelProto) -> tuple[ModelProto, dict[str, TensorProto]]:
     return light, apart
 
 
-def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
+def join_large_weights(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
     """Undo :func:`taken_apart`, in place, and return the model."""
     for tensor in light.graph.initializer:
         source = apart.get(tensor.name)
@@ -243,30 +225,19 @@ def given_back(light: ModelProto, apart: dict[str, TensorProto]) -> ModelProto:
     return light
 
 
-def _is_external(tensor: TensorProto) -> bool:
-    return bool(tensor.data_location == TensorProto.EXTERNAL)
-
-
 def arrays_of(tensors: dict[str, TensorProto]) -> dict[str, Array]:
-    """Return the numbers of tensors by name.
-
-    Raises:
-        ModelError: a tensor does not hold as many as its shape says.
-    """
+    """Return the values of tensors by name; raise ModelError if the number of elements does not match the shape."""
     try:
         return {name: np.ascontiguousarray(numpy_helper.to_array(tensor)) for name, tensor in tensors.items()}
     except ValueError as error:
-        raise ModelError(f"a weight does not hold the numbers of its shape: {error}; export the model again") from error
+        raise ModelError(f"a weight does not match its shape: {error}; export the model again") from error
 
 
-def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
-    """Write a model into a file, and its large weights into another one, where zeros take no room on most disks.
-
-    Args:
-        model: left as it is. path: of the model. data: an empty file. location: what the model calls it.
+def write_with_external_weights(model: ModelProto, path: Path, data: BinaryIO, location: str) -> None:
+    """Write a model, and its large weights to the empty file ``data`` named ``location``, sparse if they are zero.
 
     Raises:
-        ModelError: what is left is more than a message holds. OSError: a file cannot be written.
+        ModelError: the rest of the model exceeds one message. OSError: a file cannot be written.
     """
     light, apart = taken_apart(model)
     external = {tensor.name: tensor for tensor in light.graph.initializer if tensor.name in apart}
@@ -280,12 +251,12 @@ def write_apart(model: ModelProto, path: Path, data: BinaryIO, location: str) ->
             external[name].external_data.add(key=key, value=value)
     data.truncate(end)
     if not fits_message(light):
-        raise ModelError(f"{path}: what the model holds beside its numbers is more than 2 GB; no ONNX file can hold it")
+        raise ModelError(f"{path}: the model without its weights exceeds 2 GB, the limit of ONNX files")
     path.write_bytes(light.SerializeToString())
 
 
 def _little(tensor: TensorProto) -> bytes:
-    """Return a tensor's numbers as a file of weights holds them."""
+    """Return a tensor's elements in little-endian order."""
     if tensor.HasField("raw_data"):
         return tensor.raw_data
     array: np.ndarray[Any, np.dtype[Any]] = numpy_helper.to_array(tensor)

@@ -1,7 +1,7 @@
-"""A model's nodes and the shapes of its weights, read from the file itself: without ``onnx``, and without the weights.
+"""Nodes and weight shapes of a model file, parsed without ``onnx`` and without reading the weights.
 
-Fields are skipped by their lengths (:mod:`engine.onnx.wire`, onnx.proto), and a node is read when it is asked for, the
-last one first: what an output is stands at the end of a graph.
+Fields are skipped by their lengths (:mod:`engine.onnx.wire`, onnx.proto). Nodes are parsed on demand from the end of
+the graph, where the outputs are computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.onnx.wire import BytesSource, Field, FileSource, Source, fields, var
 from tecoinfer_modelzoo.files import open_regular
 
 LONGEST_NODE = 1 << 20
-"""Bytes of a node that are read: its names come first, and a larger one holds weights."""
+"""Maximum bytes of a node that are read; names come first, and larger nodes contain weights."""
 
 _STANDARD = ("", "ai.onnx")
 
@@ -30,7 +30,7 @@ def _signed(value: int) -> int:
 
 
 def _numbers(source: Source, field: Field) -> list[int]:
-    """Return a repeated whole number's values, of one field: packed ones, or a single one."""
+    """Return the values of one field of a repeated integer, packed or not."""
     if not field.end:
         return [_signed(field.value)]
     data, found, place = source.read(field.start, min(field.end - field.start, LONGEST_NODE)), list[int](), 0
@@ -43,13 +43,7 @@ def _numbers(source: Source, field: Field) -> list[int]:
 
 
 class Node:
-    """An operator of a graph.
-
-    Attributes:
-        op: its name; those of a domain other than ONNX's own have it in front, ``domain::Name``.
-        domain: of the operator; empty for ONNX's own. name: without it.
-        inputs, outputs: names of tensors; empty where an optional one is left out.
-    """
+    """Operator of a graph; ``op``: its name, with a prefix ``domain::`` for other domains; omitted inputs are empty."""
 
     def __init__(self, source: Source, start: int, end: int) -> None:
         self._source = source
@@ -77,27 +71,27 @@ class Node:
         return []
 
     def whole(self, name: str, default: int) -> int:
-        """Return a whole number among the attributes."""
+        """Return an integer attribute."""
         found = [one.value for one in self._attribute(name) if one.number == 3]
         return _signed(found[0]) if found else default
 
     def wholes(self, name: str) -> list[int] | None:
-        """Return several whole numbers; ``None`` where there is no such attribute."""
+        """Return an attribute with several integers; ``None`` if it is missing."""
         found = self._attribute(name)
         numbers = [number for one in found if one.number == 8 for number in _numbers(self._source, one)]
         return numbers if found else None
 
     def tensor(self, name: str) -> Weight | None:
-        """Return a tensor among the attributes."""
+        """Return a tensor attribute."""
         return next((_weight(self._source, one) for one in self._attribute(name) if one.number == 5), None)
 
     def body(self, name: str) -> tuple[Source, int, int] | None:
-        """Return where a graph among the attributes lies."""
+        """Return source, start and end of a graph attribute."""
         return next(((self._source, one.start, one.end) for one in self._attribute(name) if one.number == 6), None)
 
 
 class Weight(NamedTuple):
-    """A constant: its name, its shape, and its values where they are a few whole numbers of 64 bits."""
+    """Constant: name, shape, and values if they are few int64 numbers."""
 
     name: str
     shape: tuple[int, ...]
@@ -126,21 +120,15 @@ def _weight(source: Source, field: Field) -> Weight:
 
 
 class Graph:
-    """Nodes by the tensors they give, and weights: of a model, of a branch or of a function.
+    """Nodes by output name, and weights, of a model, a branch or a function.
 
     Attributes:
-        outputs: names of its outputs, with how many dimensions each declares (``None``: it says nothing).
-        inputs: of a function, the names of what it is called with.
-        outer: of a branch, the graph around it. bound: of a function, where what it is called with comes from.
+        outputs: names of the outputs and their declared ranks (``None`` if undeclared).
+        bound: parameter of a function -> graph and tensor name of the argument.
     """
 
     def __init__(
-        self,
-        source: Source,
-        start: int,
-        end: int,
-        outer: Graph | None = None,
-        function: bool = False,
+        self, source: Source, start: int, end: int, outer: Graph | None = None, function: bool = False
     ) -> None:
         self._source, self.outer = source, outer
         self.bound: Mapping[str, tuple[Graph, str]] = {}
@@ -161,7 +149,7 @@ class Graph:
                 self.outputs.append(_declared(source, field))
 
     def producer(self, name: str) -> Node | None:
-        """Return the node that gives a tensor; the last nodes are looked through first."""
+        """Return the node that computes a tensor; nodes are parsed from the end."""
         while name not in self._by_output and self._unread:
             field = self._unread.pop()
             node = Node(self._source, field.start, min(field.end, field.start + LONGEST_NODE))
@@ -169,7 +157,7 @@ class Graph:
         return self._by_output.get(name)
 
     def weight(self, name: str) -> Weight | None:
-        """Return a constant by its name; ``None`` where there is none."""
+        """Return a constant by name; ``None`` if there is none."""
         if self._weights is None:
             found = (_weight(self._source, field) for field in self._weight_fields)
             self._weights = {one.name: one for one in found}
@@ -177,7 +165,7 @@ class Graph:
 
 
 def _declared(source: Source, field: Field) -> tuple[str, int | None]:
-    """Return name and number of dimensions of a ValueInfo."""
+    """Return name and rank of a ValueInfo."""
     name, rank = "", None
     for one in fields(source, field.start, field.end):
         if one.number == 1:
@@ -191,11 +179,7 @@ def _declared(source: Source, field: Field) -> tuple[str, int | None]:
 
 
 class LightModel:
-    """A model's graph, its functions, and the version of ONNX's operators that it uses.
-
-    Args:
-        source: where it lies. end: how many bytes it has.
-    """
+    """Graph, functions and opset of a model with ``end`` bytes."""
 
     def __init__(self, source: Source, end: int) -> None:
         self._source, self._functions, self.opset = source, dict[tuple[str, str], Field](), 1
@@ -224,7 +208,7 @@ class LightModel:
         self._functions["" if domain in _STANDARD else domain, name] = field
 
     def function(self, node: Node, scope: Graph) -> Graph | None:
-        """Return the body of a function that a node calls, bound to the node's inputs; ``None``: it is an operator."""
+        """Return the body of the function that a node calls, bound to the node's inputs; ``None`` for an operator."""
         field = self._functions.get((node.domain, node.name))
         if field is None:
             return None
@@ -235,11 +219,7 @@ class LightModel:
 
 @contextmanager
 def open_light(path: Path) -> Iterator[LightModel]:
-    """Give the model in a file, while the file is open; one that is no ONNX has no outputs.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Yield the model in an open file, without outputs if it is not ONNX; raise OSError if it cannot be read."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= _WHOLE:
@@ -248,36 +228,30 @@ def open_light(path: Path) -> Iterator[LightModel]:
             yield LightModel(FileSource(file.fileno()), size)
 
 
-_WHOLE = 1 << 24
-"""Bytes of a file that is read at once."""
+_WHOLE = 1 << 24  # maximum size in bytes of a file that is read at once
+
+
+def _scopes(scope: Graph, name: str) -> Iterator[tuple[Graph, str]]:
+    """Yield the graphs that may define a tensor, from the inside out, with its name in each."""
+    at: Graph | None = scope
+    while at is not None:
+        yield at, name
+        if name in at.bound:
+            at, name = at.bound[name]
+        else:
+            at = at.outer
 
 
 def found_at(scope: Graph, name: str) -> tuple[Graph, Node] | None:
-    """Return the node that gives a tensor seen in a graph, with the graph that holds the node; ``None``: none does."""
-    at: Graph | None = scope
-    while at is not None:
-        node = at.producer(name)
-        if node is not None:
-            return at, node
-        if name in at.bound:
-            at, name = at.bound[name]
-        else:
-            at = at.outer
-    return None
+    """Return the node that computes a tensor of a graph, and the graph with the node; ``None`` if there is none."""
+    nodes = ((at, at.producer(own)) for at, own in _scopes(scope, name))
+    return next(((at, node) for at, node in nodes if node is not None), None)
 
 
 def constant_at(scope: Graph, name: str) -> Weight | None:
-    """Return the constant that a tensor is: a weight, or what a ``Constant`` node holds."""
+    """Return the value of a constant tensor: a weight, or the value of a ``Constant`` node."""
     found = found_at(scope, name)
     if found is not None:
         return found[1].tensor("value") if found[1].op == "Constant" else None
-    at: Graph | None = scope
-    while at is not None:
-        weight = at.weight(name)
-        if weight is not None:
-            return weight
-        if name in at.bound:
-            at, name = at.bound[name]
-        else:
-            at = at.outer
-    return None
+    weights = (at.weight(own) for at, own in _scopes(scope, name))
+    return next((weight for weight in weights if weight is not None), None)

@@ -1,7 +1,7 @@
-"""Models from files and into them: checked, with external data, in topological order, and written atomically.
+"""Loading and saving of models: validation, external data, topological order, atomic writing.
 
-Nothing here imports a runtime. Opening a model on target ``onnx`` does not come through here unless something is wrong
-with the file or float16 is asked of a float32 model, because importing ``onnx`` costs more than opening a small model.
+No runtime is imported here. Target ``onnx`` only uses this module for invalid files and for float16 of a float32 model,
+because importing ``onnx`` takes longer than opening a small model.
 """
 
 from __future__ import annotations
@@ -17,41 +17,38 @@ from onnx import ModelProto, TensorProto, helper
 
 from engine.onnx.bounds import check_bounds
 from engine.onnx.external import external_tensors, place_of, read_external
-from engine.onnx.large import fits_message, lift_constants, write_apart
+from engine.onnx.large import fits_message, lift_constants, write_with_external_weights
 from engine.onnx.view import sort_nodes, tensors
 from tecoinfer_modelzoo.errors import ModelError
-from tecoinfer_modelzoo.files import hash_files, in_place_of
+from tecoinfer_modelzoo.files import atomic_replacement, hash_files
 
 MIN_OPSET = 7
 """Oldest opset of the default domain that ONNX Runtime documents as supported."""
 
 _NOT_ONNX = "is not ONNX or is cut short; export it again"
-_NO_GRAPH = "holds no ONNX graph; export it again"
+_NO_GRAPH = "does not contain an ONNX graph; export it again"
 _BUILT = {
-    ".engine": "is no ONNX file but by its ending a built engine, which targets cuda and sdaa open; "
+    ".engine": "is not an ONNX file but, by its extension, a built engine for targets cuda and sdaa; "
     "use the target it was built for, or the ONNX file",
-    ".tecoengine": "is no ONNX file but by its ending a saved engine, which target sdaa opens; "
+    ".tecoengine": "is not an ONNX file but, by its extension, a saved engine for target sdaa; "
     "use that target, or the ONNX file",
 }
-"""What is said of files that are no ONNX, by their ending."""
+"""Messages for other files than ONNX, by extension."""
 
 _PACKED = tuple(
     getattr(TensorProto, name)
     for name in ("STRING", "INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2")
     if hasattr(TensorProto, name)
 )
-"""Types that are no numbers, or of which several lie in a byte."""
+"""Types that are not numbers, or share bytes."""
 
 
 def load_model(path: Path, before_data: Callable[[ModelProto], None] = lambda model: None) -> ModelProto:
-    """Load and check an ONNX file, external data included, with its nodes in topological order.
-
-    Args:
-        path: the file. before_data: sees the model before external data is read, and may refuse it by an error.
+    """Load and check an ONNX file with external data, sorted topologically; ``before_data`` may reject it before that.
 
     Raises:
-        ModelError: missing, empty, cut short or not ONNX; data of weights missing, cut short or more than memory
-            holds; opset or IR version out of range; nodes that form a cycle.
+        ModelError: the file is missing, empty, truncated or not ONNX; weight data is missing, truncated or exceeds the
+            memory; opset or IR version are unsupported; the graph has a cycle.
     """
     model = _parse(path)
     _check_versions(model, path)
@@ -66,7 +63,7 @@ def _parse(path: Path) -> ModelProto:
     if size == 0:
         raise ModelError(f"model file {path} is empty (0 bytes); export it again")
     try:
-        # Named formats are for text files; a model is protobuf whatever its file is called.
+        # Force protobuf: the format does not depend on the file's extension.
         model = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ModelError(f"model file {path} ({size} bytes) {_BUILT.get(path.suffix, _NOT_ONNX)}") from error
@@ -79,7 +76,7 @@ def _parse(path: Path) -> ModelProto:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a model file, which is a regular one: reading a pipe would never end."""
+    """Return the size of a model file; only regular files, because reading a pipe may block."""
     try:
         found = path.stat()
         if stat.S_ISREG(found.st_mode):
@@ -94,37 +91,35 @@ def _size(path: Path) -> int:
 
 def _check_versions(model: ModelProto, path: Path) -> None:
     if not model.HasField("ir_version"):
-        raise ModelError(f"{path}: does not say its IR version, so ONNX Runtime takes it nowhere; export it again")
+        raise ModelError(f"{path}: has no IR version, so ONNX Runtime rejects it; export it again")
     if model.ir_version > onnx.IR_VERSION:
-        raise ModelError(
-            f"{path}: IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that onnx "
-            f"{onnx.__version__} reads; upgrade onnx and onnxruntime, or export with an older exporter"
-        )
+        limit = f"is newer than {onnx.IR_VERSION}, the newest of onnx {onnx.__version__}"
+        fix = "upgrade onnx and onnxruntime, or export with an older exporter"
+        raise ModelError(f"{path}: IR version {model.ir_version} {limit}; {fix}")
     newest = onnx.defs.onnx_opset_version()
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not MIN_OPSET <= opset.version <= newest:
-            where = f"{MIN_OPSET} to {newest}, the range this zoo runs (onnx {onnx.__version__})"
+            where = f"{MIN_OPSET} to {newest}, the supported range (onnx {onnx.__version__})"
             fix = "export with opset_version=17, use onnx.version_converter, or upgrade onnx and onnxruntime"
             raise ModelError(f"{path}: opset {opset.version} is outside {where}; {fix}")
 
 
 def _check_sizes(model: ModelProto, path: Path) -> None:
-    """Refuse a weight whose data is missing, cut short or in the wrong place, as ONNX Runtime does."""
+    """Reject weights whose data is missing, truncated or in the wrong field, as ONNX Runtime does."""
     for tensor in tensors(model.graph):
         wanted, held = prod(tensor.dims), _held(tensor)
         if held is not None and held != wanted:
-            raise ModelError(
-                f"{path}: weight {tensor.name!r} holds {held} of the {wanted} numbers of shape {list(tensor.dims)}: "
-                "its data is missing or cut short; export the model again, or copy all of it"
-            )
+            count = f"{held} of the {wanted} numbers of shape {list(tensor.dims)}"
+            fix = "its data is missing or cut short; export the model again, or copy all of it"
+            raise ModelError(f"{path}: weight {tensor.name!r} holds {count}: {fix}")
 
 
 def _held(tensor: TensorProto) -> int | None:
-    """Return how many numbers a tensor holds; ``None`` where numbers share bytes, or are not numbers."""
+    """Return the number of elements of a tensor; ``None`` for packed and non-numeric types."""
     try:
         width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         field = helper.tensor_dtype_to_field(tensor.data_type)
-    except KeyError:  # no type at all, or one newer than onnx: the runtime's business
+    except KeyError:  # no type, or newer than onnx: left to the runtime
         return None
     if tensor.data_type in _PACKED:
         return None
@@ -135,29 +130,25 @@ def _held(tensor: TensorProto) -> int | None:
 
 
 def save_model(model: ModelProto, path: Path) -> None:
-    """Write a model atomically: on any failure the old file is left as it was. Past 2 GiB weights go to ``.data``."""
-    with in_place_of(path, ".onnx") as temporary:
+    """Write a model atomically; on failure an existing file is unchanged. Beyond 2 GiB, weights go to ``.data``."""
+    with atomic_replacement(path, ".onnx") as temporary:
         if fits_message(model):
             onnx.save(model, str(temporary))
             return
-        beside = path.with_name(f"{path.name}.data")
-        with in_place_of(beside) as held, held.open("wb") as data:
-            write_apart(model, temporary, data, beside.name)
+        external = path.with_name(f"{path.name}.data")
+        with atomic_replacement(external) as held, held.open("wb") as data:
+            write_with_external_weights(model, temporary, data, external.name)
 
 
 def external_files(path: Path) -> list[str]:
-    """Return the files beside a model that hold weights of it, as the model names them, sorted.
-
-    Raises:
-        ModelError: the file is missing or not ONNX, or one of those is no file in its folder.
-    """
+    """Return the sorted names of a model's external weight files; raise ModelError if a file is missing or invalid."""
     found = set()
     for tensor in external_tensors(_parse(path)):
-        place_of(tensor, path)  # reading a pipe would never end
+        place_of(tensor, path)  # checks that it is a regular file
         found.add(next(entry.value for entry in tensor.external_data if entry.key == "location"))
     return sorted(found)
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a model file and of the external data it names, in hexadecimal."""
+    """Return the SHA-256 of a model file and its external data in hexadecimal."""
     return hash_files(path, *(path.parent / name for name in external_files(path)))

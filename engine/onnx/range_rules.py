@@ -1,13 +1,13 @@
-"""Which values an operator's outputs may have, given those of its inputs: one function per kind of operator.
+"""Value ranges of an operator's outputs, computed from those of its inputs: one function per kind of operator.
 
-A range holds for all elements of a tensor and for finite inputs. Operators without a rule may give every value of their
-type. Sums and products are those of unlimited whole numbers: whether a type holds them is for the caller to see.
+A range is valid for all elements of a tensor and for finite inputs. Outputs of operators without a rule may have any
+value of their type. Sums and products are those of unbounded integers; the caller checks for overflow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,10 @@ from engine.signature import Dim
 
 INF = math.inf
 
-_MOST = 2**200
-"""Beyond this a product is not followed: no type holds it."""
+_MOST = 2**200  # limit of followed products; no type can represent larger ones
 
 EXP_HIGHEST = 88.0
-"""Exp of more than this is infinite in float32."""
+"""Exp of a larger number is infinite in float32."""
 
 WHOLE: Mapping[int, tuple[int, int]] = {
     int(number): (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
@@ -38,29 +37,26 @@ WHOLE: Mapping[int, tuple[int, int]] = {
         (TensorProto.UINT8, np.uint8),
     )
 }
-"""The types of whole numbers, with the least and the greatest value of each."""
+"""Integer types with their minimum and maximum."""
 
 FLOATS = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16))
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values that a tensor's elements may have: ``low`` to ``high``, where infinite bounds mean "not known".
-
-    ``infinite`` says that an infinity, which a constant of the model holds, may be among them.
-    """
+    """Range of a tensor's elements (infinite bounds: unknown); ``infinite`` if a constant has an infinity."""
 
     low: float
     high: float
     infinite: bool = False
 
     def joined(self, *others: Range) -> Range:
-        """Return the smallest range that holds this one and others."""
+        """Return the smallest range that contains this one and the others."""
         every = (self, *others)
         return Range(min(r.low for r in every), max(r.high for r in every), any(r.infinite for r in every))
 
     def within(self, low: float, high: float) -> bool:
-        """Say whether all values lie from ``low`` to ``high``."""
+        """Return whether all values are between ``low`` and ``high``."""
         return low <= self.low and self.high <= high
 
 
@@ -70,7 +66,7 @@ BOOLEAN = Range(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What is known of an input: its range, its type, its shape where that is known, and its values if constant."""
+    """Known properties of an input: range, type, shape (if known), and values (if constant)."""
 
     name: str
     range: Range
@@ -81,27 +77,23 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """A node with what is known of its inputs.
-
-    Attributes:
-        operands: ``None`` for an input that is left out. longest: size of a dimension that is not known, at most.
-    """
+    """A node with its inputs (``None`` for an omitted one); ``longest``: maximum size of an unknown dimension."""
 
     node: NodeProto
     operands: Sequence[Operand | None]
     longest: int
 
     def operand(self, place: int) -> Operand | None:
-        """Return an input, or ``None`` where there is none."""
+        """Return an input, or ``None`` if it is omitted."""
         return self.operands[place] if place < len(self.operands) else None
 
     def range(self, place: int) -> Range:
-        """Return the range of an input; of one that is left out, that nothing is known."""
+        """Return the range of an input; unknown if it is omitted."""
         found = self.operand(place)
         return ANY if found is None else found.range
 
     def ranges(self, start: int = 0) -> list[Range]:
-        """Return the ranges of the inputs that are there, from one on."""
+        """Return the ranges of the given inputs from index ``start``."""
         return [one.range for one in self.operands[start:] if one is not None]
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -112,61 +104,52 @@ class Inputs:
         return default
 
     def is_whole(self) -> bool:
-        """Say whether the first input holds whole numbers."""
+        """Return whether the first input has an integer type."""
         first = self.operand(0)
         return first is not None and first.kind in WHOLE
 
     def sizes(self, place: int) -> list[int]:
-        """Return the largest sizes of an input's dimensions; without a known shape, none."""
+        """Return the maximum sizes of an input's dimensions; empty if the shape is unknown."""
         found = self.operand(place)
         shape = None if found is None else found.shape
         return [] if shape is None else [d if isinstance(d, int) else self.longest for d in shape]
 
     def longest_size(self, place: int) -> int:
-        """Return the largest size that a dimension of an input may have."""
+        """Return the maximum size of any dimension of an input."""
         found = self.operand(place)
         return self.longest if found is None or found.shape is None else max(self.sizes(place), default=1)
 
     def count(self, place: int) -> int:
-        """Return how many elements an input has at most."""
+        """Return the maximum number of elements of an input."""
         found = self.operand(place)
         if found is None or found.shape is None:
             return self.longest**2
         return math.prod(self.sizes(place))
 
 
+Rule = Callable[[Inputs], Range]
+
+
 def _times(x: float, y: float) -> float:
     if x == 0 or y == 0:
-        return 0  # also of an infinity, which stands for a finite number here
+        return 0  # also for an infinity, which means an unknown finite number
     product = x * y
     return product if not isinstance(product, int) or abs(product) < _MOST else math.copysign(_MOST, product)
 
 
 def _product(a: Range, b: Range) -> Range:
-    every = [_times(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    every = [_times(x, y) for x, y in _corners(a, b)]
     return Range(min(every), max(every))
 
 
-def _add(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(a.low + b.low, a.high + b.high, a.infinite or b.infinite)
-
-
-def _sub(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(a.low - b.high, a.high - b.low, a.infinite or b.infinite)
-
-
 def _mul(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    if len(i.node.input) == 2 and i.node.input[0] == i.node.input[1]:
-        return _square(a)
-    return _product(a, b)
+    is_square = len(i.node.input) == 2 and i.node.input[0] == i.node.input[1]
+    return _square(i.range(0)) if is_square else _product(i.range(0), i.range(1))
 
 
 def _square(a: Range) -> Range:
     low, high = sorted((abs(a.low), abs(a.high)))
-    return Range(0 if a.low <= 0 <= a.high else _times(low, low), _times(high, high))
+    return Range(0 if _has_zero(a) else _times(low, low), _times(high, high))
 
 
 def _has_zero(a: Range) -> bool:
@@ -205,19 +188,13 @@ def _mod(i: Inputs) -> Range:
     return Range(-most, most)
 
 
-def _neg(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(-a.high, -a.low, a.infinite)
-
-
-def _abs(i: Inputs) -> Range:
-    a = i.range(0)
+def _abs(a: Range) -> Range:
     low, high = sorted((abs(a.low), abs(a.high)))
     return Range(0 if _has_zero(a) else low, high, a.infinite)
 
 
 def exponent(i: Inputs) -> float | None:
-    """Return the exponent of a Pow, where it is one constant number."""
+    """Return the exponent of a Pow if it is a single constant number."""
     found = i.operand(1)
     if found is None or found.constant is None or found.constant.size != 1:
         return None
@@ -238,27 +215,15 @@ def _pow(i: Inputs) -> Range:
     return Range(0, INF) if a.low >= 0 or power % 2 == 0 else ANY
 
 
-def _sqrt(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)))
-
-
-def _exp(i: Inputs) -> Range:
-    a = i.range(0)
-    return Range(_e(a.low), _e(a.high))
-
-
 def _e(x: float) -> float:
     return INF if x > EXP_HIGHEST else math.exp(x)
 
 
-def _reciprocal(i: Inputs) -> Range:
-    a = i.range(0)
+def _reciprocal(a: Range) -> Range:
     return ANY if _has_zero(a) else Range(1 / a.high if a.high else 0.0, 1 / a.low if a.low else 0.0)
 
 
-def _rounded(i: Inputs) -> Range:
-    a = i.range(0)
+def _rounded(a: Range) -> Range:
     return Range(a.low if math.isinf(a.low) else math.floor(a.low), a.high if math.isinf(a.high) else math.ceil(a.high))
 
 
@@ -270,17 +235,23 @@ def _limited(i: Inputs) -> Range:
     return Range(min(max(a.low, lowest), highest), max(min(a.high, highest), lowest))
 
 
-def _max(i: Inputs) -> Range:
-    every = i.ranges()
-    return Range(max(r.low for r in every), max(r.high for r in every), any(r.infinite for r in every))
+def _unary(rule: Callable[[Range], Range]) -> Rule:
+    return lambda i: rule(i.range(0))
 
 
-def _min(i: Inputs) -> Range:
-    every = i.ranges()
-    return Range(min(r.low for r in every), min(r.high for r in every), any(r.infinite for r in every))
+def _binary(rule: Callable[[Range, Range], Range]) -> Rule:
+    return lambda i: rule(i.range(0), i.range(1))
 
 
-def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Callable[[Inputs], Range]:
+def _combined(of: Callable[[Iterable[float]], float]) -> Rule:
+    def rule(i: Inputs) -> Range:
+        every = i.ranges()
+        return Range(of(r.low for r in every), of(r.high for r in every), any(r.infinite for r in every))
+
+    return rule
+
+
+def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Rule:
     def rule(i: Inputs) -> Range:
         every = [one.range for one in i.operands[start:stop] if one is not None]
         return every[0].joined(*every[1:], *others) if every else ANY
@@ -288,13 +259,8 @@ def _joined(start: int = 0, stop: int | None = None, *others: Range) -> Callable
     return rule
 
 
-def _scatter(i: Inputs) -> Range:
+def _scattered(i: Inputs) -> Range:
     return i.range(0).joined(i.range(2)) if i.attribute("reduction", b"none") == b"none" else ANY
-
-
-def _padded(i: Inputs) -> Range:
-    value = i.range(2) if i.operand(2) is not None else Range(0, 0)
-    return i.range(0).joined(value)
 
 
 def _constant_of_shape(i: Inputs) -> Range:
@@ -305,11 +271,6 @@ def _constant_of_shape(i: Inputs) -> Range:
 
     number = numpy_helper.to_array(value).reshape(-1)[:1].tolist()
     return Range(number[0], number[0]) if number and math.isfinite(number[0]) else Range(-INF, INF, True)
-
-
-def _sum(i: Inputs) -> Range:
-    every = i.ranges()
-    return Range(sum(r.low for r in every), sum(r.high for r in every), any(r.infinite for r in every))
 
 
 def _accumulated(i: Inputs) -> Range:
@@ -329,30 +290,13 @@ def _all_multiplied(i: Inputs) -> Range:
     return Range(0 if a.low >= 0 else -largest, largest)
 
 
-def _sequence(i: Inputs) -> Range:
-    return i.range(0).joined(i.range(1))
+def _or(a: Range, b: Range) -> Range:
+    high = max(a.high, b.high)
+    return Range(0, high if math.isinf(high) else (1 << int(high).bit_length()) - 1) if _are_natural(a, b) else ANY
 
 
-def _shape(i: Inputs) -> Range:
-    return Range(0, i.longest_size(0))
-
-
-def _not_negative(i: Inputs) -> Range:
-    return Range(0, INF)
-
-
-def _and(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(0, min(a.high, b.high)) if a.low >= 0 and b.low >= 0 else ANY
-
-
-def _or(i: Inputs) -> Range:
-    a, b = i.range(0), i.range(1)
-    return Range(0, _power_over(max(a.high, b.high))) if a.low >= 0 and b.low >= 0 else ANY
-
-
-def _power_over(x: float) -> float:
-    return x if math.isinf(x) else (1 << int(x).bit_length()) - 1
+def _are_natural(a: Range, b: Range) -> bool:
+    return a.low >= 0 and b.low >= 0
 
 
 def _shifted(i: Inputs) -> Range:
@@ -361,19 +305,9 @@ def _shifted(i: Inputs) -> Range:
     return Range(0, _times(a.high, 2 ** min(int(b.high), 64))) if left else Range(0, a.high)
 
 
-def _fixed(low: float, high: float) -> Callable[[Inputs], Range]:
+def _fixed(low: float, high: float) -> Rule:
     return lambda i: Range(low, high)
 
-
-def _index(i: Inputs) -> Range:
-    return Range(0, i.longest_size(0))
-
-
-def _count_of_all(i: Inputs) -> Range:
-    return Range(0, i.count(0))
-
-
-Rule = Callable[[Inputs], Range]
 
 KEEPING = (
     *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "GatherND", "Split"),
@@ -387,40 +321,39 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(TRUTHS, _fixed(0, 1)),
     **dict.fromkeys(("Sigmoid", "Softmax", "HardSigmoid", "Hardmax"), _fixed(0, 1)),
     **dict.fromkeys(("Tanh", "Sin", "Cos", "Erf", "Sign", "Softsign"), _fixed(-1, 1)),
-    **dict.fromkeys(("Floor", "Ceil", "Round"), _rounded),
-    **dict.fromkeys(("ReduceSumSquare", "ReduceL2", "ReduceL1", "Softplus"), _not_negative),
+    **dict.fromkeys(("Floor", "Ceil", "Round"), _unary(_rounded)),
+    **dict.fromkeys(("ReduceSumSquare", "ReduceL2", "ReduceL1", "Softplus"), _fixed(0, INF)),
     **dict.fromkeys(("ReduceSum", "CumSum"), _accumulated),
     **dict.fromkeys(("Concat", "Mean"), _joined()),
-    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _scatter),
-    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero"), _index),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), _scattered),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonZero", "Shape"), lambda i: Range(0, i.longest_size(0))),
     "Where": _joined(1),
-    "Pad": _padded,
-    "Relu": lambda i: Range(max(i.range(0).low, 0), max(i.range(0).high, 0)),
-    "Add": _add,
-    "Sub": _sub,
+    "Pad": lambda i: i.range(0).joined(i.range(2) if i.operand(2) is not None else Range(0, 0)),
+    "Relu": _unary(lambda a: Range(max(a.low, 0), max(a.high, 0))),
+    "Add": _binary(lambda a, b: Range(a.low + b.low, a.high + b.high, a.infinite or b.infinite)),
+    "Sub": _binary(lambda a, b: Range(a.low - b.high, a.high - b.low, a.infinite or b.infinite)),
     "Mul": _mul,
     "Div": _div,
     "Mod": _mod,
-    "Neg": _neg,
-    "Abs": _abs,
+    "Neg": _unary(lambda a: Range(-a.high, -a.low, a.infinite)),
+    "Abs": _unary(_abs),
     "Pow": _pow,
-    "Sqrt": _sqrt,
-    "Exp": _exp,
-    "Reciprocal": _reciprocal,
+    "Sqrt": _unary(lambda a: Range(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)))),
+    "Exp": _unary(lambda a: Range(_e(a.low), _e(a.high))),
+    "Reciprocal": _unary(_reciprocal),
     "Clip": _limited,
-    "Max": _max,
-    "Min": _min,
-    "Sum": _sum,
+    "Max": _combined(max),
+    "Min": _combined(min),
+    "Sum": _combined(sum),
     "ReduceProd": _all_multiplied,
-    "Range": _sequence,
-    "Shape": _shape,
-    "Size": _count_of_all,
+    "Range": _binary(lambda a, b: a.joined(b)),
+    "Size": lambda i: Range(0, i.count(0)),
     "ConstantOfShape": _constant_of_shape,
     "OneHot": _joined(2),
     "BitShift": _shifted,
     "Cosh": _fixed(1, INF),
-    "BitwiseAnd": _and,
-    "BitwiseOr": _or,
-    "BitwiseXor": _or,
+    "BitwiseAnd": _binary(lambda a, b: Range(0, min(a.high, b.high)) if _are_natural(a, b) else ANY),
+    "BitwiseOr": _binary(_or),
+    "BitwiseXor": _binary(_or),
 }
-"""Operators whose first output (of TopK: whose values) is known; the others may give all their type holds."""
+"""Operators with a known range of the first output (for TopK: of the values)."""

@@ -1,8 +1,8 @@
-"""Which values every tensor of a model may have, when those of its inputs are known to lie within bounds."""
+"""Value ranges of all tensors of a model, computed from bounds of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isinf, prod
 
@@ -10,25 +10,38 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from engine.base import Array
-from engine.onnx.nan_origins import may_make_nan
-from engine.onnx.range_rules import ANY, BOOLEAN, FLOATS, RULES, TRUTHS, WHOLE, Inputs, Operand, Range
+from engine.onnx.range_rules import (
+    ANY,
+    BOOLEAN,
+    EXP_HIGHEST,
+    FLOATS,
+    INF,
+    KEEPING,
+    RULES,
+    TRUTHS,
+    WHOLE,
+    Inputs,
+    Operand,
+    Range,
+    exponent,
+)
 from engine.onnx.view import dims, subgraphs
 from engine.signature import Dim
 
 _LARGEST_CONSTANT = 2**16
-"""Elements of a constant whose values are looked at; of a larger one only the type is known."""
+"""Maximum number of elements of a constant whose values are examined; of larger ones only the type is used."""
 
 _INDICES = frozenset(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"))
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What holds for a call.
+    """Assumptions about a call.
 
     Attributes:
-        inputs: the values of graph inputs; what is not named may have any of its type. longest: the largest size of a
-            dimension that the model leaves open. cast: what floats that are cast to whole numbers lie within, where
-            nothing better is known: ``-cast`` to ``cast``.
+        inputs: ranges of graph inputs; inputs without an entry may have any value of their type.
+        longest: maximum size of a dynamic dimension.
+        cast: floats that are cast to integers are within ``-cast`` to ``cast``, unless their range is known.
     """
 
     inputs: Mapping[str, Range]
@@ -38,12 +51,15 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node, with the ranges of what it reads and writes.
+    """A node with the ranges of its inputs and outputs.
 
     Attributes:
-        given: the node with its inputs. outputs: the ranges of its outputs as unlimited numbers. kinds: their types.
-        inner: the node stands in a body of If, Loop or Scan. makes_nan: it may make NaN of finite numbers.
-        casts: it casts floats to whole numbers, and whether :attr:`Assumed.cast` holds is not known.
+        given: the node with its inputs.
+        outputs: ranges of the outputs as unbounded numbers.
+        kinds: types of the outputs.
+        inner: the node is in a body of If, Loop or Scan.
+        makes_nan: it may produce NaN from finite numbers.
+        casts: it casts floats to integers, relying on :attr:`Assumed.cast`.
     """
 
     given: Inputs
@@ -55,13 +71,13 @@ class Step:
 
     @property
     def node(self) -> NodeProto:
-        """The node itself."""
+        """The node."""
         return self.given.node
 
 
 @dataclass
 class _Scope:
-    """What is known of the tensors of a graph, and of those around it."""
+    """Known properties of the tensors of a graph and of the enclosing graphs."""
 
     ranges: dict[str, Range] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
@@ -74,18 +90,14 @@ class _Scope:
 
 
 def whole_range(kind: int) -> Range:
-    """Return all values of a type."""
+    """Return the range of a type."""
     if kind == TensorProto.BOOL:
         return BOOLEAN
     return Range(*WHOLE[kind]) if kind in WHOLE else ANY
 
 
 def steps(graph: GraphProto, assumed: Assumed) -> list[Step]:
-    """Return the nodes of a graph in order, each after those of its bodies.
-
-    Args:
-        graph: with inferred types and shapes, its nodes in topological order. assumed: what holds for a call.
-    """
+    """Return the nodes of a sorted graph with inferred types and shapes, each after those of its bodies."""
     return list(_walk(graph, assumed, _Scope(), inner=False))
 
 
@@ -107,8 +119,8 @@ def _walk(graph: GraphProto, assumed: Assumed, scope: _Scope, inner: bool) -> It
 def _take_constant(scope: _Scope, name: str, tensor: TensorProto) -> None:
     scope.kinds[name], scope.shapes[name] = tensor.data_type, list(tensor.dims)
     scope.ranges[name] = whole_range(tensor.data_type)
-    known = tensor.data_type in WHOLE or tensor.data_type in FLOATS or tensor.data_type == TensorProto.BOOL
-    if not known or tensor.data_location == TensorProto.EXTERNAL:
+    numeric = tensor.data_type in WHOLE or tensor.data_type in FLOATS or tensor.data_type == TensorProto.BOOL
+    if not numeric or tensor.data_location == TensorProto.EXTERNAL:
         return
     small = prod(tensor.dims) <= _LARGEST_CONSTANT
     if small or tensor.data_type in WHOLE:
@@ -155,12 +167,11 @@ def _operand(scope: _Scope, name: str) -> Operand | None:
     if not name:
         return None
     kind = scope.kinds.get(name, TensorProto.UNDEFINED)
-    known = scope.ranges.get(name, ANY)
-    return Operand(name, known, kind, scope.shapes.get(name), scope.constants.get(name))
+    return Operand(name, scope.ranges.get(name, ANY), kind, scope.shapes.get(name), scope.constants.get(name))
 
 
 def _kind(scope: _Scope, given: Inputs, place: int) -> int:
-    """Return the type of a node's output; where it was not inferred, what the operator suggests."""
+    """Return the type of a node's output; if it was not inferred, the one that the operator suggests."""
     known = scope.kinds.get(given.node.output[place], TensorProto.UNDEFINED)
     if known:
         return known
@@ -179,7 +190,7 @@ def _kind(scope: _Scope, given: Inputs, place: int) -> int:
 
 
 def _constant(node: NodeProto, scope: _Scope) -> None:
-    """Take note of what a Constant node gives."""
+    """Record the value of a Constant node."""
     name = node.output[0]
     (attribute,) = node.attribute
     if attribute.name == "value":
@@ -205,7 +216,7 @@ def _either(graphs: Sequence[GraphProto], branches: Sequence[_Scope], kinds: Seq
 
 
 def _outputs(given: Inputs, kinds: Sequence[int], assumed: Assumed) -> tuple[list[Range], bool]:
-    """Return the ranges of a node's outputs, and whether what it casts has to be looked at."""
+    """Return the ranges of a node's outputs, and whether its cast relies on the assumption."""
     node = given.node
     if node.domain not in ("", "ai.onnx"):
         return [whole_range(kind) for kind in kinds], False
@@ -215,18 +226,13 @@ def _outputs(given: Inputs, kinds: Sequence[int], assumed: Assumed) -> tuple[lis
     found = [whole_range(kind) for kind in kinds]
     if rule is not None and kinds:
         found[0] = rule(given)
-        if node.op_type in ("Split",):
+        if node.op_type == "Split":
             found = [found[0]] * len(kinds)
     if node.op_type == "TopK" and len(kinds) > 1:
         found[1] = Range(0, given.longest_size(0))
     if node.op_type in ("MaxPool", "Unique", "Dropout") and len(kinds) > 1:
         found[1:] = [Range(0, given.count(0)) if kind in WHOLE else whole_range(kind) for kind in kinds[1:]]
     return found, False
-
-
-def _truncated(known: Range) -> tuple[float, float]:
-    low, high = (x if isinf(x) else int(x) for x in (known.low, known.high))
-    return low, high
 
 
 def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool]:
@@ -238,7 +244,88 @@ def _cast(given: Inputs, kind: int, assumed: Assumed) -> tuple[list[Range], bool
         return [known], False
     every = whole_range(kind)
     low, high = max(every.low, -assumed.cast), min(every.high, assumed.cast)
-    whole = Range(*_truncated(known))
+    ends = [x if isinf(x) else int(x) for x in (known.low, known.high)]
+    whole = Range(ends[0], ends[1])
     if whole.within(low, high):
         return [whole], False
     return [Range(max(low, min(whole.low, high)), min(high, max(whole.high, low)))], True
+
+
+_LEAST_DIVISOR = 1e-20  # smallest divisor for which ordinary numbers stay in the range of float32
+_LOSSLESS_POWERS = (0.0, 1.0, 2.0, 3.0, 4.0)  # exponents of Pow that are computed as products
+
+
+def _is_nearly_zero(a: Range) -> bool:
+    return a.low < _LEAST_DIVISOR and a.high > -_LEAST_DIVISOR
+
+
+def _divides_by_zero(i: Inputs) -> bool:
+    return not i.is_whole() and _is_nearly_zero(i.range(1))
+
+
+def _may_overflow(i: Inputs) -> bool:
+    return i.range(0).high > EXP_HIGHEST
+
+
+def _outside(low: float, high: float) -> Callable[[Inputs], bool]:
+    return lambda i: not i.range(0).within(low, high)
+
+
+def _power_is_not_safe(i: Inputs) -> bool:
+    if i.is_whole() or exponent(i) in _LOSSLESS_POWERS:
+        return False
+    power = exponent(i)
+    return power is None or power < 0 or power > max(_LOSSLESS_POWERS) or i.range(0).low < 0
+
+
+def _has_no_epsilon(i: Inputs) -> bool:
+    return bool(i.attribute("epsilon", 1e-5) <= 0)
+
+
+_NAN_SOURCES: Mapping[str, Callable[[Inputs], bool]] = {
+    "Div": _divides_by_zero,
+    "Mod": _divides_by_zero,
+    "Pow": _power_is_not_safe,
+    "Exp": _may_overflow,
+    "Log": lambda i: i.range(0).low <= 0,
+    "Sqrt": lambda i: i.range(0).low < 0,
+    "Reciprocal": lambda i: _is_nearly_zero(i.range(0)),
+    "ReduceLogSum": lambda i: i.range(0).low <= 0,
+    "Sinh": _outside(-EXP_HIGHEST, EXP_HIGHEST),
+    "Cosh": _outside(-EXP_HIGHEST, EXP_HIGHEST),
+    "Acos": _outside(-1, 1),
+    "Asin": _outside(-1, 1),
+    "Acosh": _outside(1, INF),
+    "Atanh": _outside(-0.999, 0.999),
+    "BatchNormalization": lambda i: i.range(4).low + i.attribute("epsilon", 1e-5) <= 0,
+    "ReduceLogSumExp": _may_overflow,
+    "ReduceProd": lambda i: True,
+    **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), _has_no_epsilon),
+    **dict.fromkeys(("RMSNormalization", "MeanVarianceNormalization"), _has_no_epsilon),
+    "LpNormalization": lambda i: True,
+}
+
+_INFINITY_SAFE = frozenset(
+    {
+        *KEEPING,
+        *TRUTHS,
+        *("Where", "Concat", "Pad", "Max", "Min", "Clip", "Neg", "Abs", "Cast", "CastLike", "Relu", "Constant"),
+        *("ScatterElements", "ScatterND", "Trilu", "ConstantOfShape", "Sigmoid", "Tanh", "Shape", "Size", "Erf"),
+    }
+) - {"ReduceMean", "GlobalAveragePool"}
+"""Operators that do not turn an infinity into NaN."""
+
+
+def may_make_nan(i: Inputs) -> bool:
+    """Return whether an operator may turn finite numbers into NaN or infinity, or a constant's infinity into NaN.
+
+    ``True`` for operators of other domains. Overflow of products and sums is not considered.
+    """
+    if i.node.domain not in ("", "ai.onnx"):
+        return True
+    infinite = [r for r in i.ranges() if r.infinite]
+    op = i.node.op_type
+    if infinite and op not in _INFINITY_SAFE and not (op in ("Add", "Sub") and len(infinite) == 1):
+        return True
+    source = _NAN_SOURCES.get(op)
+    return source is not None and source(i)

@@ -1,4 +1,4 @@
-"""Shapes: inferred for every tensor, bound to given sizes, and what each node reads and writes in bytes."""
+"""Shape inference, binding of input shapes, and the bytes that each node reads and writes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from engine.onnx.large import add_tensors, copy_but, copy_without_values
+from engine.onnx.large import add_tensors, copy_without_initializers, copy_without_values
 from engine.onnx.view import dims, graph_inputs, is_fixed, used_names
 from tecoinfer_modelzoo.errors import ModelError
 from tecoinfer_modelzoo.text import one_line
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
-_SMALL = 1024
-"""Elements up to which a float constant may be a parameter that shapes follow from (scales of a Resize)."""
-
-_MOST_SIZES = 2**16
-"""Elements up to which shapes may follow from a constant of another type."""
+_SMALL = 1024  # maximum number of elements of a float constant that shapes may depend on (scales of Resize)
+_MOST_SIZES = 2**16  # maximum number of elements of other constants that shapes may depend on
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,
@@ -30,26 +27,21 @@ INFERENCE_ERRORS = (
     TypeError,
     MemoryError,
 )
-"""What onnx raises of shapes that do not fit, of nodes that are none, and, from within C++, of absurd sizes."""
+"""Errors of onnx for inconsistent shapes, invalid nodes, and (from C++) absurd sizes."""
 
 _MOST_FOLLOWED = 2**21
-"""Elements of a tensor of one axis up to which onnx (1.23) may follow its values: it takes some 160 bytes for each,
-whether it knows any or not."""
+"""Maximum length of 1-D tensors whose values onnx (1.23) may propagate; it allocates about 160 bytes per element."""
 
-_UNTYPED = ("", "GroupNormalization")  # onnx infers nothing of its output, which is as its first input
+_UNTYPED = ("", "GroupNormalization")  # onnx does not infer its output, which has the type of the first input
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Return a copy with inferred shapes and dtypes; the contents of large weights do not go through the inference.
-
-    Raises:
-        ModelError: shapes or dtypes contradict one another, or the model is no model.
-    """
+    """Return a copy with inferred shapes and dtypes, without large weights in onnx; raise ModelError on failure."""
     return _inferred(_light(model), model)
 
 
 def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
-    """Infer the shapes of a model without weights, and give it those of the one that it was made of."""
+    """Infer the shapes of a model without weights, and add the weights of ``model``."""
     inferred = _sized(light, model)
     del inferred.graph.initializer[:]
     add_tensors(inferred.graph, model.graph.initializer)
@@ -57,11 +49,8 @@ def _inferred(light: ModelProto, model: ModelProto) -> ModelProto:
 
 
 def _light(model: ModelProto) -> ModelProto:
-    """Return a copy without the contents of large weights, which are never copied: they may be gigabytes."""
-    light = ModelProto()
-    copy_but(model, light, ("graph",))
-    light.graph.SetInParent()
-    copy_but(model.graph, light.graph, ("initializer",))
+    """Return a copy without the data of large weights, which is never copied."""
+    light = copy_without_initializers(model)
     for tensor in model.graph.initializer:
         if prod(tensor.dims) > (_SMALL if tensor.data_type in _FLOATS else _MOST_SIZES):
             copy_without_values(tensor, light.graph.initializer.add())
@@ -71,25 +60,25 @@ def _light(model: ModelProto) -> ModelProto:
 
 
 def _sized(light: ModelProto, model: ModelProto) -> ModelProto:
-    """Return a model without weights with inferred shapes; ``model`` is the one that it was made of."""
+    """Return ``light`` with inferred shapes; ``model`` is the original with weights."""
     untyped = [i for i, node in enumerate(light.graph.node) if (node.domain, node.op_type) == _UNTYPED]
     for node in (light.graph.node[i] for i in untyped):
         node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
     for info in (*light.graph.input, *light.graph.output, *light.graph.value_info):
         for dim in info.type.tensor_type.shape.dim:
-            if dim.dim_value < 0:  # a negative size is an open one; of some onnx's inference aborts the process
+            if dim.dim_value < 0:  # negative means dynamic; onnx's inference crashes for some values
                 dim.Clear()
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _has_long(light))
     except INFERENCE_ERRORS as error:
-        raise ModelError(f"the shapes of the model's tensors do not fit one another: {one_line(error)}") from error
+        raise ModelError(f"the shapes of the model's tensors are inconsistent: {one_line(error)}") from error
     for i in untyped:
         inferred.graph.node[i].CopyFrom(model.graph.node[i])
     return inferred
 
 
 def _has_long(model: ModelProto) -> bool:
-    """Say whether a model has, or makes of an input that is as large, a tensor of one axis that is too long."""
+    """Return whether a model has 1-D tensors that are too long, or may compute some from equally large inputs."""
     weights = [tuple(tensor.dims) for tensor in model.graph.initializer]
     given = [_known(info) for info in model.graph.input]
     if any(_is_long(shape) for shape in (*weights, *given)):
@@ -105,16 +94,12 @@ def _is_long(shape: Sequence[int]) -> bool:
 
 
 def _known(info: onnx.ValueInfoProto) -> tuple[int, ...]:
-    """Return a tensor's shape with 1 for what is open."""
+    """Return a tensor's shape with 1 for dynamic dimensions."""
     return tuple(size if isinstance(size, int) else 1 for size in dims(info))
 
 
 def check_types(model: ModelProto) -> None:
-    """Refuse nodes that are given float16 and float32 where one type is due; what makes all of one kind hides that.
-
-    Raises:
-        ModelError: there is one, as ONNX Runtime would say too.
-    """
+    """Raise ModelError for nodes that mix float16 and float32 inputs, which a conversion of all tensors would hide."""
     kinds = {info.type.tensor_type.elem_type for info in (*model.graph.input, *model.graph.output)}
     kinds.update(tensor.data_type for tensor in model.graph.initializer)
     if TensorProto.FLOAT16 not in kinds:
@@ -123,15 +108,11 @@ def check_types(model: ModelProto) -> None:
     try:
         onnx.shape_inference.infer_shapes(_light(model), check_type=True)
     except INFERENCE_ERRORS as error:
-        raise ModelError(f"the types of the model's tensors do not fit one another: {one_line(error)}") from error
+        raise ModelError(f"the types of the model's tensors are inconsistent: {one_line(error)}") from error
 
 
 def _check_declared(model: ModelProto) -> None:
-    """Refuse a tensor inside that is declared of another type than the nodes make it.
-
-    Raises:
-        ModelError: there is one; ONNX Runtime opens no such model.
-    """
+    """Raise ModelError for internal tensors whose declared type differs from the inferred one, as ONNX Runtime does."""
     declared = {info.name: info.type.tensor_type.elem_type for info in model.graph.value_info}
     if not declared:
         return
@@ -139,23 +120,17 @@ def _check_declared(model: ModelProto) -> None:
     del bare.graph.value_info[:]
     try:
         inferred = onnx.shape_inference.infer_shapes(bare)
-    except INFERENCE_ERRORS:  # said where shapes are inferred
+    except INFERENCE_ERRORS:  # reported by infer_shapes
         return
     for info in inferred.graph.value_info:
-        made, said = info.type.tensor_type.elem_type, declared.get(info.name)
-        if made and said and made != said:
-            raise ModelError(
-                f"the tensor {info.name!r} is declared as {TensorProto.DataType.Name(said)} and is "
-                f"{TensorProto.DataType.Name(made)}; export the model again"
-            )
+        found, kind = info.type.tensor_type.elem_type, declared.get(info.name)
+        if found and kind and found != kind:
+            names = (TensorProto.DataType.Name(one) for one in (kind, found))
+            raise ModelError(f"tensor {info.name!r} is declared as {' and is '.join(names)}; export the model again")
 
 
 def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelProto:
-    """Return a copy whose inputs have exactly these shapes, with every other shape inferred anew.
-
-    Raises:
-        ModelError: the model cannot have these shapes.
-    """
+    """Return a copy with these input shapes and all others inferred; raise ModelError if the model rejects them."""
     bound = _light(model)
     given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     before = [dims(info) for info in graph_inputs(bound)]
@@ -175,7 +150,7 @@ def bind_shapes(model: ModelProto, shapes: dict[str, Sequence[int]]) -> ModelPro
 
 
 def _open_outputs(model: ModelProto, changed: bool) -> None:
-    """Forget what follows from the inputs of the outputs' shapes: a stale size or symbol would contradict them."""
+    """Clear output dimensions that depend on the inputs: an outdated size or symbol would contradict the inference."""
     known = {info.name: info.type for info in graph_inputs(model)}
     weights = {tensor.name for tensor in model.graph.initializer}
     for info in model.graph.output:
@@ -188,7 +163,7 @@ def _open_outputs(model: ModelProto, changed: bool) -> None:
 
 
 def _untyped(model: ModelProto) -> list[int]:
-    """Forget the element types of a model's outputs, which hide what is inferred; return them."""
+    """Clear the element types of a model's outputs, which override the inferred ones; return them."""
     declared = [info.type.tensor_type.elem_type for info in model.graph.output]
     known = {info.name for info in (*graph_inputs(model), *model.graph.initializer)}
     for info, kind in zip(model.graph.output, declared, strict=True):
@@ -198,10 +173,7 @@ def _untyped(model: ModelProto) -> list[int]:
 
 
 def _typed(model: ModelProto, declared: Sequence[int]) -> ModelProto:
-    """Give the outputs their element types back; another one that was inferred is an error, as in ONNX Runtime.
-
-    What is stored in float16 is cast to the type of its output, whatever it was.
-    """
+    """Restore the element types of the outputs, also of stored float16; raise ModelError for different ones."""
     for info, kind in zip(model.graph.output, declared, strict=True):
         found = info.type.tensor_type.elem_type
         if kind and found not in (kind, onnx.TensorProto.UNDEFINED):
@@ -213,7 +185,7 @@ def _typed(model: ModelProto, declared: Sequence[int]) -> ModelProto:
 
 
 def _fill_outputs(model: ModelProto) -> ModelProto:
-    """Give an output listed twice the shape inferred for one of them."""
+    """Copy the inferred shape to other occurrences of an output that is listed twice."""
     known = {info.name: info for info in model.graph.output if None not in dims(info)}
     for info in model.graph.output:
         if info.name in known and None in dims(info):
@@ -223,7 +195,7 @@ def _fill_outputs(model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node with what a cost model or a report needs: shapes and bytes of everything it reads and writes."""
+    """A node with the shapes and bytes of all tensors that it reads and writes."""
 
     name: str
     op_type: str
@@ -234,7 +206,7 @@ class NodeView:
 
 
 def view(model: ModelProto) -> list[NodeView]:
-    """Return the main graph's nodes in order with inferred shapes and sizes in bytes (``None`` where not known)."""
+    """Return the main graph's nodes in order with inferred shapes and sizes in bytes (``None`` if unknown)."""
     inferred = _sized(_light(model), model)
     shapes: dict[str, tuple[int | None, ...]] = {}
     sizes: dict[str, int | None] = {}
@@ -265,7 +237,4 @@ def _node_view(
 def _bytes(shape: tuple[int | None, ...], kind: int) -> int | None:
     if kind == TensorProto.UNDEFINED or any(d is None for d in shape):
         return None
-    count = 1
-    for d in shape:
-        count *= d or 0
-    return count * int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)
+    return prod(d or 0 for d in shape) * int(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize)

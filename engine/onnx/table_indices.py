@@ -1,4 +1,4 @@
-"""Which inputs of a model index tables, and which ones say how large something is."""
+"""Inputs of a model that are table indices, and inputs that determine sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEEPING = frozenset(
         *("Cast", "Gather", "GatherND", "GatherElements"),
     }
 )
-"""Operators that give numbers of their first input as they are."""
+"""Operators whose outputs are elements of the first input."""
 
 _SIZING = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "TopK", "OneHot", "CenterCropPad", "Pad", "Trilu"), (1,)),
@@ -39,15 +39,11 @@ _SIZING = {
     "DFT": (1,),
     "STFT": (1, 3),
 }
-"""Inputs that say how large a tensor becomes, or where one is cut."""
+"""Inputs that determine the size of a tensor or the position of a cut."""
 
 
 def index_bounds(graph: GraphProto) -> dict[str, int]:
-    """Return, for graph inputs that pick rows of a table with a known number of rows, the least such number.
-
-    Args:
-        graph: with inferred shapes, its nodes in topological order.
-    """
+    """Return graph input -> smallest number of rows of the tables that it indexes, for a sorted graph with shapes."""
     infos = (*graph.input, *graph.value_info, *graph.output)
     shapes = {info.name: dims(info) for info in infos if info.type.tensor_type.HasField("shape")}
     shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
@@ -72,14 +68,14 @@ def _axis(node: NodeProto) -> int:
 
 
 def drawn_bounds(model: ModelProto) -> dict[str, tuple[int, int]]:
-    """Return the least and greatest number to try for each input of whole numbers from which no size follows.
+    """Return minimum and maximum of random values for each integer input that does not determine a size.
 
-    One that picks rows of a table stays within it; another one has numbers up to 2**20, and of its type.
+    Table indices stay within the table; other inputs within 2**20 and the range of their type.
     """
     try:
         graph = infer_shapes(model).graph
     except ModelError:
-        return {}  # the runtimes judge it
+        return {}  # left to the runtimes
     rows, sizing = index_bounds(graph), sizing_inputs(graph)
     found = {}
     for info in graph_inputs(model):
@@ -92,7 +88,7 @@ def drawn_bounds(model: ModelProto) -> dict[str, tuple[int, int]]:
 
 
 def sizing_inputs(graph: GraphProto) -> set[str]:
-    """Return the graph inputs whose values a size, a position or a number of turns inside the model follows from."""
+    """Return the graph inputs whose values determine a size, a position or an iteration count in the model."""
     wanted: set[str] = set()
     for node in reversed(graph.node):
         places = _SIZING.get(node.op_type, ()) if node.domain in ("", "ai.onnx") else ()

@@ -1,33 +1,34 @@
-"""What each output of a model is, found from the end of its graph: logits, probabilities, or labels.
+"""Kind of each model output, determined from the end of the graph: logits, probabilities or labels.
 
-From an output the graph is followed backwards through operators that move values but leave them as they are, to the
-one that decides: ``Softmax`` gives probabilities, ``ArgMax`` labels, a ``Gemm`` or a convolution logits. Operators
-elsewhere, such as the ``Softmax`` of an attention, are not met on this way. Beyond it the layer that makes the classes
-is looked for: it says how many they are, and along which axis of the output they lie.
+The graph is followed backwards from an output through operators that only move values to the operator that determines
+the kind: ``Softmax`` gives probabilities, ``ArgMax`` labels, ``Gemm`` or a convolution logits. Operators elsewhere,
+such as the ``Softmax`` of an attention, are not reached. The search continues to the layer that computes the classes,
+which determines their number and their axis in the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from engine.onnx.light import Graph, LightModel, Node, constant_at, found_at, open_light
 
 LOGITS, PROBABILITIES, LOG_PROBABILITIES, LABELS = KINDS = ("logits", "probabilities", "log_probabilities", "labels")
 
-"""For each axis of a tensor the output's axis that it becomes; ``None``: not known, or it is gone."""
+Axes: TypeAlias = "tuple[int | None, ...] | None"
+"""For each axis of a tensor, the corresponding axis of the output; ``None`` if unknown or removed."""
 
 
 class Tail(NamedTuple):
-    """What the graph says of an output.
+    """Properties of an output according to the graph.
 
     Attributes:
-        kind: one of :data:`KINDS`; ``None``: the graph does not tell.
-        operator: which one decided; empty where none did.
-        axis: of the output, along which the classes lie; ``None``: not known, or there is none.
-        classes: how many there are; ``None``: not known.
-        sorted: the values are in falling order, as ``TopK`` gives them, so that their places say no class.
+        kind: one of :data:`KINDS`; ``None`` if the graph does not determine it.
+        operator: the operator that determines the kind, or empty.
+        axis: class axis of the output; ``None`` if unknown or missing.
+        classes: number of classes; ``None`` if unknown.
+        sorted: values are in descending order, as from ``TopK``, so that their positions are not class numbers.
     """
 
     kind: str | None = None
@@ -38,19 +39,10 @@ class Tail(NamedTuple):
 
 
 _NOTHING = Tail()
-
-_STEPS = 2000
-"""Nodes that are looked at for one output."""
-
-_DEEPEST = 40
-"""Tensors behind one another of which several are followed."""
-
-_MOST_CLASSES = 1 << 24
-"""Classes that a layer is believed to have."""
-
-_SAME_AXES = frozenset(
-    {"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"}
-)
+_STEPS = 2000  # maximum number of nodes visited for one output
+_DEEPEST = 40  # maximum recursion depth where several tensors are followed
+_MOST_CLASSES = 1 << 24  # maximum plausible number of classes of a layer
+_SAME_AXES = {"Identity", "Cast", "CastLike", "Dropout", "Clip", "QuantizeLinear", "DequantizeLinear", "Resize"}
 _SAME_AXES |= {"Upsample", "Slice", "Split", "Gather", "Expand", "Pad", "com.microsoft::QuantizeLinear", "Min", "Max"}
 _SAME_AXES |= {"com.microsoft::DequantizeLinear"}
 _SELECTING = {"Slice", "Split", "Gather", "Pad", "Expand", "Tile"}
@@ -67,11 +59,7 @@ _ELEMENTWISE |= {"Round", "Neg", "Reciprocal", "LayerNormalization", "HardSwish"
 
 
 def output_tails(path: Path, names: Collection[str] | None = None) -> dict[str, Tail]:
-    """Return what the graph in a file says of its outputs, by their names; nothing where it is no ONNX graph.
-
-    Args:
-        path: the file. names: of the outputs that are asked for; ``None``: all.
-    """
+    """Return the properties of the outputs (or those in ``names``) of a model file; empty if it is not ONNX."""
     try:
         with open_light(path) as model:
             return tails_of(model, names)
@@ -80,7 +68,7 @@ def output_tails(path: Path, names: Collection[str] | None = None) -> dict[str, 
 
 
 def tails_of(model: LightModel, names: Collection[str] | None = None) -> dict[str, Tail]:
-    """Return what a model's graph says of its outputs, by their names."""
+    """Return the properties of a model's outputs by name."""
     found = {}
     for name, rank in model.graph.outputs:
         if names is None or name in names:
@@ -90,21 +78,22 @@ def tails_of(model: LightModel, names: Collection[str] | None = None) -> dict[st
 
 
 ROWS = 2
-"""Dimensions of an output that has a row per sample: the last one is the classes, whatever made them."""
+"""Rank of an output with one row per sample, whose last axis holds the classes."""
 
 
 class _Walk:
-    """Follows one output backwards, over a limited number of nodes.
+    """Backward traversal from one output, over a limited number of nodes.
 
     Args:
-        model: the graph. layers: look for the layer that makes the classes, where the shape does not say them.
+        model: the model.
+        layers: search for the layer that computes the classes, if the shape does not determine them.
     """
 
     def __init__(self, model: LightModel, layers: bool) -> None:
         self._model, self._layers, self._left, self._depth = model, layers, _STEPS, 0
 
-    def value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
-        """Return what a tensor is, whose axes become these of the output."""
+    def value(self, scope: Graph, name: str, axes: Axes) -> Tail:
+        """Return the properties of a tensor; ``axes`` maps its axes to those of the output."""
         if self._depth >= _DEEPEST:
             return _NOTHING
         self._depth += 1
@@ -113,23 +102,10 @@ class _Walk:
         finally:
             self._depth -= 1
 
-    def _value(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
-        whole = True  # nothing selects from the classes
-        while True:
-            at = found_at(scope, name)
-            self._left -= 1
-            if at is None or self._left < 0:
-                return _NOTHING
-            scope, node = at
-            if not node.inputs and node.op != "If":
-                return _NOTHING
-            body = self._model.function(node, scope)
-            if body is not None:
-                place = node.outputs.index(name) if name in node.outputs else 0
-                if place >= len(body.outputs):
-                    return _NOTHING
-                scope, name = body, body.outputs[place][0]
-                continue
+    def _value(self, scope: Graph, name: str, axes: Axes) -> Tail:
+        whole = True  # no operator selects a part of the classes
+        while (at := self._producer(scope, name)) is not None:
+            scope, node, name = at
             if node.op in _SAME_AXES or node.op in _MOVING:
                 if node.op in ("Min", "Max") and self._data(scope, node) is None:
                     return _NOTHING
@@ -139,8 +115,26 @@ class _Walk:
                 continue
             found = self._decided(scope, node, name, axes)
             return found if whole or found.kind == LABELS else found._replace(classes=None)
+        return _NOTHING
 
-    def _decided(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> Tail:
+    def _producer(self, scope: Graph, name: str) -> tuple[Graph, Node, str] | None:
+        """Return the node that computes a tensor, with graph and tensor name, following calls of functions."""
+        while self._left > 0:
+            self._left -= 1
+            at = found_at(scope, name)
+            if at is None or not (at[1].inputs or at[1].op == "If"):
+                return None
+            scope, node = at
+            body = self._model.function(node, scope)
+            if body is None:
+                return scope, node, name
+            place = node.outputs.index(name) if name in node.outputs else 0
+            if place >= len(body.outputs):
+                return None
+            scope, name = body, body.outputs[place][0]
+        return None
+
+    def _decided(self, scope: Graph, node: Node, name: str, axes: Axes) -> Tail:
         op = node.op.removeprefix(_QUANTIZED)
         if op in ("Softmax", "LogSoftmax"):
             return self._normalised(scope, node, axes)
@@ -168,8 +162,8 @@ class _Walk:
                 return found
         return self._linear(scope, node, axes)
 
-    def _normalised(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
-        """Return what a ``Softmax`` gives: its axis is that of the classes."""
+    def _normalised(self, scope: Graph, node: Node, axes: Axes) -> Tail:
+        """Return the properties of a ``Softmax``, whose axis is the class axis."""
         kind = LOG_PROBABILITIES if node.op == "LogSoftmax" else PROBABILITIES
         axis = node.whole("axis", -1 if self._model.opset >= 13 else 1)
         place = axes[axis] if axes is not None and -len(axes) <= axis < len(axes) else None
@@ -177,15 +171,15 @@ class _Walk:
         classes = made[1] if place is not None and made[0] == place else None
         return Tail(kind, node.op.removeprefix(_QUANTIZED), place, classes)
 
-    def _with_classes(self, kind: str, op: str, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> Tail:
+    def _with_classes(self, kind: str, op: str, scope: Graph, name: str, axes: Axes) -> Tail:
         return Tail(kind, op, *self._made(scope, name, axes))
 
-    def _made(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
+    def _made(self, scope: Graph, name: str, axes: Axes) -> tuple[int | None, int | None]:
         return self.classes(scope, name, axes) if self._layers else (None, None)
 
     def _chosen_from(self, scope: Graph, node: Node) -> int | None:
-        """Return how many classes an ``ArgMax`` chooses from."""
-        for rank in (2, 4, 3, 5):  # the rank of its input is not known; the layer that makes the classes says it
+        """Return the number of classes of an ``ArgMax``."""
+        for rank in (2, 4, 3, 5):  # rank of the input, confirmed by the layer that computes the classes
             axis = node.whole("axis", 0)
             axis += rank if axis < 0 else 0
             place, count = self.classes(scope, node.inputs[0], tuple(range(rank)))
@@ -193,8 +187,8 @@ class _Walk:
                 return count
         return None
 
-    def _branches(self, scope: Graph, node: Node, name: str, axes: tuple[int | None, ...] | None) -> Tail:
-        """Return what both branches of an ``If`` give, where that is the same kind."""
+    def _branches(self, scope: Graph, node: Node, name: str, axes: Axes) -> Tail:
+        """Return the common properties of both branches of an ``If``."""
         place, found = node.outputs.index(name), list[Tail]()
         for branch in ("then_branch", "else_branch"):
             lies = node.body(branch)
@@ -206,8 +200,8 @@ class _Walk:
             found.append(self.value(body, body.outputs[place][0], axes))
         return _agreed(found)
 
-    def _joined(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
-        """Return what several tensors are together, where they are the same kind; constants say nothing."""
+    def _joined(self, scope: Graph, node: Node, axes: Axes) -> Tail:
+        """Return the common properties of several tensors; constants are ignored."""
         names = node.inputs[1:] if node.op == "Where" else node.inputs
         moving = [name for name in names if constant_at(scope, name) is None]
         if node.op == "Where" and not moving:
@@ -217,8 +211,8 @@ class _Walk:
         found = _agreed([self.value(scope, name, axes) for name in moving])
         return found._replace(classes=None) if node.op == "Concat" and len(names) > 1 else found
 
-    def _computed(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail | None:
-        """Return what arithmetic gives that is a known function; ``None`` where it is none."""
+    def _computed(self, scope: Graph, node: Node, axes: Axes) -> Tail | None:
+        """Return the properties of arithmetic that forms a known function; ``None`` for other arithmetic."""
         op, first = node.op, node.inputs[0]
         if op in ("Log", "Exp"):
             before, after = (PROBABILITIES, LOG_PROBABILITIES)[:: 1 if op == "Log" else -1]
@@ -235,8 +229,8 @@ class _Walk:
             return None
         return self._written_out(scope, node, axes)
 
-    def _written_out(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail | None:
-        """Return what a softmax or a sigmoid that is written out gives: e / sum(e), and 1 / (1 + e), e = exp(x)."""
+    def _written_out(self, scope: Graph, node: Node, axes: Axes) -> Tail | None:
+        """Return the properties of decomposed softmax, e / sum(e), and sigmoid, 1 / (1 + e), with e = exp(x)."""
         below = node.inputs[-1]
         if node.op == "Div" and constant_at(scope, node.inputs[0]) is None:
             sums = self._behind(scope, below, "ReduceSum")
@@ -256,7 +250,7 @@ class _Walk:
         return self._with_classes(PROBABILITIES, "Sigmoid", found[0], found[1].inputs[0], axes) if found else None
 
     def _behind(self, scope: Graph, name: str, op: str) -> tuple[Graph, Node] | None:
-        """Return the node of this operator that gives a tensor, behind others that leave values as they are."""
+        """Return the node with this operator that computes a tensor, skipping operators that only move values."""
         for _ in range(8):
             at = found_at(scope, name)
             if at is None or at[1].op == op:
@@ -266,8 +260,8 @@ class _Walk:
             scope, name = at[0], at[1].inputs[0]
         return None
 
-    def _linear(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> Tail:
-        """Return logits where a layer's sums come out as they are, or with a bias; where they are, in any case."""
+    def _linear(self, scope: Graph, node: Node, axes: Axes) -> Tail:
+        """Return logits for the result of a layer, with or without bias; the class axis in any case."""
         made, last = self._made(scope, node.outputs[0], axes), node
         if node.op in ("Add", "BatchNormalization"):
             names = node.inputs if node.op == "Add" else node.inputs[:1]
@@ -278,27 +272,16 @@ class _Walk:
             return Tail(LOGITS, last.name, *made)
         return Tail(None, "", *made)
 
-    def classes(self, scope: Graph, name: str, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
-        """Return along which axis of the output the layer behind a tensor has its classes, and how many they are."""
-        while self._left > 0:
-            self._left -= 1
-            at = found_at(scope, name)
-            if at is None or not at[1].inputs:
-                return None, None
-            scope, node = at
-            body = self._model.function(node, scope)
-            if body is not None:
-                place = node.outputs.index(name) if name in node.outputs else 0
-                if place >= len(body.outputs):
-                    return None, None
-                scope, name = body, body.outputs[place][0]
-                continue
+    def classes(self, scope: Graph, name: str, axes: Axes) -> tuple[int | None, int | None]:
+        """Return class axis in the output and number of classes of the layer that computes a tensor."""
+        while (at := self._producer(scope, name)) is not None:
+            scope, node, name = at
             if node.op in _CONVOLUTIONS or node.op in _PRODUCTS:
                 axis, count = self._layer(scope, node, axes)
                 return axis, count if count is not None and 0 < count <= _MOST_CLASSES else None
             if node.op in _SAME_AXES or node.op in _ELEMENTWISE:
                 if node.op in _SELECTING:
-                    axes = None  # there may be fewer of them now
+                    axes = None  # the number of classes may change
                 data = self._data(scope, node)
             elif node.op in _MOVING:
                 axes, data = self._moved(scope, node, axes), node.inputs[0]
@@ -311,8 +294,8 @@ class _Walk:
             name = data
         return None, None
 
-    def _layer(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, int | None]:
-        """Return the axis of a layer's channels, and how many they are."""
+    def _layer(self, scope: Graph, node: Node, axes: Axes) -> tuple[int | None, int | None]:
+        """Return channel axis and number of channels of a layer."""
         if not axes or len(axes) < 2:
             return None, None
         place = axes[-1] if node.op in _PRODUCTS else axes[1]
@@ -327,7 +310,7 @@ class _Walk:
         return place, shape[0 if node.op in _CONVOLUTIONS else -1]
 
     def _shape(self, scope: Graph, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a weight, also of one that is dequantized, cast or transposed in the graph."""
+        """Return the shape of a weight that may be dequantized, cast or transposed in the graph."""
         for _ in range(6):
             constant = constant_at(scope, name)
             if constant is not None:
@@ -347,7 +330,7 @@ class _Walk:
         return None
 
     def _data(self, scope: Graph, node: Node) -> str | None:
-        """Return the first input that is no constant."""
+        """Return the first input that is not constant."""
         several = node.op in ("Add", "Sub", "Mul", "Div", "Min", "Max")
         names = node.inputs if several else node.inputs[:1]
         moving = [name for name in names if constant_at(scope, name) is None]
@@ -355,8 +338,8 @@ class _Walk:
             return None
         return moving[0] if moving else None
 
-    def _moved(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
-        """Return what the axes of a node's input become in the output, from what those of its output do."""
+    def _moved(self, scope: Graph, node: Node, axes: Axes) -> Axes:
+        """Return the axes of a node's input, given those of its output."""
         if axes is None or node.op in _SAME_AXES:
             return axes if node.op != "Gather" else None
         if node.op == "Transpose":
@@ -374,15 +357,15 @@ class _Walk:
             return _unsqueezed(axes, changed) if node.op == "Squeeze" else _squeezed(axes, changed)
         return axes if node.op in ("DepthToSpace", "SpaceToDepth") else None
 
-    def _reduced(self, scope: Graph, node: Node, axes: tuple[int | None, ...] | None) -> tuple[int | None, ...] | None:
-        """Return the axes of an input whose values are averaged along some of them."""
+    def _reduced(self, scope: Graph, node: Node, axes: Axes) -> Axes:
+        """Return the axes of the input of a reduction."""
         if axes is None or not node.op.startswith("Reduce") or node.whole("keepdims", 1):
             return axes
         gone = self._constant_axes(scope, node)
         return _unsqueezed(axes, gone) if gone is not None else None
 
     def _constant_axes(self, scope: Graph, node: Node) -> list[int] | None:
-        """Return the axes that an operator names, as an attribute or as a constant input; ``None``: not known."""
+        """Return the axes in an attribute or a constant input; ``None`` if unknown."""
         named = node.wholes("axes")
         if named is not None or len(node.inputs) < 2:
             return named
@@ -391,18 +374,17 @@ class _Walk:
 
 
 def _agreed(found: Sequence[Tail]) -> Tail:
-    """Return what several are where they are of one kind; of what they differ in nothing is known."""
+    """Return the common properties of several tensors of one kind; differing ones are unknown."""
     first = found[0]
     if first.kind is None or any(one.kind != first.kind or one.sorted != first.sorted for one in found):
         return _NOTHING
     axis = first.axis if all(one.axis == first.axis for one in found) else None
-    return first._replace(
-        axis=axis, classes=first.classes if all(one.classes == first.classes for one in found) else None
-    )
+    classes = first.classes if all(one.classes == first.classes for one in found) else None
+    return first._replace(axis=axis, classes=classes)
 
 
-def _unsqueezed(axes: tuple[int | None, ...], gone: Sequence[int]) -> tuple[int | None, ...] | None:
-    """Return the axes of a tensor from those of it without some."""
+def _unsqueezed(axes: tuple[int | None, ...], gone: Sequence[int]) -> Axes:
+    """Return the axes of a tensor, given those after removing some."""
     rank = len(axes) + len(gone)
     places = {axis + rank if axis < 0 else axis for axis in gone}
     if len(places) != len(gone) or not all(0 <= place < rank for place in places):
@@ -411,7 +393,7 @@ def _unsqueezed(axes: tuple[int | None, ...], gone: Sequence[int]) -> tuple[int 
     return tuple(None if place in places else next(left) for place in range(rank))
 
 
-def _squeezed(axes: tuple[int | None, ...], added: Sequence[int]) -> tuple[int | None, ...] | None:
-    """Return the axes of a tensor from those of it with some added."""
+def _squeezed(axes: tuple[int | None, ...], added: Sequence[int]) -> Axes:
+    """Return the axes of a tensor, given those after adding some."""
     places = {axis + len(axes) if axis < 0 else axis for axis in added}
     return tuple(axis for place, axis in enumerate(axes) if place not in places)

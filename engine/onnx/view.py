@@ -1,10 +1,11 @@
-"""A plain view of a graph: names, bodies, declared shapes, signature, order of nodes."""
+"""Basic access to a graph: names, subgraphs, declared shapes, signature, order of nodes."""
 
 from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from tecoinfer_modelzoo.errors import ModelError
 
 
 def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs held by a node's attributes (bodies of If, Loop, Scan)."""
+    """Yield the subgraphs in a node's attributes (bodies of If, Loop and Scan)."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -23,7 +24,7 @@ def subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def used_names(node: NodeProto) -> Iterator[str]:
-    """Yield every tensor name a node reads, those its subgraphs capture from outside included."""
+    """Yield the names of all tensors that a node reads, including those captured by its subgraphs."""
     yield from (name for name in node.input if name)
     for graph in subgraphs(node):
         own = _own_names(graph)
@@ -32,13 +33,13 @@ def used_names(node: NodeProto) -> Iterator[str]:
 
 
 def _own_names(graph: onnx.GraphProto) -> set[str]:
-    """Return the names a body defines itself."""
+    """Return the names that a body defines."""
     own = {named.name for named in (*graph.initializer, *graph.input)}
     return own | {name for inner in graph.node for name in inner.output}
 
 
 def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Rename what a node reads, also inside the bodies of If, Loop and Scan except where a body defines the name."""
+    """Rename the tensors that a node and its bodies read, except where a body defines the name itself."""
     for i, name in enumerate(node.input):
         node.input[i] = names.get(name, name)
     for graph in subgraphs(node):
@@ -48,8 +49,14 @@ def rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
             rename_inputs(inner, outer)
 
 
+def replace_items(field: Any, items: Sequence[Any]) -> None:
+    """Replace the items of a repeated field."""
+    del field[:]
+    field.extend(items)
+
+
 def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Yield every constant of a graph: initializers and tensor attributes, subgraphs included."""
+    """Yield the constants of a graph: initializers and tensor attributes, including those of subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -60,29 +67,26 @@ def tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 
 
 def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
-    """Return the inputs a caller feeds (IR 3 models list initializers among the inputs; those are left out)."""
+    """Return the inputs that the caller provides, without initializers, which IR 3 lists as inputs, too."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [info for info in model.graph.input if info.name not in constants]
 
 
 def dims(info: ValueInfoProto) -> list[Dim]:
-    """Return a declared shape: numbers, symbols, or ``None`` for a dynamic dimension without one.
-
-    0 is a dimension without elements, as ONNX and ONNX Runtime have it; a negative number counts as dynamic.
-    """
+    """Return a declared shape: numbers (0: empty dimension), symbols, or ``None`` for unnamed dynamic dimensions."""
     return [d.dim_value if is_fixed(d) else (d.dim_param or None) for d in info.type.tensor_type.shape.dim]
 
 
 def is_fixed(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Say whether a declared dimension is a number."""
+    """Return whether a declared dimension is a number."""
     return dim.HasField("dim_value") and dim.dim_value >= 0
 
 
 def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], list[list[Dim]]]:
-    """Return inputs, outputs, and the inputs' declared shapes with symbols; the batch is a guess by the shapes.
+    """Return inputs, outputs, and the inputs' declared shapes with symbols; batch axes are guessed from the shapes.
 
     Raises:
-        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+        ModelError: an input or output is not a tensor, or has a dtype that NumPy lacks.
     """
     shapes = [dims(info) for info in graph_inputs(model)]
     inputs = [_tensor_spec(info, axis) for info, axis in zip(graph_inputs(model), batch_axes(shapes), strict=True)]
@@ -92,9 +96,9 @@ def signature(model: ModelProto) -> tuple[list[TensorSpec], list[TensorSpec], li
 def _tensor_spec(info: ValueInfoProto, batch_axis: int | None) -> TensorSpec:
     form, kind = info.type.WhichOneof("value") or "tensor_type", info.type.tensor_type.elem_type
     if form != "tensor_type":
-        raise ModelError(f"{info.name!r} is no tensor but {form.removesuffix('_type')}; {NO_TENSOR}")
+        raise ModelError(f"{info.name!r} is not a tensor but a {form.removesuffix('_type')}; {NO_TENSOR}")
     if kind in (TensorProto.UNDEFINED, TensorProto.BFLOAT16):
-        raise ModelError(f"{info.name!r} is not a tensor that numpy arrays can hold; export it as float32 or float16")
+        raise ModelError(f"{info.name!r} has a dtype that NumPy does not support; export it as float32 or float16")
     declared = dims(info)
     shape, dtype = sizes_of(declared), np.dtype(helper.tensor_dtype_to_np_dtype(kind))
     return TensorSpec(info.name, dtype, shape, batch_axis, symbols_of(declared))
@@ -106,26 +110,16 @@ def metadata(model: ModelProto) -> dict[str, str]:
 
 
 def sort_nodes(model: ModelProto, path: Path | str = "model") -> ModelProto:
-    """Put the nodes of the main graph into topological order, in place; one that is in order already is left alone.
-
-    Raises:
-        ModelError: the nodes form a cycle.
-    """
+    """Sort the nodes of the main graph topologically, in place; raise ModelError if the graph has a cycle."""
     nodes = list(model.graph.node)
     producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [{producer[name] for name in used_names(node) if name in producer} for node in nodes]
     if all(max(before, default=-1) < i for i, before in enumerate(needs)):
         return model
-    order = _topological(nodes, needs, path)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes[i] for i in order)
-    return model
-
-
-def _topological(nodes: Sequence[NodeProto], needs: Sequence[set[int]], path: Path | str) -> list[int]:
-    """Return the places of nodes so that each comes behind those that it needs."""
+    sorter = graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)})
     try:
-        return list(graphlib.TopologicalSorter({i: sorted(before) for i, before in enumerate(needs)}).static_order())
+        replace_items(model.graph.node, [nodes[i] for i in sorter.static_order()])
+        return model
     except graphlib.CycleError as error:
         names = [nodes[i].name or nodes[i].op_type for i in error.args[1]]
         raise ModelError(f"{path}: the graph has a cycle: {' -> '.join(names)}; export it again") from error

@@ -1,7 +1,7 @@
-"""Fields of a protobuf message, found without the library that decodes it: each is skipped by its length.
+"""Fields of a serialized protobuf message, located without parsing their content.
 
-Importing ``onnx`` takes longer than opening a small model, and a model may hold gigabytes of weights. The encoding is
-that of https://protobuf.dev/programming-guides/encoding.
+Importing ``onnx`` takes longer than opening a small model, and a model may contain gigabytes of weights. Encoding:
+https://protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -10,46 +10,41 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_HEAD = 24
-"""Bytes that hold a field's number and its length."""
+_HEAD = 24  # bytes that contain a field's number and its length
 
 
 class Source:
-    """Where a message lies."""
+    """Bytes of a message."""
 
     def read(self, start: int, count: int) -> bytes:
-        """Return some bytes, fewer where it ends."""
+        """Return bytes; fewer at the end."""
         raise NotImplementedError
 
 
 class FileSource(Source):
-    """A file.
-
-    Args:
-        handle: of the open file, whose position stays as it is.
-    """
+    """Open file by its descriptor; its position is not changed."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
     def read(self, start: int, count: int) -> bytes:
-        """Return some bytes, fewer where the file ends."""
+        """Return bytes; fewer at the end of the file."""
         return os.pread(self._handle, count, start)
 
 
 class BytesSource(Source):
-    """A message in memory."""
+    """Message in memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
 
     def read(self, start: int, count: int) -> bytes:
-        """Return some bytes, fewer where the message ends."""
+        """Return bytes; fewer at the end of the message."""
         return self.content[start : start + count]
 
 
 class Field(NamedTuple):
-    """A field of a message: its number, its value where that is a whole number, and else where its content lies."""
+    """Field of a message: number, value if it is an integer, else start and end of its content."""
 
     number: int
     value: int
@@ -58,7 +53,7 @@ class Field(NamedTuple):
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields of a message, up to the first that is damaged."""
+    """Yield the fields of a message, up to the first invalid one."""
     while start < end:
         head = source.read(start, _HEAD)
         tag, used = varint(head, 0)
@@ -78,7 +73,7 @@ def fields(source: Source, start: int, end: int) -> Iterator[Field]:
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number and the place behind it, 0 where there is none."""
+    """Return a number and the position behind it; position 0 if there is none."""
     value = shift = 0
     for index in range(place, min(len(data), place + 10)):
         byte = data[index]

@@ -1,6 +1,6 @@
-"""The zoo's only use of onnx-ir and onnxscript, the libraries that do the graph work of the passes.
+"""Wrapper around onnx-ir and onnxscript, which implement the graph transformations of the passes.
 
-Imported inside the functions: most runs use no pass, and the two take longer to import than everything else together.
+Both are imported inside functions: they take longer to import than all other packages, and most runs use no pass.
 """
 
 from __future__ import annotations
@@ -19,25 +19,18 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 FOLD_INPUT_LIMIT = 8192
-"""Elements of the largest tensor read by a node that is folded; keeps folding from multiplying weights."""
+"""Maximum number of elements of an input of a folded node, so that weights are not multiplied by folding."""
 
 FOLD_OUTPUT_LIMIT = 8192
-"""Elements of the largest tensor that folding may write."""
+"""Maximum number of elements of a tensor created by folding."""
 
-_NODE_ELEMENTS = 32
-"""A node takes about as much of a file as this many float32, so a fold may add so many."""
+_NODE_ELEMENTS = 32  # size of a node in a file in float32 elements; a fold may add this many
 
 
 def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) -> onnx.ModelProto:
-    """Return a new model after ``change`` worked on its onnx-ir form; graph names, opsets and metadata are kept.
+    """Return a new model after ``change`` modified its onnx-ir form; graph names, opsets and metadata are kept.
 
-    Args:
-        model: left as it is.
-        change: works in place.
-        name: what to call the pass in an error.
-
-    Raises:
-        PassError: the library cannot handle this model.
+    Raises PassError with the ``name`` of the pass if the library does not support the model.
     """
     import onnx_ir as ir
 
@@ -48,22 +41,19 @@ def edit(model: onnx.ModelProto, change: Callable[[ir.Model], None], name: str) 
     except PassError:
         raise
     except Exception as error:
-        raise PassError(
-            f"{name} cannot handle this model ({short_reason(error)}); run it without pass_path, or report the model"
-        ) from error
+        reason = f"{short_reason(error)}); run it without pass_path, or report the model"
+        raise PassError(f"{name} does not support this model ({reason}") from error
 
 
 def tidy(model: ir.Model) -> None:
-    """Infer shapes, fold constants; remove identities, inference-time dropout, repeated and unused work. In place."""
+    """Infer shapes, fold constants, and remove identities, inference dropout, duplicate and unused nodes, in place."""
     import onnx_ir.passes.common as common
     from onnxscript import optimizer
 
     names = [output.name for output in model.graph.outputs]
     common.InlinePass()(model)
     common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-    with _quiet(
-        "onnxscript.optimizer._constant_folding"
-    ):  # it warns of each node that it cannot compute, and leaves it
+    with _quiet("onnxscript.optimizer._constant_folding"):  # warns about every node that it cannot fold
         optimizer.fold_constants_ir(
             model,
             onnx_shape_inference=True,
@@ -79,10 +69,10 @@ def tidy(model: ir.Model) -> None:
         common.CommonSubexpressionEliminationPass(),
         common.OutputFixPass(),
     )
-    with _quiet(common.DeduplicateInitializersPass.__module__):  # it names every weight that is an input or output
+    with _quiet(common.DeduplicateInitializersPass.__module__):  # logs every weight that is an input or output
         for step in steps:
             step(model)
-    # Where one value was two outputs, the steps above leave the second under a made-up name.
+    # If one value was two outputs, the steps above give the second a generated name.
     for output, name in zip(model.graph.outputs, names, strict=True):
         output.name = name
     common.NameFixPass()(model)
@@ -90,27 +80,23 @@ def tidy(model: ir.Model) -> None:
 
 
 def raise_opset(model: ir.Model, opset: int) -> None:
-    """Rewrite a model for a newer version of the default operator set, in place; one that is as new is left alone.
-
-    Raises:
-        PassError: the converters cannot raise this model.
-    """
+    """Convert a model to a newer version of the default operator set, in place; raise PassError on failure."""
     from onnx.helper import find_min_ir_version_for, make_opsetid
     from onnxscript import version_converter
 
     now = model.opset_imports.get("", 0)
     if now >= opset:
         return
-    with _quiet(version_converter.__name__):  # it warns of its choice of converter; the check below tells
+    with _quiet(version_converter.__name__):  # warns about the choice of converter; checked below
         version_converter.ConvertVersionPass(opset, fallback=True)(model)
     if model.opset_imports.get("", 0) != opset:
-        raise PassError(f"the model cannot be raised from opset {now} to {opset}; export it with opset_version={opset}")
+        raise PassError(f"the opset {now} of the model cannot be raised; export it with opset_version={opset}")
     model.ir_version = max(model.ir_version, find_min_ir_version_for([make_opsetid("", opset)]))
 
 
 @contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Silence a library's logger for the ``with`` block."""
+    """Disable a logger in the ``with`` block."""
     log = logging.getLogger(name)
     was, log.disabled = log.disabled, True
     try:
@@ -120,12 +106,12 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 def _worth_folding(node: ir.Node) -> bool | None:
-    """Refuse a fold whose result is larger than the inputs it makes superfluous (Expand, Tile, shared weights)."""
+    """Reject folds whose result is larger than the inputs that become unused (Expand, Tile, shared weights)."""
     freed = sum(_elements(value) or 0 for value in node.inputs if value is not None and len(value.uses()) == 1)
     written = [_elements(value) for value in node.outputs]
     if any(size is not None and size > freed + _NODE_ELEMENTS for size in written):
         return False
-    return None  # the library's own rules decide
+    return None  # left to the library's rules
 
 
 def _elements(value: ir.Value) -> int | None:
@@ -135,7 +121,7 @@ def _elements(value: ir.Value) -> int | None:
 
 
 def free_name(graph: ir.Graph, wanted: str) -> str:
-    """Return a name that no value of a graph has yet: the wanted one, or that with underscores behind."""
+    """Return ``wanted``, with underscores appended until no value of the graph has this name."""
     taken = {value.name for node in graph for value in node.outputs}
     taken |= {value.name for value in graph.inputs} | set(graph.initializers)
     while wanted in taken:
@@ -144,7 +130,7 @@ def free_name(graph: ir.Graph, wanted: str) -> str:
 
 
 def sweep(model: ir.Model) -> None:
-    """Remove nodes, functions and weights that no output needs, in place."""
+    """Remove unused nodes, functions and weights, in place."""
     import onnx_ir.passes.common as common
 
     common.RemoveUnusedNodesPass()(model)
@@ -152,7 +138,7 @@ def sweep(model: ir.Model) -> None:
 
 
 def _drop_dropout(model: ir.Model) -> None:
-    """Turn Dropout of opset 7 to 11, which always infers, into Identity; the library handles the later form."""
+    """Replace Dropout of opset 7 to 11, which is always inference, by Identity; the library handles later opsets."""
     import onnx_ir as ir
 
     if not 7 <= model.opset_imports.get("", 0) < 12:

@@ -1,8 +1,8 @@
-"""The pass for any model: shape inference, constant folding, and removal of what the outputs do not need.
+"""Pass for any model: shape inference, constant folding, and removal of unused parts.
 
-The work is done by onnx-ir and onnxscript. Identities, inference-time Dropout, repeated subexpressions, dead nodes and
-unused weights go; names of graph inputs and outputs, opset, IR version and metadata stay. Folding writes no tensor of
-more than 8192 elements, so a model does not grow. Needs opset 7 or later for the Dropout step, any opset for the rest.
+Implemented by onnx-ir and onnxscript. Removes identities, inference Dropout, duplicate subexpressions, dead nodes and
+unused weights; keeps the names of graph inputs and outputs, opset, IR version and metadata. Folding does not create
+tensors with more than 8192 elements, so models do not grow. The Dropout step requires opset 7 or later.
 """
 
 from __future__ import annotations
@@ -16,9 +16,5 @@ if TYPE_CHECKING:
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimised model; ``model`` itself is left as it is.
-
-    Raises:
-        PassError: the graph libraries cannot handle this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return _library.edit(model, _library.tidy, "default_pass")

@@ -1,6 +1,6 @@
-"""What a pass file says: an optimisation of the graph, and which parts of the model stay float32.
+"""Options of pass files: a graph optimization, and parts of the model that stay float32.
 
-A pass file is a Python file anywhere on the disk; the names it may define are the fields of :class:`PassOptions`.
+A pass file is any Python file; the names that it may define are the fields of :class:`PassOptions`.
 """
 
 from __future__ import annotations
@@ -20,53 +20,45 @@ if TYPE_CHECKING:
     import onnx
 
 FLOAT32_OPS: Mapping[str, str] = {
-    "CumSum": "a running sum soon passes 2048, float16's last whole number in a row; no float16 form before opset 14",
+    "CumSum": "running sums exceed 2048, the limit of consecutive integers in float16; no float16 form before opset 14",
     "DequantizeLinear": "scales are float32 before opset 19",
     "DynamicQuantizeLinear": "input and scale are float32 only",
-    "GridSample": "the grid holds positions; 11 bits miss the pixel in pictures wider than about 1000",
-    "MaxRoiPool": "box corners are pixel positions; float16 holds whole numbers exactly only up to 2048",
+    "GridSample": "the grid contains positions; 11 bits are inexact for images wider than about 1000 pixels",
+    "MaxRoiPool": "box corners are pixel positions; float16 represents integers exactly only up to 2048",
     "NonMaxSuppression": "boxes and scores are float32 only",
     "QuantizeLinear": "scales are float32 before opset 19",
-    "Range": "a list of positions; no float16 form before opset 27",
+    "Range": "positions; no float16 form before opset 27",
     "Resize": "scales and roi are positions, and `scales` is float32 only",
-    "RoiAlign": "box corners are pixel positions; float16 holds whole numbers exactly only up to 2048",
+    "RoiAlign": "box corners are pixel positions; float16 represents integers exactly only up to 2048",
     "Upsample": "`scales` is float32 only",
 }
-"""Operators that stay float32 unless ``convert_all``, and why; those of ``ai.onnx.ml`` (trees, scalers) do too."""
+"""Operators that stay float32 unless ``convert_all``, and the reasons; operators of ``ai.onnx.ml`` do as well."""
 
 NORMALISATION_OPS = frozenset(
-    {
-        "GroupNormalization",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "LpNormalization",
-        "LRN",
-        "MeanVarianceNormalization",
-        "ReduceL2",
-        "ReduceSumSquare",
-        "RMSNormalization",
-        "SimplifiedLayerNormalization",
-        "SkipLayerNormalization",
-    }
+    (
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization", "LRN"),
+        *("MeanVarianceNormalization", "ReduceL2", "ReduceSumSquare", "RMSNormalization"),
+        *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
+    )
 )
-"""Operators that square activations: the first to overflow float16 (largest value 65504, so inputs from 256 up)."""
+"""Operators that square activations and overflow float16 first (maximum 65504, so for inputs from 256 on)."""
 
 
 @dataclass(frozen=True)
 class PassOptions:
-    """The names a pass file may define; every other name in it is its own business.
+    """Names that a pass file may define; other names are ignored.
 
     Attributes:
-        use_passes: takes the model and returns the optimised one; ``None`` leaves the graph alone.
-        need_convert: ``False`` leaves every node and input in its own dtype when float16 is asked for.
+        use_passes: takes the model and returns the optimized one; ``None`` keeps the graph.
+        need_convert: ``False`` keeps all nodes and inputs in their dtype if float16 is requested.
         skip_ops: operator types or node names that stay float32.
         skip_input_name: graph inputs that keep their dtype.
         convert_all: ``True`` also converts the operators of :data:`FLOAT32_OPS`.
-        convert_judge: called with a node; ``False`` keeps that node float32, ``True`` leaves it to the other rules.
-        normalized: ``True`` says that what enters normalisation operators is in range, so these are converted like any
-            other; ``False`` keeps :data:`NORMALISATION_OPS` in float32, since their squares overflow first.
-        layout: name of the data layout the pass brings about, one the card's description has rates for.
-        path: the pass file, for messages; ``None`` for options made in code.
+        convert_judge: called with a node; ``False`` keeps it float32, ``True`` applies the other rules.
+        normalized: ``True`` if inputs of normalization operators are in range, so that these are converted;
+            ``False`` keeps :data:`NORMALISATION_OPS` in float32, because their squares overflow first.
+        layout: data layout that the pass produces; one with rates in the card description.
+        path: the pass file, for messages; ``None`` for options created in code.
     """
 
     use_passes: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None
@@ -81,12 +73,12 @@ class PassOptions:
 
     @classmethod
     def load(cls, path: Path | None) -> PassOptions:
-        """Read a pass file, by any name :func:`engine.spec.find_pass` takes.
+        """Read a pass file, given by any name that :func:`engine.spec.find_pass` accepts.
 
-        ``None`` gives the defaults: no optimisation, everything convertible is converted.
+        ``None`` gives the defaults: no optimization, all convertible operators are converted.
 
         Raises:
-            PassError: the file is missing, cannot be imported, or gives a name a value of the wrong type.
+            PassError: the file is missing, cannot be imported, or defines a value of the wrong type.
         """
         path = find_pass(path)
         if path is None:
@@ -96,11 +88,7 @@ class PassOptions:
         return cls(**{name: _checked(path, name, found[name]) for name in names}, path=path)
 
     def keeps_float32(self, node: onnx.NodeProto) -> bool:
-        """Say whether a node stays float32 when the model is converted to float16 storage.
-
-        Raises:
-            PassError: ``convert_judge`` failed or did not return a bool.
-        """
+        """Return whether a node stays float32 in float16 storage; raise PassError if ``convert_judge`` fails."""
         if not self.need_convert or node.op_type in self.skip_ops or node.name in self.skip_ops:
             return True
         if not self.normalized and node.op_type in NORMALISATION_OPS:
@@ -128,46 +116,40 @@ def short_reason(error: BaseException) -> str:
 
 
 def _import(path: Path) -> Any:
-    """Run a pass file as a module under a name of its own, so that two files called alike do not meet."""
+    """Import a pass file under a unique name, so that files with the same name do not conflict."""
     if path.suffix != ".py":
-        raise PassError(f"pass file {path} is not a Python file; give it the ending .py")
+        raise PassError(f"pass file {path} is not a Python file; rename it to end in .py")
     try:
         return import_file(path, f"_tecoinfer_pass_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}")
     except (Exception, SystemExit) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise PassError(
-            f"pass file {path}{line} cannot be imported: {short_reason(error)}; correct the file"
-        ) from error
+        reason = f"cannot be imported: {short_reason(error)}; correct the file"
+        raise PassError(f"pass file {path}{line} {reason}") from error
 
 
 def _checked(path: Path, name: str, value: Any) -> Any:
-    """Return a pass file's value in the field's own type."""
+    """Return a validated value of a pass file."""
+    given = f"pass file {path}: {name} = {shown_value(value)}"
     if name in {"skip_ops", "skip_input_name"}:
-        return _names(path, name, value)
+        return _names(given, value)
     if name in {"use_passes", "convert_judge"}:
         if value is None or callable(value):
             return value
-        raise PassError(
-            f"pass file {path}: {name} = {shown_value(value)} is not a function; write `def {name}(...)` or remove it"
-        )
+        raise PassError(f"{given} is not a function; write `def {name}(...)` or remove it")
     if name == "layout":
         if isinstance(value, str):
             return value
-        raise PassError(
-            f"pass file {path}: layout = {shown_value(value)} must be the name of a layout, such as 'plain'"
-        )
+        raise PassError(f"{given} must be the name of a layout, such as 'plain'")
     if not isinstance(value, bool):
-        raise PassError(f"pass file {path}: {name} = {shown_value(value)} must be True or False")
+        raise PassError(f"{given} must be True or False")
     return value
 
 
-def _names(path: Path, name: str, value: Any) -> frozenset[str]:
+def _names(given: str, value: Any) -> frozenset[str]:
     if value is None:
         return frozenset()
     if isinstance(value, str):
         return frozenset({value})
     if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(item, str) for item in value):
         return frozenset(value)
-    raise PassError(
-        f'pass file {path}: {name} = {shown_value(value)} must be a list of names, such as ["Softmax"], or None'
-    )
+    raise PassError(f'{given} must be a list of names, such as ["Softmax"], or None')

@@ -1,4 +1,4 @@
-"""Run a pass and prove it: the optimised model keeps its face and computes what the original computes."""
+"""Application of a pass with a check: the optimized model has the same interface and the same results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base import Array, PassError, TecoInferError
-from engine.batching.independence import RANDOM, difference
+from engine.batching.independence import difference
+from engine.batching.random_operators import RANDOM
 from engine.passes.options import PassOptions, short_reason
 from engine.random_arrays import random_array
 from tecoinfer_modelzoo.text import level_of_user
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 SEED = 20240607
 UNBOUND_BATCH = 2
 UNBOUND_SIZE = 32
-"""Sizes given to dynamic dimensions that ``input_shapes`` leaves open: the first of an input, and any other."""
+"""Sizes of dynamic dimensions that ``input_shapes`` does not bind: the first of an input, and others."""
 
 TOLERANCE = 1e-4
 TOLERANCE_FLOAT16 = 2e-2
-"""Largest |after - before| / max|before| of an output: of float32 models, and of those that hold float16."""
+"""Maximum |after - before| / max|before| of an output, for float32 models and for models with float16."""
 
 _warned: set[str] = set()
 
@@ -38,27 +39,27 @@ def apply_passes(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     compare: bool = True,
 ) -> onnx.ModelProto:
-    """Return the model after the pass file's ``use_passes``, checked; without one, return ``model`` itself.
+    """Return the model after the pass file's ``use_passes``, checked; without ``use_passes``, return ``model``.
 
-    Both models are run once on the same random input (seeded; normal floats, integers 0 and 1) by ONNX Runtime on the
-    CPU. A model that ONNX Runtime cannot run, or that draws random numbers, is not compared; a warning says so once.
+    Both models are run once with the same random input (seeded; normal floats, integers 0 and 1) in ONNX Runtime on the
+    CPU. Models that ONNX Runtime cannot run, or that draw random numbers, are not compared; this is warned about once.
 
     Args:
-        model: left as it is.
-        options: what the pass file says.
-        input_shapes: shapes to check with, by input name; dynamic dimensions of other inputs get 2 (the first) and 32.
-        compare: whether to run both; ``False`` where the same pass was compared on the same model in another shape.
+        model: the model, not changed.
+        options: options of the pass file.
+        input_shapes: shapes for the check by input name; other dynamic dimensions get 2 (the first) and 32.
+        compare: whether to run both; ``False`` if the pass was compared on the same model with another shape.
 
     Raises:
-        PassError: the pass failed, returned something else than a valid model, changed the names or types of inputs or
-            outputs, lowered the opset or IR version, or changed what the model computes.
+        PassError: the pass failed, returned an invalid model, changed names or types of inputs or outputs, lowered the
+            opset or IR version, or changed the results.
     """
     if options.use_passes is None:
         return model
     where = str(options.path) if options.path else getattr(options.use_passes, "__module__", "pass")
     result = _run_pass(model, options, where)
     _check_valid(result, where)
-    _check_face(model, result, where)
+    _check_interface(model, result, where)
     _keep_metadata(model, result)
     if compare:
         _check_outputs(model, result, where, input_shapes or {})
@@ -71,17 +72,16 @@ def _run_pass(model: onnx.ModelProto, options: PassOptions, where: str) -> onnx.
     from engine.onnx.large import copy_model
 
     copy = copy_model(model)
-    assert options.use_passes is not None  # noqa: S101 - for the type checker; apply_passes returned otherwise
+    assert options.use_passes is not None  # noqa: S101 - for the type checker, checked by apply_passes
     try:
         result = options.use_passes(copy)
     except PassError:
         raise
     except Exception as error:
-        raise PassError(
-            f"{where}: use_passes failed: {short_reason(error)}; correct it, or run without pass_path"
-        ) from error
+        fix = "correct it, or run without pass_path"
+        raise PassError(f"{where}: use_passes failed: {short_reason(error)}; {fix}") from error
     if not isinstance(result, onnx.ModelProto):
-        raise PassError(f"{where}: use_passes returned {type(result).__name__}; return the onnx.ModelProto it made")
+        raise PassError(f"{where}: use_passes returned {type(result).__name__}; return an onnx.ModelProto")
     return result
 
 
@@ -90,19 +90,18 @@ def _check_valid(model: onnx.ModelProto, where: str) -> None:
     from onnx_ir.passes.common import CheckerPass
 
     try:
-        # Through onnx-ir, which leaves large weights out: the checker itself stops at protobuf's 2 GiB.
+        # By onnx-ir, which omits large weights: the checker itself is limited to 2 GiB by protobuf.
         CheckerPass()(ir.from_proto(model))
     except Exception as error:
         raise PassError(f"{where}: use_passes returned an invalid model: {short_reason(error)}; correct it") from error
 
 
-def _check_face(before: onnx.ModelProto, after: onnx.ModelProto, where: str) -> None:
+def _check_interface(before: onnx.ModelProto, after: onnx.ModelProto, where: str) -> None:
     for kind in ("input", "output"):
-        have, want = _face(after, kind), _face(before, kind)
+        have, want = _interface(after, kind), _interface(before, kind)
         if have != want:
-            raise PassError(
-                f"{where}: use_passes changed the model's {kind}s from {want} to {have}; keep names, order, types"
-            )
+            change = f"the model's {kind}s from {want} to {have}; keep names, order, types"
+            raise PassError(f"{where}: use_passes changed {change}")
     for what, old, new in (
         ("IR version", before.ir_version, after.ir_version),
         ("opset", _opset(before), _opset(after)),
@@ -111,7 +110,7 @@ def _check_face(before: onnx.ModelProto, after: onnx.ModelProto, where: str) -> 
             raise PassError(f"{where}: use_passes lowered the {what} from {old} to {new}; keep it")
 
 
-def _face(model: onnx.ModelProto, kind: str) -> list[str]:
+def _interface(model: onnx.ModelProto, kind: str) -> list[str]:
     import onnx
 
     weights = {weight.name for weight in model.graph.initializer}
@@ -124,7 +123,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def _keep_metadata(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Put back the metadata (class labels, preprocessing) that a pass building a new model forgot."""
+    """Copy metadata (class labels, preprocessing) that the pass dropped."""
     have = {entry.key for entry in after.metadata_props}
     for entry in before.metadata_props:
         if entry.key not in have:
@@ -148,26 +147,17 @@ def _check_outputs(
     try:
         results = HostSession(after).run(feed)
     except TecoInferError as error:
-        raise PassError(
-            f"{where}: the model no longer runs after use_passes: {short_reason(error)}; correct it"
-        ) from error
+        raise PassError(f"{where}: the model fails after use_passes: {short_reason(error)}; correct it") from error
     tolerance = TOLERANCE_FLOAT16 if _half(before) else TOLERANCE
     for spec, want, got in zip(session.outputs, expected, results, strict=True):
         problem = difference(want, got, tolerance)
         if problem:
-            raise PassError(
-                f"{where}: use_passes changed output {spec.name!r}: {problem}; correct it, or run without pass_path"
-            )
+            change = f"output {spec.name!r}: {problem}; correct it, or run without pass_path"
+            raise PassError(f"{where}: use_passes changed {change}")
 
 
 def _first_run(session: HostSession, feed: list[Array]) -> tuple[list[Array], list[Array]]:
-    """Return inputs that a model takes, and its outputs: where whole numbers of 1 are too large, they are all 0.
-
-    They may be places in something that has one entry.
-
-    Raises:
-        TecoInferError: the model does not run on either.
-    """
+    """Return inputs that the model accepts, with integers 0 if 1 is out of range, and its outputs."""
     try:
         return feed, session.run(feed)
     except TecoInferError:
@@ -176,10 +166,7 @@ def _first_run(session: HostSession, feed: list[Array]) -> tuple[list[Array], li
 
 
 def random_inputs(session: HostSession, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
-    """Return seeded random arrays for a session's inputs: normal floats, 0 or 1 for integers and bools.
-
-    Dimensions of the same symbol get the same size.
-    """
+    """Return seeded random arrays for a session: normal floats, 0 or 1 for integers; equal symbols have equal sizes."""
     rng = np.random.default_rng(SEED)
     sizes: dict[str, int] = {}
     feed: list[Array] = []
@@ -199,7 +186,7 @@ def _size(dim: int | str | None, axis: int, sizes: Mapping[str, int]) -> int:
 
 
 def _half(model: onnx.ModelProto) -> bool:
-    """Say whether the model holds float16 weights or values, which rounding moves by up to 2**-11 of each."""
+    """Return whether the model has float16 weights or values, which rounding changes by up to 2**-11."""
     import onnx
 
     kinds = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}

@@ -1,4 +1,4 @@
-"""What a card is: a data file with every figure, where it comes from, and whether it was published or fitted."""
+"""Card descriptions: data files with every figure, its source, and whether it was published or fitted."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tecoinfer_modelzoo.text import one_line, shown_value
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 CARDS = Path(__file__).resolve().parent
-"""Folder of the descriptions that come with the zoo."""
+"""Folder of the zoo's card descriptions."""
 
 CARD_VARIABLE = "TECO_SIM_CARD"
-"""Environment variable naming another description: a path, or the stem of a file in :data:`CARDS`."""
+"""Environment variable for another description: a path, or the stem of a file in :data:`CARDS`."""
 
 VISIBLE_VARIABLE = "SDAA_VISIBLE_DEVICES"
 
 _DIGITS = 9
-"""Digits of a device's number; Python reads none of thousands."""
+"""Largest number of digits of a device index."""
 
 MARKS = ("published", "fitted", "assumed")
 
@@ -33,25 +33,25 @@ _FIGURES = (
     *("memory_mb", "host_to_device_gb_s", "device_to_host_gb_s", "copy_launch_us", "heartbeat_ms", "float32_rate"),
 )
 _COSTS = frozenset(("copy_launch_us", "launch_us", "heartbeat_ms"))
-"""Figures that may be 0: times that are added. The others are divided by, or are nothing at 0."""
+"""Figures that may be 0: times that are added. The others are divisors, or meaningless at 0."""
 
 _LEAST, _MOST = 1e-9, 1e12
-"""The figures of a card, in the units of the file; beyond them times and sizes are no numbers any more."""
+"""Limits of a card's figures, in the units of the file."""
 
 _LONGEST_NAME = 100
-"""Characters of a card's or a layout's name."""
+"""Length limit of a card's or a layout's name."""
 
 _LAYOUT_FIGURES = ("compute_tflop_s", "memory_gb_s", "launch_us")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How fast a SPA computes when the data lies in one way; a pass chooses the layout.
+    """Speed of a SPA for one data layout; a pass chooses the layout.
 
     Attributes:
         compute_tflop_s: 10**12 floating-point operations per second (a multiply-add counts two).
         memory_gb_s: 10**9 bytes per second between device memory and the compute array.
-        launch_us: microseconds that every kernel costs on top.
+        launch_us: additional microseconds of every kernel.
     """
 
     compute_tflop_s: float
@@ -67,12 +67,12 @@ class CardDescription:
         name: as ``teco-smi`` shows it.
         memory_mb: device memory in MB of 2**20 bytes.
         host_to_device_gb_s, device_to_host_gb_s: copy bandwidths in 10**9 bytes per second.
-        copy_launch_us: microseconds that every copy costs on top.
-        heartbeat_ms: milliseconds after which a SPA that does not answer is given up.
-        float32_rate: speed of float32 arithmetic as a share of float16's.
+        copy_launch_us: additional microseconds of every copy.
+        heartbeat_ms: milliseconds after which a SPA that does not answer is considered lost.
+        float32_rate: speed of float32 arithmetic relative to float16.
         layouts: by name.
         source: the file.
-        marks: how each figure is known, one of :data:`MARKS`, by its place in the file (``layouts.plain.launch_us``).
+        marks: origin of each figure, one of :data:`MARKS`, by its key in the file (``layouts.plain.launch_us``).
     """
 
     name: str
@@ -95,7 +95,7 @@ class CardDescription:
         """Return a layout.
 
         Raises:
-            ConfigError: the card has none of this name.
+            ConfigError: the card does not have it.
         """
         if name not in self.layouts:
             raise ConfigError(
@@ -105,27 +105,27 @@ class CardDescription:
 
 
 def load_card(path: Path | None = None) -> CardDescription:
-    """Read a card description; ``None`` takes the one ``TECO_SIM_CARD`` names, else the T1.
+    """Read a card description; ``None`` uses ``TECO_SIM_CARD``, else the T1.
 
     Raises:
-        ConfigError: the file is missing or malformed; the text names the key and the fix.
+        ConfigError: the file is missing or malformed; the message has the key and the fix.
     """
     return _load(path if path is not None else _named(os.environ.get(CARD_VARIABLE, "t1")))
 
 
 def _more_cards(rank: int) -> str:
-    """Return how to have a card ``rank``: each process of a run takes one."""
+    """Return how to configure a card ``rank``: each process of a run uses one."""
     return f"set {CARDS_VARIABLE} to the number of processes, {rank + 1} or more, or " if rank >= card_count() else ""
 
 
 def visible_devices(rank: int) -> list[int]:
-    """Return the SPA that make up card ``rank``: numbers of devices on this host.
+    """Return the SPA of card ``rank``, as device indices of this host.
 
     A host has ``TECO_SIM_CARDS`` (1) cards of ``MAX_ENGINE_NUMS`` (4) SPA. ``SDAA_VISIBLE_DEVICES`` (``"0,1,3"``)
-    leaves only those, in that order; the cards are then cut from what is left.
+    selects devices and their order; cards are formed from the selected ones.
 
     Raises:
-        ConfigError: a variable cannot be read, or there is no such card.
+        ConfigError: a variable is invalid, or there is no such card.
     """
     count, devices = engine_nums(), all_visible_devices()
     mine = devices[rank * count : (rank + 1) * count]
@@ -138,10 +138,10 @@ def visible_devices(rank: int) -> list[int]:
 
 
 def all_visible_devices() -> list[int]:
-    """Return the SPA of all cards of this host that ``SDAA_VISIBLE_DEVICES`` leaves, in its order, as numbers.
+    """Return the device indices of all SPA selected by ``SDAA_VISIBLE_DEVICES``, in its order.
 
     Raises:
-        ConfigError: a variable cannot be read.
+        ConfigError: a variable is invalid.
     """
     devices = list(range(card_count() * engine_nums()))
     text = os.environ.get(VISIBLE_VARIABLE)
@@ -149,12 +149,12 @@ def all_visible_devices() -> list[int]:
 
 
 def spa_count(options: CardOptions) -> int:
-    """Return over how many SPA the simulated card splits a call: those visible, or one where nothing is divided.
+    """Return the number of SPA over which the simulated card splits a call: the visible ones, or 1 if not ``divided``.
 
     The batch of a SPA is that of the call divided by this number, rounded up.
 
     Raises:
-        ConfigError: a variable cannot be read, or there is no such card.
+        ConfigError: a variable is invalid, or there is no such card.
     """
     return len(visible_devices(options.rank)) if options.divided else 1
 
@@ -173,7 +173,7 @@ def _selected(text: str, devices: list[int]) -> list[int]:
 def _named(text: str) -> Path:
     own = CARDS / f"{text}.yaml"
     for path in (own, Path(text)):
-        with contextlib.suppress(OSError, ValueError):  # a text that is too long for a path
+        with contextlib.suppress(OSError, ValueError):  # too long for a path
             if path.is_file():
                 return path
     known = ", ".join(sorted(path.stem for path in CARDS.glob("*.yaml")))
@@ -206,7 +206,6 @@ def _load(path: Path) -> CardDescription:
 
 
 def _marks(data: Mapping[str, Any], layouts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the mark of every figure that has been read."""
     marks = {key: str(data[key]["mark"]) for key in _FIGURES}
     for name, figures in layouts.items():
         marks |= {f"layouts.{name}.{key}": str(figures[key]["mark"]) for key in _LAYOUT_FIGURES}
@@ -227,7 +226,6 @@ def _refuse_keys(data: Mapping[str, Any], known: set[str], path: Path, where: st
 
 
 def _name(given: object, path: Path) -> str:
-    """Return the card's name, in one line."""
     name = str(given) if isinstance(given, (str, int, float)) else ""
     if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
         raise ConfigError(f"{path}: name {shown_value(given)} must be a text of 1 to {_LONGEST_NAME} characters")
@@ -235,12 +233,12 @@ def _name(given: object, path: Path) -> str:
 
 
 def _word(key: object) -> str:
-    """Return a key as a message shows it: words as they are."""
+    """Return a key as a message shows it; words are not quoted."""
     return key if isinstance(key, str) and len(key) <= _LONGEST_NAME else shown_value(key)
 
 
 def _figure(data: Mapping[str, Any], key: str, path: Path, where: str) -> float:
-    """Read ``{value, mark, source}``: a number, how it is known, and from where."""
+    """Read ``{value, mark, source}``: a number, its mark, and its source."""
     entry = data.get(key)
     if not isinstance(entry, dict) or set(entry) != {"value", "mark", "source"}:
         raise ConfigError(f"{path}: {where} must be {{value: ..., mark: ..., source: ...}}, it is {shown_value(entry)}")

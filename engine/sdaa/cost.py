@@ -1,8 +1,8 @@
-"""What a model costs on a card: time and memory of one SPA for one shard, from a walk over its kernels.
+"""Cost of a model on a card: time and memory of one SPA for one shard, from a walk over its kernels.
 
 The time of a kernel is a launch plus the longer of its arithmetic at the layout's compute rate and its bytes at the
 layout's memory rate (a roofline, Williams et al., CACM 52(4), 2009); a shard's compute time is the sum over its
-kernels. Nothing knows which model it looks at.
+kernels. The cost does not depend on which model it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLOAT = 1
 """``onnx.TensorProto.FLOAT``."""
 
 IO_BUFFERS = 2
-"""Sets of input and output buffers: one computed on while the next is copied."""
+"""Sets of input and output buffers: one is computed on while the next is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ShardCost:
     Attributes:
         copy_in, compute, copy_out: seconds.
         weights, activations, io: bytes; activations at their peak, io for all buffers.
-        kernels: what is launched, in order. kernel_seconds: the time of each.
+        kernels: in launch order. kernel_seconds: the time of each.
     """
 
     copy_in: float
@@ -49,12 +49,12 @@ class ShardCost:
 
     @property
     def unknown(self) -> list[str]:
-        """Names of the kernels that work on data whose size is not known beforehand: only their launch is counted."""
+        """Names of the kernels on data of unknown size: only their launch is counted."""
         return [kernel.name for kernel in self.kernels if not kernel.known]
 
     @property
     def compute_share(self) -> float:
-        """Share of a lone call in which the SPA computes, 0 to 1; the rest is copying."""
+        """Fraction of a single call in which the SPA computes, 0 to 1; the rest is copying."""
         whole = self.copy_in + self.compute + self.copy_out
         return self.compute / whole if whole else 0.0
 
@@ -66,14 +66,14 @@ class ShardCost:
 
 @dataclass(frozen=True, slots=True)
 class ShardWork:
-    """What one shard makes a SPA do, whatever the card; bytes are those stored.
+    """Work of a SPA for one shard, independent of the card; bytes are those stored.
 
     Attributes:
         float16: whether floats are stored in float16 (else float32).
-        inputs, outputs: how many arrays are copied in and out.
+        inputs, outputs: number of arrays copied in and out.
         bytes_in, bytes_out: their bytes.
         weights, activations: bytes; activations at their peak.
-        kernels: what is launched, in order.
+        kernels: in launch order.
     """
 
     float16: bool
@@ -93,17 +93,17 @@ def shard_cost(
     float16: bool,
     keep: Callable[[NodeProto], bool] | None = None,
 ) -> ShardCost:
-    """Cost a model whose inputs have the shapes of one shard; see :func:`shard_work` and :func:`price`."""
+    """Return the cost of a model with the shapes of one shard; see :func:`shard_work` and :func:`price`."""
     return price(shard_work(model, float16, keep), card, layout)
 
 
 def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None) -> ShardWork:
-    """Walk a model whose inputs have the shapes of one shard.
+    """Return the work of a model whose inputs have the shapes of one shard.
 
     Args:
         model: after binding and passes, before the conversion to the card's storage.
         float16: whether floats are stored in float16 (else float32).
-        keep: says which nodes stay float32 all the same.
+        keep: returns whether a node stays float32.
     """
     return weighed_work(model, float16, keep)[0]
 
@@ -111,7 +111,7 @@ def shard_work(model: ModelProto, float16: bool, keep: Callable[[NodeProto], boo
 def weighed_work(
     model: ModelProto, float16: bool, keep: Callable[[NodeProto], bool] | None = None
 ) -> tuple[ShardWork, dict[str, int]]:
-    """Do what :func:`shard_work` does, and return the bytes of every constant by name too."""
+    """Return the result of :func:`shard_work`, and the bytes of every constant by name."""
     from engine.onnx.shapes import infer_shapes, view  # here: a saved engine is priced without onnx
     from engine.onnx.view import graph_inputs  # here: a saved engine is priced without onnx
     from engine.sdaa.float16 import exact_ends, inlined, keeping_exact, widen
@@ -140,7 +140,7 @@ def weighed_work(
 def _walk(
     views: Iterable[NodeView], graph: GraphProto, known: set[str], float16: bool, keep: Callable[[NodeProto], bool]
 ) -> tuple[list[Kernel], dict[str, int]]:
-    """Return the kernels in order, and the stored bytes of every tensor by name (0: not known beforehand)."""
+    """Return the kernels in order, and the stored bytes of every tensor by name (0 if unknown)."""
     float32 = {name for node in graph.node if keep(node) for name in node.output}
     halved = _floats(graph) - float32 - _parameters(graph) if float16 else set()
     nodes = [_stored(node, halved) for node in views]
@@ -149,14 +149,13 @@ def _walk(
 
 
 def _floats(graph: GraphProto) -> set[str]:
-    """Return the names of a graph's float32 tensors."""
     values = {i.name: i.type.tensor_type.elem_type for i in (*graph.input, *graph.value_info, *graph.output)}
     values |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name for name, kind in values.items() if kind == FLOAT}
 
 
 def _parameters(graph: GraphProto) -> set[str]:
-    """Return the names of the tensors that operators take in float32 whatever the storage."""
+    """Return the names of the tensors that operators take in float32 for any storage."""
     from engine.sdaa.float16 import float32_inputs, scalar_constants
 
     scalars = scalar_constants(graph)
@@ -164,7 +163,7 @@ def _parameters(graph: GraphProto) -> set[str]:
 
 
 def _copied(info: ValueInfoProto, float16: bool) -> int:
-    """Return the bytes of an input or output between host and card; 0 where its size follows from data."""
+    """Return the bytes of an input or output between host and card; 0 if its size depends on data."""
     from onnx import helper
 
     from engine.onnx.view import dims
@@ -175,12 +174,11 @@ def _copied(info: ValueInfoProto, float16: bool) -> int:
 
 
 def _stored(node: NodeView, halved: set[str]) -> NodeView:
-    """Return a node with the bytes of its tensors as the card stores them."""
     return replace(node, bytes={k: size // 2 if size and k in halved else size for k, size in node.bytes.items()})
 
 
 def price(work: ShardWork, card: CardDescription, layout: Layout) -> ShardCost:
-    """Turn a shard's work into seconds and bytes on a card."""
+    """Return the cost of a shard's work on a card."""
     rates = [1.0 if work.float16 and not kernel.float32 else card.float32_rate for kernel in work.kernels]
     seconds = tuple(kernel_seconds(k, layout, rate) for k, rate in zip(work.kernels, rates, strict=True))
     return ShardCost(
@@ -199,9 +197,8 @@ def kernel_seconds(kernel: Kernel, layout: Layout, rate: float) -> float:
     """Return launch plus the longer of arithmetic and memory traffic.
 
     Args:
-        kernel: what is launched.
-        layout: rates of the data's layout.
-        rate: speed of the arithmetic as a share of the layout's.
+        kernel: the kernel. layout: rates of the data's layout.
+        rate: speed of the arithmetic relative to the layout's.
     """
     arithmetic = kernel.flops / (layout.compute_tflop_s * 1e12 * rate)
     traffic = (kernel.read + kernel.written) / (layout.memory_gb_s * 1e9)
@@ -218,7 +215,7 @@ def peak_bytes(walk: Sequence[Kernel], sizes: dict[str, int], elsewhere: set[str
     Args:
         walk: kernels in order.
         sizes: stored bytes by tensor name.
-        elsewhere: tensors that are accounted for as weights or input and output buffers.
+        elsewhere: tensors that are counted as weights or input and output buffers.
     """
     last_read = {name: i for i, kernel in enumerate(walk) for name in kernel.reads}
     alive: dict[str, int] = {}

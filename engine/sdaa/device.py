@@ -1,8 +1,12 @@
-"""The devices of the card: health, memory, clock and faults of every SPA, and how a call's shards go to them."""
+"""The devices of the card: health, memory, virtual clock and faults of every SPA, and how shards are scheduled on them.
+
+The clock's times are simulated seconds, never mixed with wall time in one figure.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,23 +15,22 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.sdaa.card import CardDescription
-from engine.sdaa.clock import CallTimes, ShardTimes, SpaClock
-from engine.sdaa.cost import ShardCost
+from engine.sdaa.cost import IO_BUFFERS, ShardCost
 from engine.sdaa.faults import Fault
 from engine.sdaa.status import DeviceStatus
 from engine.sdaa.tables import FIXED, megabytes
 from engine.signature import Array
-from engine.timeline import Timeline
+from engine.timeline import Span, Timeline
 from tecoinfer_modelzoo.errors import DeviceError, DeviceOutOfMemory
 
 Compute = Callable[[Sequence[Array]], list[Array]]
 Shard = Sequence[Array]
 Remedy = Callable[[ShardCost], str]
-"""What would make a cost fit that does not, as the end of a sentence."""
+"""Return how to make a cost fit, as the end of an error message."""
 
 
 class Instance(NamedTuple):
-    """What a SPA does with one shard: its cost, and what computes its values."""
+    """The cost of one shard on a SPA, and the function that computes its values."""
 
     cost: ShardCost
     compute: Compute
@@ -35,15 +38,80 @@ class Instance(NamedTuple):
 
 OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
 
+STAGES = ("copy in", "compute", "copy out")
+"""Names of a shard's phases in the card's timeline."""
+
+
+class ShardTimes(NamedTuple):
+    """Start and end of a shard's copy in, computing and copy out, in simulated seconds."""
+
+    copy_in: tuple[float, float]
+    compute: tuple[float, float]
+    copy_out: tuple[float, float]
+
+    @property
+    def end(self) -> float:
+        """When the results are on the host."""
+        return self.copy_out[1]
+
+
+class CallTimes(NamedTuple):
+    """Simulated times of one call to the whole card, in seconds.
+
+    ``submitted`` is when the host submitted it, ``started`` when the first copy began. Each phase is that of the SPA
+    that spends most time in it, summed over its shards of the call.
+    """
+
+    submitted: float
+    started: float
+    completed: float
+    copy_in: float
+    compute: float
+    copy_out: float
+
+    @property
+    def latency(self) -> float:
+        """From the submission to the last result, including the wait for queued calls."""
+        return self.completed - self.submitted
+
+
+class SpaClock:
+    """Two copy engines and the compute array of one SPA: each runs one operation at a time, all three concurrently.
+
+    A copy in needs a free input buffer, and computing a free output buffer: with two of each, call ``i`` is not copied
+    in before call ``i - 2`` has been computed, nor computed before the results of call ``i - 2`` have been copied out.
+    """
+
+    def __init__(self) -> None:
+        self._copy_in = self._compute = self._copy_out = 0.0
+        self._computed: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
+        self._copied: deque[float] = deque([0.0] * IO_BUFFERS, maxlen=IO_BUFFERS)
+
+    def schedule(self, submitted: float, copy_in: float, compute: float, copy_out: float) -> ShardTimes:
+        """Schedule one shard after those scheduled before.
+
+        Args:
+            submitted: when the host submits it. copy_in, compute, copy_out: seconds each takes.
+        """
+        start = max(submitted, self._copy_in, self._computed[0])
+        self._copy_in = start + copy_in
+        begin = max(self._copy_in, self._compute, self._copied[0])
+        self._compute = begin + compute
+        self._computed.append(self._compute)
+        out = max(self._compute, self._copy_out)
+        self._copy_out = out + copy_out
+        self._copied.append(self._copy_out)
+        return ShardTimes((start, self._copy_in), (begin, self._compute), (out, self._copy_out))
+
 
 @dataclass(slots=True)
 class Spa:
     """One compute array: holds one engine instance and runs one shard at a time.
 
     Attributes:
-        index: which SPA of the card, from 0. device: its number on the host, as ``teco-smi`` shows it.
+        index: on the card, from 0. device: index on the host, as ``teco-smi`` shows it.
         health: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
-        used: bytes of device memory taken. shards: shards run so far.
+        used: bytes of allocated device memory. shards: number of shards run.
         busy: simulated seconds in which it had a shard, from the start of its copy in to the end of its copy out.
         reported: the slowdown that was last reported.
     """
@@ -73,23 +141,24 @@ class Spa:
         return factor
 
     def strike(self, kind: str, step: int) -> bool:
-        """Say whether a fault of this kind is there in this step."""
+        """Return whether a fault of this kind is active in this step."""
         return any(fault.kind == kind and fault.strikes(step) for fault in self.faults)
 
 
 class Card:
-    """The SPA of one card. A call's shards go to the healthy ones in turn.
+    """The SPA of one card. A call's shards are assigned to the healthy ones in turn.
 
-    Values are computed on the host, shards side by side on its cores; all SPA share one copy of the weights. Time is
-    virtual and advances by the cost of what was run: ``now`` is when the host may go on, ``elapsed`` when the last
-    result was there, both in simulated seconds.
+    Values are computed on the host, shards in parallel on its cores; all SPA share one copy of the weights. Time is
+    virtual and advances by the cost of each call: ``now`` is when the host may continue, ``elapsed`` when the last
+    result was available, both in simulated seconds.
 
     Args:
-        description: the figures. devices: the SPA's numbers on the host.
-        cost: of one shard; its memory is what each SPA takes. compute: a shard's values. Both are those of a usual
-            shard: :meth:`run` may be told otherwise, and :meth:`hold` that more memory is taken.
-        faults: what goes wrong. threads: shards computed side by side on the host.
-        remedy: says what would make a cost fit that does not; asked only then. model: what it is called then.
+        description: the card's figures. devices: indices of the SPA on the host.
+        cost, compute: cost and values of a usual shard; :meth:`run` takes others. The memory of ``cost`` is allocated
+        on
+            each SPA; see :meth:`hold`.
+        faults: faults to inject. threads: shards computed in parallel on the host.
+        remedy: returns how to make a cost fit, for errors. model: its name in errors.
 
     Raises:
         DeviceOutOfMemory: the model does not fit.
@@ -117,17 +186,17 @@ class Card:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="spa") if threads > 1 else None
         self.memory = 0
-        """Bytes of device memory taken on every SPA."""
+        """Bytes of device memory allocated on every SPA."""
         self._reserved: ShardCost | None = None
         self.hold(cost, remedy)
 
     @property
     def healthy(self) -> list[Spa]:
-        """The SPA that still take shards."""
+        """The SPA that still accept shards."""
         return [spa for spa in self.spas if spa.health == OK]
 
     def hold(self, cost: ShardCost, remedy: Remedy = lambda _: FIXED) -> None:
-        """Take the device memory of ``cost`` on every SPA, in the place of what is held; nothing changes on an error.
+        """Allocate the device memory of ``cost`` on every SPA instead of the last one; on an error nothing changes.
 
         Raises:
             DeviceOutOfMemory: it does not fit.
@@ -146,13 +215,13 @@ class Card:
             spa.used = cost.memory
 
     def reserve(self, cost: ShardCost) -> None:
-        """Take device memory on every SPA beside all that :meth:`hold` takes, now and later: for rows of tables.
+        """Allocate device memory on every SPA in addition to :meth:`hold`, for rows of tables.
 
         Raises:
             DeviceOutOfMemory: both do not fit.
         """
         self._reserved = cost
-        self.hold(self._held, lambda _: "the tables do not fit beside the rest of the model; use a smaller batch")
+        self.hold(self._held, lambda _: "the tables do not fit with the rest of the model; use a smaller batch")
 
     def run(
         self,
@@ -162,20 +231,21 @@ class Card:
         instances: Sequence[Instance] | None = None,
         pinned: bool = False,
     ) -> tuple[list[list[Array]], CallTimes]:
-        """Run the shards of one call; what a failing SPA leaves behind is computed by the others.
+        """Run the shards of one call; shards of a failing SPA are computed by the others.
 
         Args:
             shards: in order. first_sample: number of the call's first sample in the run.
             wait: whether the host waits for the results before the next call (else calls overlap on the clock).
-            instances: what a SPA does with each shard; ``None``: the usual.
-            pinned: shard ``i`` is for SPA ``i`` alone, which holds what it needs; the step is that of the run after.
+            instances: cost and computation of each shard; ``None``: the usual.
+            pinned: shard ``i`` must run on SPA ``i``, which holds its rows; the step is that of the following run.
 
         Returns:
             The outputs of every shard, in order, and the simulated times of the call.
 
         Raises:
-            DeviceError: no SPA is left, or one that a shard is pinned to is lost; nothing of this call is returned, so
-                the run resumes at its first sample.
+            DeviceError: no SPA is left, or a SPA with a pinned shard is lost; nothing of this call is returned, so the
+            run
+                resumes at its first sample.
             DeviceOutOfMemory: a SPA ran out of memory.
         """
         step, self.step = self.step, self.step + (not pinned)
@@ -199,10 +269,10 @@ class Card:
         return [results[i] for i in range(len(shards))], call
 
     def _check_all(self, first_sample: int) -> None:
-        """Refuse a call that needs every SPA where one is lost."""
+        """Refuse a call that needs every SPA if one is lost."""
         if len(self.healthy) < len(self.spas):
             raise DeviceError(
-                f"rows of tables lay on a SPA of {self.description.name} that is lost ({self._states()}); the "
+                f"a SPA of {self.description.name} with rows of tables is lost ({self._states()}); the "
                 f"{first_sample} samples before this call are done: resume at sample {first_sample}"
             )
 
@@ -214,10 +284,10 @@ class Card:
         times: Mapping[int, list[ShardTimes]],
         first_sample: int,
     ) -> list[tuple[int, Spa]]:
-        """Give shards to the healthy SPA in turn, on the clock; return those they take, each with its SPA.
+        """Schedule shards on the healthy SPA in turn; return those that were accepted, each with its SPA.
 
         Args:
-            left: which shards. each: what a SPA does with any shard. times: by SPA, where a shard's are added.
+            left: indices of shards. each: cost and computation of every shard. times: by SPA; a shard's are appended.
         """
         healthy = self.healthy
         if not healthy:
@@ -225,25 +295,30 @@ class Card:
                 f"no SPA of {self.description.name} is left ({self._states()}); the {first_sample} samples before "
                 f"this call are done: resume at sample {first_sample}"
             )
-        done = []
-        at = self.now  # later than submitted where the host had to wait for a SPA that hangs
-        for n, i in enumerate(left):
-            spa = healthy[n % len(healthy)]
-            spans = self._schedule(spa, step, at, each[i].cost)
-            if spans is not None:
-                times[spa.index].append(spans)
-                done.append((i, spa))
+        done: list[tuple[int, Spa]] = []
+        spans: list[Span] = []
+        at = self.now  # later than submitted if the host had to wait for a SPA that hangs
+        try:
+            for n, i in enumerate(left):
+                spa = healthy[n % len(healthy)]
+                scheduled = self._schedule(spa, step, at, each[i].cost)
+                if scheduled is not None:
+                    times[spa.index].append(scheduled)
+                    done.append((i, spa))
+                    spans += [Span(s, *t, 0, f"SPA {spa.index}") for s, t in zip(STAGES, scheduled, strict=True)]
+        finally:
+            self.timeline.extend(spans)
         return done
 
     def _map(self, jobs: Sequence[tuple[Spa, Shard, int, Compute]]) -> list[list[Array]]:
-        """Compute shards side by side, this thread being one of those that do: waking one less is what is saved."""
+        """Compute shards in parallel, one of the threads being this one."""
         if self._pool is None or len(jobs) < 2:
             return [self._values(*job) for job in jobs]
         results: dict[int, list[Array]] = {}
         todo = iter(enumerate(jobs))
 
         def work() -> None:
-            for i, job in todo:  # a list's iterator hands every job out once, whichever thread asks
+            for i, job in todo:  # the iterator yields every job once over all threads
                 results[i] = self._values(*job)
 
         helpers = [self._pool.submit(work) for _ in range(min(self._threads, len(jobs)) - 1)]
@@ -256,7 +331,7 @@ class Card:
         return [results[i] for i in range(len(jobs))]
 
     def _schedule(self, spa: Spa, step: int, at: float, cost: ShardCost) -> ShardTimes | None:
-        """Give a shard to a SPA on the clock; ``None`` where the SPA fails and the shard is still to be done."""
+        """Schedule a shard on a SPA; return ``None`` if the SPA fails and the shard remains."""
         if spa.health != OK:
             return None  # failed on an earlier shard of this round
         if spa.strike("oom", step):
@@ -267,15 +342,13 @@ class Card:
             self._fail(spa, LOST, step)
             return None
         if spa.strike("hang", step):
-            self.now = max(self.now, at + self.description.heartbeat_ms * 1e-3)  # until it is given up
+            self.now = max(self.now, at + self.description.heartbeat_ms * 1e-3)  # until it counts as lost
             self._fail(spa, NO_HEARTBEAT, step)
             return None
         slow = spa.slowdown(step)
-        spans = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
-        for stage, (start, end) in zip(("copy in", "compute", "copy out"), spans, strict=True):
-            self.timeline.add(stage, start, end, lane=f"SPA {spa.index}")
-        spa.account(spans)
-        return spans
+        times = spa.clock.schedule(at, cost.copy_in * slow, cost.compute * slow, cost.copy_out * slow)
+        spa.account(times)
+        return times
 
     def _values(self, spa: Spa, shard: Shard, step: int, compute: Compute) -> list[Array]:
         values = compute(shard)
@@ -284,9 +357,9 @@ class Card:
         return values
 
     def _report_slow(self, step: int) -> None:
-        """Report each SPA that is slower than described from this step on, whether or not it has a shard in it.
+        """Report each SPA that is slower than described from this step on, even if it has no shard in it.
 
-        The factor is that of the simulated clock, so that a run reports the same every time, however busy the host is.
+        The factor is that of the simulated clock, so it does not depend on the host's load.
         """
         for spa in self.spas:
             if not spa.faults or spa.health != OK or (factor := spa.slowdown(step)) <= spa.reported:
@@ -311,10 +384,10 @@ class Card:
         self._report(f"{what}; {gone}")
 
     def statuses(self, busy: float) -> list[DeviceStatus]:
-        """Return what ``teco-smi`` is told of every SPA.
+        """Return the status of every SPA for ``teco-smi``.
 
         Args:
-            busy: share of the simulated time in which the healthy ones compute.
+            busy: fraction of the simulated time in which the healthy ones compute.
         """
         return [DeviceStatus(s.device, s.health, s.used, busy if s.health == OK else 0.0) for s in self.spas]
 
@@ -330,7 +403,7 @@ class Card:
 
 
 def _both(cost: ShardCost, reserved: ShardCost | None) -> ShardCost:
-    """Return a cost with the memory of another one: activations are never needed at once, all else is."""
+    """Return a cost with the memory of another one: their activations are never live at the same time."""
     if reserved is None:
         return cost
     activations = max(cost.activations, reserved.activations)
@@ -338,7 +411,7 @@ def _both(cost: ShardCost, reserved: ShardCost | None) -> ShardCost:
 
 
 def _call(submitted: float, times: Sequence[Sequence[ShardTimes]]) -> CallTimes:
-    """Sum a call up: the phases of a SPA over its shards, then the slowest SPA."""
+    """Return the times of a call: the phases of each SPA summed over its shards, then the slowest SPA."""
     slowest = [
         max(sum(end - start for start, end in (s[phase] for s in spans)) for spans in times) for phase in range(3)
     ]

@@ -1,4 +1,4 @@
-"""Target ``sdaa``: a batch split over the SPA of a simulated card, values computed in its storage on the host."""
+"""Target ``sdaa``: a batch split over the SPA of a simulated card, values computed on the host."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from engine.base import Array, ConfigError, Engine, EngineError, EngineSpec, InputError, ModelError, usable_cores
-from engine.batching.shard import run_sharded
+from engine.batching.batch import batch_of, run_sharded
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, visible_devices
-from engine.sdaa.clock import CallTimes
 from engine.sdaa.cost import ShardCost
-from engine.sdaa.device import Card, Instance
+from engine.sdaa.device import CallTimes, Card, Instance
 from engine.sdaa.faults import Fault, check_spas, faults_from_environment
 from engine.sdaa.plan import Lowering, Plan, PlanKey, plan_report, shared_cost
 from engine.sdaa.proof import prove
 from engine.sdaa.saved import Origin, Saved, read_model, read_saved, saved_path, write_saved
 from engine.sdaa.status import Publisher
 from engine.sdaa.tables import FIXED, check_tables
-from engine.signature import Dim, batch_of
+from engine.signature import Dim
 from tecoinfer_modelzoo.files import hash_files
 from tecoinfer_modelzoo.text import level_of_user
 
@@ -36,38 +35,38 @@ _log = logging.getLogger(__name__)
 KEPT_CALLS = 10_000
 
 KEPT_WHOLE = 16
-"""Plans kept for the batch sizes of calls that cannot be split; the oldest goes first."""
+"""Number of plans kept for batch sizes of calls that cannot be split; the oldest is removed first."""
 
 
 class SdaaEngine(Engine):
     """One engine instance per SPA of the card, each of a fixed batch.
 
-    The batch of an instance is the model's own where that is fixed, else the batch in ``input_size``, else the card's
-    batch divided over its SPA (rounded up). A call may carry any number of samples. Times in :attr:`calls` and
+    The batch of an instance is the model's own if that is fixed, else the batch in ``input_size``, else the card's
+    batch divided by its SPA (rounded up). A call may have any number of samples. Times in :attr:`calls` and
     :meth:`device_report` are simulated; ``run_time`` is host wall time.
 
-    Samples that depend on one another are not split: the whole call runs on one SPA, with a plan for its very batch,
-    and a warning says so once. Where the graph alone does not tell, the first call whose samples differ is computed
-    both whole and in parts, in float32 on the host.
+    Samples that depend on one another are not split: the whole call runs on one SPA, with a plan for its batch, and a
+    warning is issued once. If the graph does not decide it, the first call whose samples differ is computed both whole
+    and in parts, in float32 on the host.
 
-    With ``dims`` there is a plan for each combination of sizes that occurs, beginning with the largest; a call takes
-    the one of its arrays' sizes. On each SPA all plans share their constants, and one set of buffers for activations,
-    inputs and outputs, as large as the largest plan's (:func:`engine.sdaa.plan.shared_cost`).
+    With ``dims`` there is a plan for each combination of sizes that occurs, beginning with the largest. On each SPA all
+    plans share their constants, and one set of buffers for activations, inputs and outputs, as large as the largest
+    plan's (:func:`engine.sdaa.plan.shared_cost`).
 
-    A ``ckpt`` that is a saved engine (``.tecoengine``, ``.engine``) is loaded as it is. One beside an ONNX file is
-    loaded in its place where it was made from exactly that; with ``save_engine`` it is written where it was not.
+    A ``ckpt`` that is a saved engine (``.tecoengine``, ``.engine``) is loaded directly. A saved engine beside an ONNX
+    file is loaded if it was made from the same inputs; with ``save_engine`` it is written otherwise.
 
     Args:
         spec: the model and how to run it. With ``simulate_only`` nothing is computed and outputs are zeros.
-        faults: what goes wrong on the card; ``None`` takes what ``TECO_SIM_FAULTS`` says.
-        save_to: build from the ONNX file, and write the engine there.
+        faults: faults to inject; ``None`` reads ``TECO_SIM_FAULTS``.
+        save_to: build from the ONNX file, and save the engine there.
 
-    ``loaded`` says whether a saved engine was taken.
+    ``loaded`` is whether a saved engine was loaded.
 
     Raises:
         DeviceOutOfMemory: the model does not fit a SPA's memory.
         ModelError: the saved engine given as ``ckpt`` is damaged or was made for something else.
-        ConfigError: the engine is to be saved and cannot be.
+        ConfigError: the engine cannot be saved.
     """
 
     default_dtype = "float16"
@@ -82,13 +81,13 @@ class SdaaEngine(Engine):
         self._spa_count = len(devices)
         self._side_by_side = min(len(devices), usable_cores())
         self._plans: dict[PlanKey, Plan] = {}
-        self._said = False
+        self._warned_whole = False
         faults = faults_from_environment() if faults is None else list(faults)
         check_spas(faults, len(devices))
         restored = None if save_to else self._restore()
         self.loaded = restored is not None
         save_to = None if self.loaded else self._place_to_save(save_to)
-        origin = Origin.of(spec, self.dtype) if save_to else None  # read first: a change while building is then seen
+        origin = Origin.of(spec, self.dtype) if save_to else None  # read first, to detect a change while building
         self._main = restored or self._build()
         self._plans[self._main.key] = self._main
         self._warn_unknown(self._main)
@@ -110,7 +109,7 @@ class SdaaEngine(Engine):
 
     @classmethod
     def opened(cls, spec: EngineSpec) -> Engine:
-        """Return the engine for a spec: where the rows of tables are to lie on all SPA, the one that does that."""
+        """Return the engine for a spec: with ``shard_tables``, one that splits the rows of tables over all SPA."""
         if not spec.shard_tables:
             return cls(spec)
         from engine.sdaa.sharded_tables import ShardedTables
@@ -120,7 +119,6 @@ class SdaaEngine(Engine):
     # ------------------------------------------------------------------------------------------------------ building
 
     def _build(self) -> Plan:
-        """Read the model and lower the plan of its largest sizes."""
         from engine.batching.independence import batching_of
         from engine.onnx.load import load_model
         from engine.onnx.shapes import check_types
@@ -141,14 +139,12 @@ class SdaaEngine(Engine):
         return self._lowering.plan(key, self._threads())
 
     def _prepare(self, options: PassOptions) -> None:
-        """Set what follows from the model's signature."""
         self._options = options
         known, how = self.batching, (self.spec, options, self.dtype, self.description)
         self._lowering = Lowering(*how, known.inputs, known.outputs, known.places, known.static_batch)
         self.shard_size = self._rows()
 
     def _rows(self) -> int:
-        """Return how many samples a SPA gets."""
         if not any(tensor.batched for tensor in self.inputs):
             return 1
         if self.static_batch is not None:
@@ -163,19 +159,19 @@ class SdaaEngine(Engine):
         return list(product(*(self.spec.dims[symbol] for symbol in self.batching.places)))
 
     def _threads(self) -> int | None:
-        """Return the threads a shard gets, so that the shards of a usual call, side by side, take every core once.
+        """Return the threads of a shard, so that the parallel shards of a usual call use every core once.
 
-        ``None`` stands for all: where the call is one shard, or its shards would leave cores idle in the last round.
+        ``None`` stands for all: the call is one shard, or its shards would leave cores idle in the last round.
         """
         shards = -(-self.spec.batch_size // self.shard_size)
         return usable_cores() // self._side_by_side if shards % self._side_by_side == 0 else None
 
     def _plan(self, key: PlanKey) -> Plan:
-        """Return a plan, lowered now where it is the first call of its shapes.
+        """Return a plan, lowered at the first call of its shapes.
 
         Raises:
-            DeviceOutOfMemory: it does not fit beside the others.
-            EngineError: the engine was loaded by itself, without the model.
+            DeviceOutOfMemory: it does not fit together with the others.
+            EngineError: the engine was loaded without the model.
         """
         plan = self._plans.get(key)
         if plan is not None:
@@ -198,7 +194,7 @@ class SdaaEngine(Engine):
         return plan
 
     def _forget(self) -> None:
-        """Drop the model where its one plan is all there will be."""
+        """Free the model if no other plan will be needed."""
         if self.independent and len(self._combinations()) == 1:
             self._lowering.forget()
 
@@ -211,7 +207,7 @@ class SdaaEngine(Engine):
             )
 
     def _take_tensors(self, plan: Plan) -> None:
-        """Show the dtypes as stored, and the outputs' shapes where all plans have the same."""
+        """Set the dtypes as stored, and the outputs' shapes if all plans have the same."""
         dtypes = {tensor.name: tensor.dtype for tensor in plan.inputs}
         self.inputs = [replace(tensor, dtype=dtypes[tensor.name]) for tensor in self.inputs]
         if self.batching.places:
@@ -224,7 +220,7 @@ class SdaaEngine(Engine):
 
     @property
     def cost(self) -> ShardCost:
-        """What one shard costs in the plan of the largest sizes; memory that plans share: :attr:`Card.memory`."""
+        """Cost of one shard in the plan of the largest sizes; memory shared by plans: :attr:`Card.memory`."""
         return self._main.cost
 
     # ------------------------------------------------------------------------------------------------- saved engines
@@ -241,7 +237,7 @@ class SdaaEngine(Engine):
         return save_to
 
     def _restore(self) -> Plan | None:
-        """Take over the saved engine that is the ``ckpt``, or the one beside it where it fits."""
+        """Load the saved engine that is the ``ckpt``, or the one beside it if it matches."""
         path = saved_path(self.spec.ckpt)
         by_itself = path == self.spec.ckpt
         if not by_itself and not os.path.isfile(path):
@@ -259,7 +255,7 @@ class SdaaEngine(Engine):
         return plan
 
     def _adopt(self, path: Path, saved: Saved) -> Plan:
-        """Become the engine that was saved, after checking that it is the one that would be built now."""
+        """Load a saved engine after checking that building now would give the same."""
         if path == self.spec.ckpt:
             self.dtype = self.spec.dtype or saved.origin.dtype
             self.spec = saved.complete(self.spec, self._spa_count)
@@ -298,7 +294,7 @@ class SdaaEngine(Engine):
     # ------------------------------------------------------------------------------------------------------- running
 
     def describe(self) -> str:
-        """Name the card, how many SPA, the precision, and that it is simulated."""
+        """Return the number of SPA, the precision, and that the card is simulated."""
         storage = f"{self.dtype} storage"
         if not self._options.need_convert:
             storage = "stored as the model is (need_convert = False)"
@@ -313,8 +309,8 @@ class SdaaEngine(Engine):
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         """Split the batch over the SPA and gather the results in order."""
-        # A call of just the model's own batch is one shard: it is not split, whatever its samples do.
-        split = self.static_batch is None or batch_of(inputs, self.inputs) != self.static_batch
+        # A call of exactly the model's own batch is one shard, which is not split.
+        split = self.static_batch is None or inputs[self.lead].shape[self.batch_axis] != self.static_batch
         if self.independent is None and split and not self.spec.simulate_only:
             self._find_out(inputs)
         ordered = [inputs[i] for i in self._order]
@@ -329,17 +325,16 @@ class SdaaEngine(Engine):
         return results
 
     def _sizes(self, inputs: Sequence[Array]) -> tuple[int, ...]:
-        """Return the sizes that a call has in its symbolic dimensions."""
         if not self.batching.places:
             return ()
         return tuple(inputs[spots[0][0]].shape[spots[0][1]] for spots in self.batching.places.values())
 
     def _find_out(self, inputs: list[Array]) -> None:
-        """Find out by this call whether samples depend on one another, as far as it can tell."""
+        """Determine from this call, if possible, whether samples depend on one another."""
         sizes = self._sizes(inputs)
         plan = self._plan(PlanKey(self.shard_size, sizes))
         alone = saved_path(self.spec.ckpt) == self.spec.ckpt
-        # What was loaded runs without the model where it can.
+        # A loaded engine avoids reading the model if possible.
         source = None if alone or (self.loaded and self.shard_size > 1) else self._lowering
         why = prove(source, plan, [inputs[i] for i in self._order], self._model_inputs, self.static_batch)
         if why is None:
@@ -348,25 +343,24 @@ class SdaaEngine(Engine):
         self.batching.why_dependent = why or self.batching.why_dependent
         if why and self.static_batch is None:
             self.shard_size = self.spec.batch_size
-            self._plans.clear()  # the plans of calls' own batches take their place
+            self._plans.clear()  # replaced by plans for the batches of calls
         self._forget()
 
     def _whole(self, inputs: list[Array], ordered: list[Array]) -> list[Array]:
-        """Run a call on one SPA, in one piece."""
         total = batch_of(inputs, self.inputs)
         if self.static_batch is not None and total != self.static_batch:
             self.batching.refuse_pieces(total, self.static_batch)
-        if not self._said and total > 1:
-            self._said = True
+        if not self._warned_whole and total > 1:
+            self._warned_whole = True
             reason = f"samples depend on one another ({self.batching.why_dependent})"
             warnings.warn(f"{self.spec.ckpt}: {reason}: the whole call runs on one SPA", stacklevel=level_of_user())
         return self._on_card([ordered], self._plan(PlanKey(total, self._sizes(inputs))))[0]
 
     def infer_shards(self, shards: list[list[Array]]) -> list[list[Array]]:
-        """Run shards side by side on the SPA, each by the plan of its very shape; what exceeds the SPA is queued.
+        """Run shards in parallel on the SPA, each with the plan of its shape; further shards are queued.
 
         Raises:
-            InputError: a shard has another number of samples than a SPA takes.
+            InputError: a shard has another number of samples than the plan of a SPA.
         """
         keys = [PlanKey(batch_of(shard, self.inputs), self._sizes(shard)) for shard in shards]
         for i, key in enumerate(keys):
@@ -381,24 +375,25 @@ class SdaaEngine(Engine):
         return results
 
     def _on_card(self, shards: list[list[Array]], plan: Plan, *others: Plan) -> list[list[Array]]:
-        """Run shards by one plan, or each by its own."""
         events = len(self.card.events)
         before = self.card.elapsed
         plans = (plan, *others) if others else (plan,) * len(shards)
         instances = [Instance(each.cost, each.run) for each in plans]
-        with self._publisher.computing(partial(self.card.statuses, plan.cost.compute_share)):
+        with self._publisher.computing(lambda: self.card.statuses(plan.cost.compute_share)):
             results, call = self.card.run(shards, self._samples, self._wait, instances)
         self.calls.append(call)
         self._calls += 1
-        self._latency += call.latency
+        self._latency += call.completed - call.submitted
         passed = call.completed - max(call.submitted, before)
-        # Queued calls overlap: more computing than time may have passed, and after a lost SPA even no time at all.
+        # Queued calls overlap: less time than computing may have passed, and none after a lost SPA.
         busy = 1.0 if passed <= call.compute else call.compute / passed
-        self._publisher.publish(self.card.statuses(busy), force=len(self.card.events) > events)
+        failed = len(self.card.events) > events
+        if failed or self._publisher.is_due():
+            self._publisher.publish(self.card.statuses(busy), force=failed)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
-        """Queue a call; on the simulated clock its copies overlap the computing of the calls before it."""
+        """Queue a call; on the simulated clock its copies overlap with the computing of earlier calls."""
         return self.queue.submit(self._overlapped, inputs)
 
     def _overlapped(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
@@ -410,7 +405,7 @@ class SdaaEngine(Engine):
 
     @property
     def events(self) -> list[str]:
-        """What went wrong on the card so far."""
+        """Faults that occurred on the card so far."""
         return self.card.events
 
     def device_seconds(self) -> list[float]:
@@ -418,7 +413,7 @@ class SdaaEngine(Engine):
         return [spa.busy for spa in self.card.spas]
 
     def device_report(self) -> dict[str, Any]:
-        """Return the card's side of a run; every time in it is simulated."""
+        """Return the card's figures of a run; all times are simulated."""
         return {
             "card": self.description.name,
             "spas": len(self.card.spas),
@@ -431,7 +426,7 @@ class SdaaEngine(Engine):
         }
 
     def cancel(self) -> None:
-        """Stop what the host computes for the card at its next node."""
+        """Stop the host computations for the card at their next node."""
         for plan in list(self._plans.values()):
             if plan.session is not None:
                 plan.session.cancel()
@@ -442,4 +437,4 @@ class SdaaEngine(Engine):
         self._publisher.close()
         self._plans.clear()
         self._lowering.forget()
-        self._main = replace(self._main, session=None)
+        self._main = self._main.closed()

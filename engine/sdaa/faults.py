@@ -1,4 +1,4 @@
-"""Faults on order: what may go wrong on a SPA, and when."""
+"""Fault injection: faults of a SPA, and the steps in which they occur."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from tecoinfer_modelzoo.errors import ConfigError
 
 FAULTS_VARIABLE = "TECO_SIM_FAULTS"
-"""Environment variable of the faults to inject, such as ``lose:spa=1,step=3; slow:spa=0,step=0,factor=2``."""
+"""Environment variable with faults to inject, such as ``lose:spa=1,step=3; slow:spa=0,step=0,factor=2``."""
 
 Kind: TypeAlias = Literal["lose", "hang", "slow", "oom", "nan"]
 
@@ -23,11 +23,11 @@ class Fault:
     """One fault.
 
     Attributes:
-        kind: ``lose`` (the SPA is gone from then on), ``hang`` (it never answers, and is given up after the card's
-            heartbeat), ``slow`` (``factor`` times slower from then on), ``oom`` (that step finds no memory), ``nan``
-            (that step's float outputs are NaN).
+        kind: ``lose`` (the SPA is lost from then on), ``hang`` (it does not answer, and is lost after the card's
+            heartbeat), ``slow`` (``factor`` times slower from then on), ``oom`` (out of memory in that step), ``nan``
+            (float outputs of that step are NaN).
         spa: index of the SPA on the card.
-        step: the call it happens in, from 0.
+        step: the call in which it occurs, from 0.
         factor: for ``slow``.
     """
 
@@ -37,21 +37,21 @@ class Fault:
     factor: float = 1.0
 
     def strikes(self, step: int) -> bool:
-        """Say whether the fault is there in this step."""
+        """Return whether the fault is active in this step."""
         return step >= self.step if self.kind in ("lose", "hang", "slow") else step == self.step
 
 
 def parse_faults(text: str) -> list[Fault]:
-    """Read ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
+    """Parse ``kind:spa=K,step=N[,factor=F]``, several separated by ``;``.
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: the text is malformed.
     """
     return [_parse(entry.strip()) for entry in text.split(";") if entry.strip()]
 
 
 def faults_from_environment() -> list[Fault]:
-    """Return the faults ``TECO_SIM_FAULTS`` asks for."""
+    """Return the faults in ``TECO_SIM_FAULTS``."""
     return parse_faults(os.environ.get(FAULTS_VARIABLE, ""))
 
 
@@ -77,7 +77,7 @@ def _parse(entry: str) -> Fault:
 
 
 def check_spas(faults: Sequence[Fault], count: int) -> None:
-    """Refuse faults that can never happen: of a SPA the card does not have, or before the first step.
+    """Refuse faults that cannot occur: of a SPA the card does not have, or before the first step.
 
     Raises:
         ConfigError: there is one.

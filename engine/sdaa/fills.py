@@ -1,4 +1,4 @@
-"""Numbers that a mask puts in place of others: where float16 cannot hold one, the largest that it can."""
+"""Fill values of masks that exceed float16: replaced by its largest finite value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LARGEST = float(np.finfo(np.float16).max)
 
 
 def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> None:
-    """Change a graph in place so that what its Where nodes fill in is finite in float16, where it is in float32.
+    """Change a graph in place so that values filled in by its Where nodes are finite in float16 if they are in float32.
 
-    Models mask scores with their dtype's own lowest number, -3.4e38 in float32 and -65504 in half. As minus infinity it
-    would make NaN of a softmax over a row that is masked all over.
+    Models mask scores with the lowest finite value of the dtype, -3.4e38 in float32 and -65504 in float16. As minus
+    infinity it would make a softmax over a fully masked row NaN.
 
     Args:
-        graph: float32, nodes in topological order. keep: says which nodes stay float32.
+        graph: float32, nodes in topological order. keep: returns whether a node stays float32.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -36,7 +36,7 @@ def hold_fills(graph: GraphProto, keep: Callable[[NodeProto], bool] | None) -> N
 
 
 def _held(graph: GraphProto, name: str, tensor: TensorProto) -> str:
-    """Return the name of a constant with its finite numbers in the range of float16, its own where they are."""
+    """Return the name of a constant with its finite values clipped to float16's range, its own if they are in it."""
     if tensor.data_type != TensorProto.FLOAT or tensor.data_location == TensorProto.EXTERNAL:
         return name
     values = numpy_helper.to_array(tensor)

@@ -1,8 +1,8 @@
-"""What the card does to values: float16 storage, float32 accumulation, rounded at every kernel boundary.
+"""Values on the card: float16 storage, float32 accumulation, rounded at every kernel boundary.
 
-ONNX Runtime's CPU provider runs a plain float16 model in float32 and optimises the casts between its nodes away, so an
-overflow that would kill the real card passes unseen. The form made here is a float32 graph with an explicit cast to
-float16 and back behind every node, and with weights and inputs rounded first; no runtime may drop those casts.
+ONNX Runtime's CPU provider runs a plain float16 model in float32 and removes the casts between its nodes, so an
+overflow on the real card would go unnoticed. This module makes a float32 graph with an explicit cast to float16 and
+back after every node, and with weights and inputs rounded first; runtimes must not remove those casts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.signature import Array
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
-# Outputs of these are copies or selections of their inputs: rounded inputs give rounded outputs.
+# Their outputs are copies or selections of their inputs: rounded inputs give rounded outputs.
 EXACT_OPS = frozenset(
     [
         "Abs",
@@ -71,24 +71,22 @@ FLOAT32_PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Resize": (1, 2),
     "Upsample": (1,),
 }
-"""Inputs that the operator itself keeps in float32, whatever its data: index by operator.
+"""Inputs that the operator keeps in float32 for any dtype of its data: indices by operator.
 
-A running variance is a square, beyond float16 wherever activations pass 256; the kernel makes a scale and a shift of a
-batch norm's four.
-"""
+A running variance is a square, beyond float16 if activations exceed 256; the kernel computes a scale and a shift from
+the four parameters of a batch norm."""
 
 SCALAR_OPS = frozenset(("Div", "Mul"))
-"""Operators that take a constant of one element as an argument of the launch, in float32, as torch's half does.
+"""Operators that take a one-element constant as an argument of the launch, in float32, as PyTorch does for half.
 
-Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0 times infinity, which is NaN.
-"""
+Stored in float16, ``x / 1e6`` would be ``x / inf``, and ``(1 - mask) * -1e9`` 0 times infinity, which is NaN."""
 
 
 def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]:
-    """Return the places of a node's inputs that it takes in float32, where the model is stored in float16.
+    """Return the indices of a node's inputs that stay float32 if the model is stored in float16.
 
     Args:
-        node: the node. scalars: what products and quotients take in float32 (:func:`scalar_constants`).
+        node: the node. scalars: operands of products and quotients that stay float32 (:func:`scalar_constants`).
     """
     if node.op_type in SCALAR_OPS:
         return tuple(i for i, name in enumerate(node.input) if name in scalars)
@@ -96,7 +94,7 @@ def float32_inputs(node: NodeProto, scalars: Collection[str]) -> tuple[int, ...]
 
 
 def scalar_constants(graph: GraphProto) -> set[str]:
-    """Return the names of what products and quotients take in float32: constants of one element, and counts.
+    """Return the names of operands of products and quotients that stay float32: one-element constants, and counts.
 
     Args:
         graph: with inferred types, nodes in topological order.
@@ -105,7 +103,6 @@ def scalar_constants(graph: GraphProto) -> set[str]:
 
 
 def _scalar_constants(graph: GraphProto) -> set[str]:
-    """Return the names of a graph's constants of one element."""
     found = {tensor.name for tensor in graph.initializer if prod(tensor.dims) == 1}
     for node in graph.node:
         value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
@@ -117,15 +114,16 @@ def _scalar_constants(graph: GraphProto) -> set[str]:
 def float16_storage(
     model: ModelProto, keep: Callable[[NodeProto], bool] | None = None, keep_inputs: Iterable[str] = ()
 ) -> ModelProto:
-    """Return a copy of a model that computes what the card computes: float16 inputs, storage and outputs.
+    """Return a copy of a model that computes the same as the card: float16 inputs, storage and outputs.
 
-    An If, Loop or Scan counts as one kernel: what its body computes is rounded only where it leaves the node.
+    An If, Loop or Scan counts as one kernel: values of its body are rounded only when they leave the node.
 
     Args:
         model: a float32, float16 or mixed model, nodes in topological order.
-        keep: says which nodes stay float32; what they write is rounded only where another node reads it. So do nodes
-            that compute with whole numbers and coordinates (:mod:`engine.onnx.whole_numbers`).
-        keep_inputs: graph inputs that keep float32. So do those that hold whole numbers, and outputs that do.
+        keep: returns whether a node stays float32; its outputs are rounded only where another node reads them. Nodes
+        that
+            compute with integers and coordinates stay float32 as well (:mod:`engine.onnx.whole_numbers`).
+        keep_inputs: graph inputs that stay float32; so do inputs and outputs that hold integers.
     """
     # The order matters: kinds are inferred on the widened graph, where every float is float32.
     whole = inlined(model)
@@ -139,26 +137,26 @@ def float16_storage(
 
 
 def exact_ends(graph: GraphProto, model: ModelProto) -> frozenset[str]:
-    """Return the inputs and outputs that are float32 on the card, as they hold whole numbers or coordinates.
+    """Return the inputs and outputs that are float32 on the card, since they hold integers or coordinates.
 
     Args:
-        graph: of the widened model, with inferred types, nodes in topological order. model: as it was before.
+        graph: of the widened model, with inferred types, nodes in topological order. model: before widening.
     """
     exact = exact_parts(graph)
     return (exact.inputs | exact.outputs) - _half_ends(model)
 
 
 def _half_ends(model: ModelProto) -> frozenset[str]:
-    """Return the inputs and outputs that are float16 in a model: they hold no more than that."""
+    """Return the inputs and outputs that are float16 in a model."""
     ends = (*model.graph.input, *model.graph.output)
     return frozenset(info.name for info in ends if info.type.tensor_type.elem_type == HALF)
 
 
 def keeping_exact(graph: GraphProto, keep: Callable[[NodeProto], bool] | None = None) -> Callable[[NodeProto], bool]:
-    """Return what says which nodes stay float32: those of ``keep``, and those that keep whole numbers whole.
+    """Return the predicate of nodes that stay float32: those of ``keep``, and those that keep integers exact.
 
     Args:
-        graph: with inferred types, nodes in topological order. keep: says which nodes stay float32 anyway.
+        graph: with inferred types, nodes in topological order. keep: returns whether a node stays float32 anyway.
     """
     return _keeping(exact_parts(graph), keep)
 
@@ -168,12 +166,12 @@ def _keeping(exact: Exact, keep: Callable[[NodeProto], bool] | None) -> Callable
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model with the bodies of its functions in place of their calls: they hold kernels too."""
+    """Return a model with function calls replaced by their bodies, which contain kernels too."""
     return _inlined(model)
 
 
 def widen(model: ModelProto) -> ModelProto:
-    """Return a copy in which every float16 tensor is float32 with the same value; casts to float16 still round."""
+    """Return a copy with every float16 tensor as float32 of the same value; casts to float16 still round."""
     wide = copy_model(model)
     _widen_graph(wide.graph)
     for tensor in tensors(wide.graph):
@@ -222,7 +220,7 @@ class _Rounder:
     ) -> None:
         self.model, self.keep = model, keep
         self.halves = halves
-        """Constants that are float16 in the file: rounding them again would take longer than all the rest."""
+        """Constants that are float16 in the file: rounding them again would take most of the time."""
         self.graph = model.graph
         self.inputs = {info.name for info in graph_inputs(model)}
         self.keep_inputs = keep_inputs & self.inputs
@@ -244,7 +242,7 @@ class _Rounder:
         """Tensors inside a kernel: rounded at its end."""
 
     def rounded(self) -> ModelProto:
-        # Before IR 4 constants are listed among the inputs; one that is replaced must not stay there to be fed.
+        # Before IR 4 constants are listed among the inputs; a replaced one must not remain an input.
         inputs = graph_inputs(self.model)
         self.model.ir_version = max(self.model.ir_version, 4)
         del self.graph.input[:]
@@ -271,17 +269,17 @@ class _Rounder:
         return self.model
 
     def _warn_untyped(self) -> None:
-        """Say which values cannot be rounded because onnx has no schema for their operator, hence no type for them."""
+        """Warn about values that cannot be rounded because onnx has no schema, hence no type, for their operator."""
         typed = {info.name for info in (*self.graph.value_info, *self.graph.output)}
         untyped = {node.op_type for node in self.graph.node if not typed.issuperset(filter(None, node.output))}
         if untyped:
             warnings.warn(
-                f"what {', '.join(sorted(untyped))} writes has a type unknown to onnx and is not rounded to float16",
+                f"outputs of {', '.join(sorted(untyped))} have a type unknown to onnx and are not rounded to float16",
                 stacklevel=2,
             )
 
     def _free_output_names(self) -> None:
-        """Rename constants that are outputs too: under that name the rounded value is returned."""
+        """Rename constants that are outputs too: their names are given to the rounded values."""
         for name in self.outputs & self.floats & self.constants.keys():
             self.exact[name] = self.constants[name].name = f"{name}:value"
 
@@ -294,7 +292,7 @@ class _Rounder:
         return target
 
     def _rounded(self, name: str) -> str:
-        """Return the name of a float value rounded to float16, making it on first use."""
+        """Return the name of a float value rounded to float16, created on first use."""
         if name not in self.half:
             if name in self.constants:
                 self.half[name] = self._rounded_constant(self.constants[name])
@@ -306,7 +304,7 @@ class _Rounder:
     def _rounded_constant(self, tensor: TensorProto) -> str:
         if tensor.name in self.halves:
             return tensor.name
-        if tensor.data_location == TensorProto.EXTERNAL:  # whoever holds the values is to round them
+        if tensor.data_location == TensorProto.EXTERNAL:  # rounded by the holder of the values
             kept = self.graph.initializer.add()
             kept.CopyFrom(tensor)
             kept.name = f"{tensor.name}:rounded"
@@ -320,7 +318,7 @@ class _Rounder:
         return name
 
     def _add(self, node: NodeProto) -> None:
-        """Take over a node, reading rounded values and writing what is rounded where it leaves the kernel."""
+        """Add a node that reads rounded values and whose outputs are rounded where they leave the kernel."""
         kept = self.keep(node) or any(True for _ in subgraphs(node)) or self._is_constant(node)
         if not kept:
             self._read_rounded(node)
@@ -332,7 +330,7 @@ class _Rounder:
             self._leave_rounded(node, [name for name in outputs if name not in self.fused])
 
     def _is_constant(self, node: NodeProto) -> bool:
-        """Say whether a node only gives or moves constants: rounded where a kernel reads them, as initialisers are."""
+        """Return whether a node only returns or moves constants, which are rounded where a kernel reads them."""
         moves = node.op_type == "Constant" or _is_exact(node)
         return moves and self.known.issuperset(filter(None, node.output))
 
@@ -343,13 +341,13 @@ class _Rounder:
                 node.input[i] = self._rounded(name)
 
     def _free_outputs(self, node: NodeProto) -> None:
-        """Write what the graph returns under another name: under its own the rounded value is returned."""
+        """Rename what the graph returns: its name is given to the rounded value."""
         for i, name in enumerate(node.output):
             if name in self.outputs and name in self.floats:
                 node.output[i] = self.exact[name] = f"{name}:value"
 
     def _leave_rounded(self, node: NodeProto, outputs: Iterable[str]) -> None:
-        """Round what a kernel writes, unless it only copies or selects rounded values."""
+        """Round the outputs of a kernel, unless it only copies or selects rounded values."""
         exact = _is_exact(node) and not self.fused.intersection(node.input)
         for name in outputs:
             if exact:
@@ -359,12 +357,11 @@ class _Rounder:
 
 
 def _is_exact(node: NodeProto) -> bool:
-    """Say whether rounded inputs give rounded outputs."""
     sums = any(a.name == "reduction" and a.s not in (b"none", b"max", b"min") for a in node.attribute)
     return node.op_type in EXACT_OPS and not sums
 
 
 def round_half(values: Array) -> Array:
-    """Round float32 values to the nearest float16 and back; magnitudes from 65520 up become infinite."""
+    """Round float32 values to the nearest float16 and back; magnitudes from 65520 become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)

@@ -1,9 +1,9 @@
-"""What the card launches for a graph: nodes grouped into kernels, with the arithmetic and the bytes of each.
+"""Kernels that the card launches for a graph: groups of nodes, with the arithmetic and the bytes of each.
 
-A convolution or matrix product takes the bias, batch norm and activation that only it feeds into its kernel; so does
-any other node its activation. A kernel reads its inputs once, writes its outputs once and rounds once, at its end.
-Nodes that only rename or reshape launch nothing, and what follows from constants and shapes alone is computed when the
-engine is built.
+A convolution or matrix product includes the bias, batch norm and activation that only it feeds; any other node includes
+its activation. A kernel reads its inputs once, writes its outputs once and rounds once, at its end. Nodes that only
+rename or reshape launch nothing, and values that depend only on constants and shapes are computed when the engine is
+built.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ squares, sums, multiplies and scales it.
 """
 
 _PAST = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
-"""Attention operators and the place of their past (keys) among the inputs."""
+"""Attention operators and the index of their past keys among the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Kernel:
     """One launch.
 
     Attributes:
-        name: of the node that leads it. op_type: its operator. nodes: names of all nodes in it.
+        name: of its first node. op_type: of that node. nodes: names of all its nodes.
         flops: floating-point operations, a multiply-add counting two.
         reads, writes: names of the tensors it reads (weights included) and writes.
         read, written: their bytes as stored.
-        launches: kernels one after another inside it (the time steps of a recurrent operator), else 1.
-        known: whether all shapes are known; where a size follows from data, what it costs is left out.
-        float32: whether it computes in float32 though the rest of the model does not.
+        launches: sequential kernels inside it (the time steps of a recurrent operator), else 1.
+        known: whether all shapes are known; costs that depend on unknown sizes are omitted.
+        float32: whether it computes in float32 in a float16 model.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Kernel:
 
 
 def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[str]:
-    """Return the tensors that never leave their kernel; both rounding and cost go by it.
+    """Return the tensors that never leave their kernel, for both rounding and cost.
 
     Args:
         graph: nodes in topological order.
-        keep: says which nodes stay float32; they share no kernel with others.
+        keep: returns whether a node stays float32; such nodes share no kernel with others.
     """
     from engine.onnx.view import used_names
 
@@ -92,16 +92,16 @@ def inner_tensors(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> set[s
 
 
 def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Collection[str]) -> set[str]:
-    """Return the tensors that the node reading them takes into its kernel.
+    """Return the tensors that the reading node fuses into its kernel.
 
     Args:
         nodes: in topological order.
-        readers: how many nodes and graph outputs read a tensor.
+        readers: number of nodes and graph outputs that read a tensor.
         constants: names of tensors known when the engine is built.
     """
     inner: set[str] = set()
     stage: dict[str, str] = {}
-    """Output of a kernel so far -> what it still takes in."""
+    """Output of a kernel so far -> what it can still include."""
     for node in nodes:
         source = next((name for name in node.input if name in stage), "")
         fits = readers.get(source) == 1 and _follows(node, stage[source], constants)
@@ -114,10 +114,10 @@ def fused(nodes: Iterable[NodeProto], readers: Mapping[str, int], constants: Col
 
 
 def _takes_in(node: NodeProto, joined: str) -> str:
-    """Return what a kernel still takes in behind this node: ``linear``, ``activation`` only, or "".
+    """Return what a kernel can still include after this node: ``linear``, ``activation`` only, or "".
 
     Args:
-        node: the last of the kernel so far. joined: what the kernel it was taken into took in; "": it starts one.
+        node: the last of the kernel so far. joined: the same for the kernel it was fused into; "": it starts one.
     """
     if node.op_type in ACTIVATIONS:
         return ""  # a kernel ends with its activation
@@ -135,7 +135,7 @@ def _follows(node: NodeProto, stage: str, constants: Collection[str]) -> bool:
 
 
 def folded(graph: GraphProto) -> set[str]:
-    """Return the names of all tensors known when the engine is built: constants, shapes, and what follows from them."""
+    """Return the names of all tensors known when the engine is built: constants, shapes, and what depends on them."""
     known = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         given = any(node.input) and known.issuperset(filter(None, node.input)) and node.op_type not in _CONTROL
@@ -171,7 +171,7 @@ def kernels_of(
 
 
 def _launched(nodes: Iterable[NodeView], known: set[str], alias: dict[str, str]) -> Iterator[NodeView]:
-    """Yield the nodes that launch something; what a view views is put into ``alias``."""
+    """Yield the nodes that launch something; add the tensors that views view to ``alias``."""
     for node in nodes:
         if known.issuperset(filter(None, node.outputs)):
             continue
@@ -215,12 +215,12 @@ def _written_names(node: NodeView) -> Iterator[str]:
 
 
 def _launches(node: NodeView) -> int:
-    """Return one per time step of a recurrent operator, else 1."""
+    """Return the number of time steps of a recurrent operator, else 1."""
     return _shape(node.inputs[0], node)[0] if node.op_type in RECURRENT and _known(node) else 1
 
 
 def _read_names(node: NodeView) -> Iterator[str]:
-    """Yield what a node reads, what the bodies of If, Loop and Scan capture included."""
+    """Yield the tensors that a node reads, captures of the bodies of If, Loop and Scan included."""
     yield from filter(None, node.inputs)
     yield from sorted(node.shapes.keys() - {*node.inputs, *node.outputs})
 
@@ -233,7 +233,7 @@ def _read(name: str, node: NodeView) -> int:
 
 
 def _known(node: NodeView) -> bool:
-    """Say whether the shape of everything a node reads and writes is known; sizes that follow from data are not."""
+    """Return whether the shapes of all tensors of a node are known; sizes that depend on data are not."""
     return all(None not in node.shapes.get(name, (None,)) for name in (*node.inputs, *node.outputs) if name)
 
 
@@ -242,7 +242,7 @@ def _shape(name: str, node: NodeView) -> tuple[int, ...]:
 
 
 def _flops(node: NodeView) -> float:
-    """Count operations by operator; anything unknown counts one operation per element written."""
+    """Return the operations of a node; unknown operators count one per element written."""
     written = sum(prod(_shape(name, node)) for name in node.outputs if name)
     if not written:
         return 0.0
@@ -263,13 +263,13 @@ def _reduction(node: NodeView, written: int) -> float:
 
 
 def _conv(node: NodeView, written: int) -> float:
-    """Count a convolution: every output (input, for the transposed one) element meets its group's whole kernel once."""
+    """Return the operations of a convolution: each output (transposed: input) element meets its group's kernel once."""
     spatial = prod(_shape(node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0], node))
     return 2.0 * spatial * prod(_shape(node.inputs[1], node)[1:])
 
 
 def _gemm(node: NodeView, written: int) -> float:
-    """Count two for each step along the summed dimension K of an (M, K) x (K, N) product, whichever is transposed."""
+    """Return two operations for each step along the summed dimension K of an (M, K) x (K, N) product."""
     a, b = _shape(node.inputs[0], node), _shape(node.inputs[1], node)
     return 2.0 * written * sqrt(prod(a) * prod(b) / written)
 
@@ -286,10 +286,10 @@ def _recurrent(node: NodeView, written: int) -> float:
 
 
 def _attention(node: NodeView, written: int) -> float:
-    """Count the two products of scaled dot-product attention (Vaswani et al., 2017, section 3.2.1).
+    """Return the operations of the two products of scaled dot-product attention (Vaswani et al., 2017, section 3.2.1).
 
     ``Q @ K.T`` and the product with V take 2 * B * H * Sq * Skv * D operations each, and B * H * Sq * D is the number
-    of elements of the query (of the output), however the heads are laid out. Shapes as in ONNX's Attention and in
+    of elements of the query (of the output) in any layout of the heads. Shapes as in ONNX's Attention and in
     com.microsoft's MultiHeadAttention, GroupQueryAttention and Attention; the last projects its input first.
     """
     query, output = _shape(node.inputs[0], node), _shape(node.outputs[0], node)
@@ -297,7 +297,7 @@ def _attention(node: NodeView, written: int) -> float:
     key, past = given[1], given[_PAST[node.op_type]]
     asked, projection = float(prod(query)), 0.0
     positions = key[2] if len(key) == 4 else key[1] if key else query[1]
-    if len(key) == 2:  # the weights that make query, key and value of the input
+    if len(key) == 2:  # the weights of query, key and value
         projection, positions = 2 * asked * key[1], query[1]
         asked *= (key[1] - output[-1]) / 2 / query[-1]
     elif not key:  # all three in one
@@ -313,4 +313,4 @@ _COUNTS: dict[str, Callable[[NodeView, int], float]] = {
     **dict.fromkeys(RECURRENT, _recurrent),
     **dict.fromkeys(_REDUCING, _reduction),
 }
-"""Operator -> what counts its operations, given the elements it writes; others do one or so per element."""
+"""Operator -> function that counts its operations, given the elements it writes; others do about one per element."""

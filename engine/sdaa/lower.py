@@ -1,6 +1,6 @@
 """Lowering: bind the shapes of one shard, run the passes, and put floats into the card's storage.
 
-Written once, for the engine (:mod:`engine.sdaa.plan`), for the profile, and for whoever compares node by node.
+Used by the engine (:mod:`engine.sdaa.plan`), the profile, and comparisons node by node.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ MADE_OF = (
     "engine.sdaa.settle",
     "engine.signature",
 )
-"""Modules and packages that decide what a lowered model is; a saved engine is one of just these (:mod:`.saved`).
+"""Modules and packages that determine a lowered model; a saved engine depends on just these (:mod:`.saved`).
 
-By name, since a saved engine is opened without importing them all; a test follows their imports.
-"""
+By name, since a saved engine is opened without importing them all; a test checks their imports."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model as one SPA runs it. What is dear and not always asked for is made when it is first asked for.
+    """A model as one SPA runs it; expensive results are computed on first use.
 
     Attributes:
         original: as in the file. model: with the shapes of one shard, after the passes, before any rounding.
-        options: what the pass file says.
-        half: whether floats are stored in float16: asked for, and not forbidden by the options.
+        options: of the pass file.
+        half: whether floats are stored in float16: requested, and not disabled by the options.
         inputs: name -> full shape, of one shard. batch: samples of a shard.
     """
 
@@ -57,22 +56,22 @@ class Lowered:
 
     @property
     def shaped(self) -> ModelProto:
-        """The original with the shapes of one shard, before any pass; made anew, as weights would be held twice."""
+        """The original with the shapes of one shard, before any pass; computed on each use, to save memory."""
         return bound(self.original, self.inputs)
 
     @cached_property
     def weighed(self) -> tuple[ShardWork, dict[str, int]]:
-        """What one shard makes a SPA do, and the bytes of every constant by name."""
+        """Work of a SPA for one shard, and the bytes of every constant by name."""
         return weighed_work(self.model, self.half, self.options.keeps_float32)
 
     @property
     def work(self) -> ShardWork:
-        """What one shard makes a SPA do."""
+        """Work of a SPA for one shard."""
         return self.weighed[0]
 
     @property
     def keeps(self) -> Callable[[NodeProto], bool]:
-        """What says which nodes stay float32 in float16 storage; made anew."""
+        """Predicate of nodes that stay float32 in float16 storage; computed on each use."""
         from engine.onnx.shapes import infer_shapes
         from engine.sdaa.float16 import inlined, keeping_exact, widen
 
@@ -85,7 +84,7 @@ class Lowered:
 
         if self.half:
             return float16_storage(self.model, self.options.keeps_float32, self.options.skip_input_name)
-        # Widened: a float16 file asked to run in float32.
+        # Widened: a float16 file may run in float32.
         return widen(self.model) if self.options.need_convert else self.model
 
 
@@ -98,13 +97,13 @@ def lowered(
     batch: int,
     compare: bool = False,
 ) -> Lowered:
-    """Bind shapes and run the passes; see :class:`Lowered` for what follows from it.
+    """Bind shapes and run the passes; see :class:`Lowered`.
 
     Args:
-        model: as in its file; left as it is.
-        options: what the pass file says.
+        model: as in its file; not changed.
+        options: of the pass file.
         shapes: the full shape of every input, of one shard. batch: samples in it.
-        float16: whether float16 storage is asked for (else float32).
+        float16: whether float16 storage is requested (else float32).
         compare: whether the passes' result is checked by running both models on random input of these shapes.
 
     Raises:
@@ -115,7 +114,7 @@ def lowered(
 
 
 def bound(model: ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> ModelProto:
-    """Return a copy of a model whose inputs have these shapes; others in ``shapes`` are no matter.
+    """Return a copy of a model whose inputs have these shapes; other names in ``shapes`` are ignored.
 
     Raises:
         ModelError: the model cannot have these shapes.

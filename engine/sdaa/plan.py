@@ -1,13 +1,14 @@
 """Plans: a model lowered for one number of samples and one size of each symbolic dimension.
 
-A SPA runs fixed shapes. What a model makes of other shapes is another plan: shapes bound, passes run, values put into
-the card's storage, a host session to compute them, and a cost of its own.
+A SPA runs fixed shapes. Other shapes need another plan, with its own bound shapes, passes, values in the card's
+storage, host session and cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +27,17 @@ from engine.signature import with_batch
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from engine.sdaa.device import Compute
+
 CHECK_BATCH = 2
-"""Samples a pass is checked with: as telling as a full batch, and much quicker."""
+"""Samples a pass is checked with: as reliable as a full batch, and much faster."""
 
 _checked_passes: set[tuple[Any, ...]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class PlanKey:
-    """What check the plans of an engine apart: samples of a shard, and the sizes of its symbolic dimensions."""
+    """Key of a plan: samples of a shard, and the sizes of its symbolic dimensions."""
 
     rows: int
     sizes: tuple[int, ...] = ()
@@ -42,15 +45,16 @@ class PlanKey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a SPA holds for shards of one shape.
+    """A lowered model for shards of one shape.
 
     Attributes:
-        key: which shape.
+        key: of the shape.
         inputs, outputs: as stored, in the model's order; an output's ``batch_axis`` is that of this plan's shapes.
         work, cost: of one shard.
-        weights: bytes of every constant by name; plans that hold the same one share it.
-        session: computes the values; ``None`` where none are computed.
-        stored: the model as a SPA runs it, for whoever saves it.
+        weights: bytes of every constant by name; plans share equal constants.
+        session: computes the values; ``None`` with ``simulate_only``.
+        run: computes one shard; zeros without a session.
+        stored: the model as a SPA runs it, to be saved.
     """
 
     key: PlanKey
@@ -60,27 +64,30 @@ class Plan:
     cost: ShardCost
     weights: Mapping[str, int]
     session: HostSession | None
+    run: Compute
     stored: ModelProto | bytes | None = None
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Compute one shard; zeros where no values are computed."""
-        if self.session is not None:
-            return self.session.run(arrays)
-        return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in self.outputs]
+    def closed(self) -> Plan:
+        """Return the plan without the session and its weights."""
+        return replace(self, session=None, run=partial(_zeros, self.outputs))
+
+
+def _zeros(outputs: Sequence[TensorSpec], _: Sequence[Array]) -> list[Array]:
+    return [np.zeros([d or 0 for d in output.shape], output.dtype) for output in outputs]
 
 
 class Lowering:
     """Lowers one model for any number of samples and sizes.
 
     Args:
-        spec: the model and how it is to run.
-        options: what its pass file says. dtype: the precision asked for. description: the card.
+        spec: the model and how to run it.
+        options: of its pass file. dtype: the requested precision. description: the card.
         inputs: of the model, in the caller's order, with batch axes and known sizes.
         outputs: in the model's order.
-        symbols: those with sizes of their own, in the order of :attr:`PlanKey.sizes`.
+        symbols: those with sizes in ``dims``, in the order of :attr:`PlanKey.sizes`.
         static_batch: the batch the model is fixed to, or ``None``.
 
-    The model is loaded when it is first needed, unless :meth:`keep` gave it.
+    The model is loaded on first use, unless :meth:`keep` set it.
     """
 
     def __init__(
@@ -102,7 +109,7 @@ class Lowering:
 
     @property
     def model(self) -> ModelProto:
-        """The model as it is in its file."""
+        """The model as in its file."""
         if self._model is None:
             from engine.onnx.load import load_model
 
@@ -110,11 +117,11 @@ class Lowering:
         return self._model
 
     def keep(self, model: ModelProto) -> None:
-        """Take the model, which is at hand."""
+        """Set the loaded model."""
         self._model = model
 
     def forget(self) -> None:
-        """Drop the model; it is read again if another plan is needed."""
+        """Free the model; it is read again if another plan is needed."""
         self._model = None
 
     # ------------------------------------------------------------------------------------------------------- shapes
@@ -150,7 +157,7 @@ class Lowering:
         """Bind the shapes, run the passes, put the values into the card's storage, and open the host session.
 
         Args:
-            key: which shapes. threads: that compute a shard on the host; ``None``: every core.
+            key: of the shapes. threads: that compute a shard on the host; ``None``: every core.
 
         Raises:
             ConfigError: a dimension has no size. ModelError: the model cannot have these shapes, or cannot be run.
@@ -159,7 +166,7 @@ class Lowering:
 
         made = self._check_passes(key) or self._lowered(key)
         (work, weights), stored = made.weighed, made.stored
-        del made  # and the weights it holds
+        del made  # and its weights
         inputs, outputs, _ = signature(stored)
         axes = self._output_axes(key)
         outputs = [replace(tensor, batch_axis=axis) for tensor, axis in zip(outputs, axes, strict=True)]
@@ -176,7 +183,7 @@ class Lowering:
         threads: int | None,
         check: Callable[[Path, Sequence[TensorSpec], Sequence[TensorSpec]], None] | None = None,
     ) -> Plan:
-        """Open what was lowered, now or when it was saved; arguments as the fields of :class:`Plan`.
+        """Open a lowered or saved model; arguments as the fields of :class:`Plan`.
 
         ``check`` refuses a model whose inputs and outputs are not those that were saved.
         """
@@ -192,15 +199,16 @@ class Lowering:
             inputs = session.inputs
             outputs = [replace(o, batch_axis=a) for o, a in zip(session.outputs, axes, strict=True)]
         cost = price(work, self.description, self.description.layout(self.options.layout))
-        return Plan(key, list(inputs), list(outputs), work, cost, weights, session, stored)
+        run = partial(_zeros, outputs) if session is None else session.run
+        return Plan(key, list(inputs), list(outputs), work, cost, weights, session, run, stored)
 
     def _lowered(self, key: PlanKey, compare: bool = False) -> Lowered:
         shapes, half = self.shapes(key), self._half
         return lowered(self.model, self.options, shapes, float16=half, batch=key.rows, compare=compare)
 
     def _check_passes(self, key: PlanKey) -> Lowered | None:
-        """Compare what the passes make with the original on a small batch, once; return it where that is this key's."""
-        # Two pass files may hold one function (resnet_pass and its blocked twin): that is one thing to compare.
+        """Compare the passes' result with the original on a small batch, once; return it if it is for this key."""
+        # Two pass files may contain the same function (resnet_pass and its blocked twin), which is compared once.
         code = getattr(self.options.use_passes, "__code__", None)
         path = Path(code.co_filename) if code else self.spec.pass_path
         stamp = (self.spec.ckpt.resolve(), self.spec.ckpt.stat().st_mtime_ns, path, path and path.stat().st_mtime_ns)
@@ -213,7 +221,7 @@ class Lowering:
         return None
 
     def _output_axes(self, key: PlanKey) -> list[int | None]:
-        """Return the outputs' batch axes: a fixed dimension that is the shard's size by chance is none."""
+        """Return the outputs' batch axes, without fixed dimensions that equal the shard's size by chance."""
         axes = [tensor.batch_axis for tensor in self._outputs]
         both = zip(axes, self._outputs, strict=True)
         chance = any(axis is not None and tensor.shape[axis : axis + 1] == (key.rows,) for axis, tensor in both)
@@ -231,10 +239,10 @@ class Lowering:
     # ---------------------------------------------------------------------------------------------------------- cost
 
     def remedy(self, key: PlanKey, cost: ShardCost) -> str:
-        """Say what would make a plan fit that does not: a smaller batch, or other weights; the end of a sentence.
+        """Return how to make a plan fit: a smaller batch, or other weights; as the end of an error message.
 
         Args:
-            key: which plan. cost: what it takes.
+            key: of the plan. cost: its cost.
         """
         if cost.weights > self.description.memory_bytes:
             return self._too_large(cost.weights)
@@ -244,7 +252,7 @@ class Lowering:
         return f"the largest batch per SPA that fits is {largest}" if largest else "not even one sample fits"
 
     def _too_large(self, weights: int) -> str:
-        """Say what to do about weights, of so many bytes, that fit at no batch."""
+        """Return the advice for weights, in bytes, that do not fit at any batch."""
         memory, tables = self.description.memory_bytes, tables_of(self.model, self._half)
         if 2 * sum(table.size for table in tables) > weights:
             return too_large(tables, self._half, memory, spa_count(self.spec))
@@ -252,7 +260,7 @@ class Lowering:
         return f"the weights alone are too large at any batch: {half}"
 
     def _largest_batch(self, key: PlanKey) -> int:
-        """Return the largest batch of a shard that fits (0: none does)."""
+        """Return the largest batch of a shard that fits (0 if none does)."""
         fits, too_many = 0, key.rows
         while too_many - fits > 1:
             rows = (fits + too_many) // 2
@@ -263,10 +271,10 @@ class Lowering:
 
 
 def shared_cost(plans: Iterable[Plan]) -> ShardCost:
-    """Return the first plan's cost with the memory that all of them take on one SPA.
+    """Return the first plan's cost with the memory of all plans on one SPA.
 
-    Counted are each constant once, as plans read the same array where name and size are the same; and the activations
-    and the input and output buffers of the plan that needs most, as a SPA runs one shard at a time.
+    Each constant counts once, as plans share constants of the same name and size; activations and input and output
+    buffers are those of the largest plan, as a SPA runs one shard at a time.
     """
     plans = list(plans)
     constants = {constant for plan in plans for constant in plan.weights.items()}
@@ -279,7 +287,7 @@ def shared_cost(plans: Iterable[Plan]) -> ShardCost:
 
 
 def plan_report(plans: Mapping[PlanKey, Plan], symbols: Iterable[str]) -> list[dict[str, Any]]:
-    """Return what each plan is for and what one shard costs in it: simulated seconds, and bytes were it alone."""
+    """Return shapes and cost of each plan for one shard: simulated seconds, and bytes without other plans."""
     names = list(symbols)
     return [
         {

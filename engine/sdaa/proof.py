@@ -1,4 +1,4 @@
-"""Whether samples depend on one another, where the graph alone does not tell: found out by real inputs of a call."""
+"""Whether samples depend on one another, determined from the inputs of a call if the graph does not decide it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, EngineError, TensorSpec
-from engine.batching.independence import compare_with_changed, compare_with_parts, tells
+from engine.batching.batch import batch_of, compare_with_changed, compare_with_parts, samples_differ
 from engine.sdaa.plan import Lowering, Plan
-from engine.signature import batch_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -20,27 +19,27 @@ if TYPE_CHECKING:
 def prove(
     source: Lowering | None, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec], static_batch: int | None
 ) -> str | None:
-    """Say why the samples of a call depend on one another: "" where they do not, ``None`` where it does not tell.
+    """Return why the samples of a call depend on one another: "" if they do not, ``None`` if the call does not show it.
 
-    Where the model takes any batch it is run on the whole call and on parts of it, in float32 on the host, as it is in
-    its file. Else samples are changed beside others, in the plan.
+    A model of any batch is run on the whole call and on parts of it, in float32 on the host, as in its file. For a
+    fixed batch, samples are replaced in the plan.
 
     Args:
-        source: the model; ``None`` where there is only the plan of a saved engine.
+        source: the model; ``None`` if there is only the plan of a saved engine.
         plan: of the engine's usual shard. static_batch: the batch the model is fixed to, or ``None``.
-        inputs, specs: the call's arrays and what they are fed to, in the model's order.
+        inputs, specs: the call's arrays and their inputs, in the model's order.
     """
-    told = tells(inputs, specs)
+    differ = samples_differ(inputs, specs)
     if static_batch is None and source is not None:
         why = _compared_whole(_float32(source.model), plan, inputs, specs)
-        return why if why or told else None
-    if not told or plan.key.rows < 2:
+        return why if why or differ else None
+    if not differ or plan.key.rows < 2:
         return None
     return compare_with_changed(plan.run, inputs, specs, plan.outputs, plan.key.rows)
 
 
 def _compared_whole(model: ModelProto, plan: Plan, inputs: list[Array], specs: Sequence[TensorSpec]) -> str | None:
-    """Compare the whole call with parts of it, and one sample with more; ``None`` where the model refuses either."""
+    """Compare the whole call with parts of it, and one sample with several; ``None`` if the model refuses either."""
     total, rows = batch_of(inputs, specs), plan.key.rows
     session = HostSession(model)
     arrays = [np.asarray(a, s.dtype) for a, s in zip(inputs, session.inputs, strict=True)]

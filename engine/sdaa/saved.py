@@ -1,9 +1,9 @@
-"""Saved engines: ``<model>.tecoengine``, what a SPA runs together with what it was made from.
+"""Saved engines: ``<model>.tecoengine``, the model as a SPA runs it and a description of its sources.
 
 One line of text (format version, size and hash of the manifest), the manifest (JSON), and the model (ONNX with shapes
-bound, passes applied and floats in the card's storage). Nothing in it is executed or unpacked. The hashes find what
-accidents change; they are no signature, so every value is read by its type all the same. Times are not in it: they
-follow from the kernels and the card's description of the moment. Nothing here needs the ``onnx`` package.
+bound, passes applied and floats in the card's storage). Nothing in it is executed or unpacked. The hashes detect
+accidental changes; they are not a signature, so every value is read with a type check. Times are not stored: they
+follow from the kernels and the current description of the card. This module does not need the ``onnx`` package.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 SCHEMA_VERSION = 2
-"""Of header and manifest; it rises when a field changes its meaning, comes or goes."""
+"""Of header and manifest; incremented when a field changes its meaning, is added or removed."""
 
 MAX_MANIFEST = 2**26
-"""Largest manifest that is read, in bytes; ResNet50's has 30 KB."""
+"""Size limit of a manifest in bytes; ResNet50's has 30 KB."""
 
 MAX_MODEL = 2**31 - 2**24
-"""Largest model that is saved, in bytes: a protobuf message ends at 2 GiB."""
+"""Size limit of a saved model in bytes: protobuf messages are limited to 2 GiB."""
 
 MOST_PER_COPIED = 8
-"""Bytes of an input as stored to one that is copied to the card: as a rule 1; 2 where a float32 input is kept."""
+"""Limit of an input's stored bytes per byte copied to the card: usually 1; 2 if a float32 input is kept."""
 
 _HEADER = re.compile(rb"tecoengine (\d{1,6}) (\d{1,9}) ([0-9a-f]{64})\n")
 _HEADER_BYTES = 128
@@ -64,14 +64,14 @@ _AGAIN = "save it again from the ONNX file (tecoexec/save_engine.py)"
 
 @dataclass(frozen=True)
 class Origin:
-    """What an engine was made from.
+    """The sources of an engine.
 
     Attributes:
         source: name of the ONNX file. source_sha256: of it and its external data. external: names of the latter.
-        pass_file: name of the pass file, or empty. pass_sha256: of its text, or empty; what it imports from elsewhere
-            than the zoo is not looked at.
+        pass_file: name of the pass file, or empty. pass_sha256: of its text, or empty; imports from outside the zoo are
+            not included.
         dtype: ``"float16"`` or ``"float32"``.
-        versions: of the zoo and the packages that took part; ``sources`` is a hash of the zoo's files that did.
+        versions: of the zoo and the packages used; ``sources`` is a hash of the zoo's files used.
     """
 
     source: str
@@ -84,7 +84,7 @@ class Origin:
 
     @classmethod
     def of(cls, spec: EngineSpec, dtype: str) -> Origin:
-        """Describe what building for ``spec`` starts from now.
+        """Return the current sources for ``spec``.
 
         Raises:
             ModelError: the ONNX file or a file it names is missing or damaged.
@@ -103,12 +103,12 @@ class Origin:
         )
 
     def check(self, spec: EngineSpec, dtype: str) -> None:
-        """Refuse an engine that building for ``spec`` would not give again; an ONNX file is always read and hashed.
+        """Refuse an engine with other sources than ``spec``; an ONNX file is always read and hashed.
 
-        Where ``spec`` names a saved engine there is no source to compare, and a pass only where it names one.
+        If ``spec`` names a saved engine there is no source to compare, and a pass only if it names one.
 
         Raises:
-            ModelError: it says what differs.
+            ModelError: with the difference.
         """
         path, now = saved_path(spec.ckpt), versions()
         for name in sorted({*now, *self.versions}):
@@ -127,15 +127,15 @@ class Saved:
     """The manifest.
 
     Attributes:
-        origin: what it was made from.
-        card, card_sha256: name and hash of the card's description at the time; another card may run it.
+        origin: the sources.
+        card, card_sha256: name and hash of the card's description when saving; another card may run it.
         shard_size: samples of a shard. shapes: of every input of a shard. batch_axes: the batch axis of each, or null.
-        independent: whether samples depend on themselves alone; null: not known. reason: why not.
-        dims: the inputs' shapes as the ONNX file declares them, dynamic dimensions by their symbol.
+        independent: whether samples are independent; null: unknown. reason: why not.
+        dims: the inputs' declared shapes in the ONNX file, dynamic dimensions by their symbol.
         dtypes: of the inputs as stored, in the model's order. outputs: as stored.
         metadata: the ONNX file's. layout: of the data. converted: whether floats are stored in the origin's dtype.
-        work: what a SPA does for one shard.
-        model_bytes, model_sha256: of the model behind the manifest.
+        work: of a SPA for one shard.
+        model_bytes, model_sha256: of the model after the manifest.
     """
 
     origin: Origin
@@ -158,26 +158,22 @@ class Saved:
 
     @property
     def inputs(self) -> list[TensorSpec]:
-        """The inputs as stored, with the shapes the ONNX file declares."""
+        """The inputs as stored, with the declared shapes of the ONNX file."""
         return [
             TensorSpec(
-                name,
-                np.dtype(kind),
-                sizes_of(self.dims[name]),
-                self.batch_axes[name],
-                symbols_of(self.dims[name]),
+                name, np.dtype(kind), sizes_of(self.dims[name]), self.batch_axes[name], symbols_of(self.dims[name])
             )
             for name, kind in self.dtypes.items()
         ]
 
     @property
     def batching(self) -> BatchAxes:
-        """What was known of the batch, in the model's order."""
+        """Batch axes and independence, in the model's order."""
         inputs = tuple(self.batch_axes[name] for name in self.dtypes)
         return BatchAxes(inputs, tuple(t.batch_axis for t in self.outputs), self.independent, self.reason)
 
     def complete(self, spec: EngineSpec, spa_count: int) -> EngineSpec:
-        """Fill in what a spec that names the saved engine itself may leave open: the shapes and the batch."""
+        """Set what a spec of the saved engine itself may leave open: the shapes and the batch."""
         names = spec.input_name if sorted(spec.input_name) == sorted(self.shapes) else list(self.dtypes)
         sizes = spec.input_size or tuple(self.shapes[name] for name in names)
         shards = 1 if self.independent is False else spa_count
@@ -186,10 +182,10 @@ class Saved:
     def check_shapes(
         self, ckpt: Path, size: int, shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, int | None]
     ) -> None:
-        """Refuse an engine for another shard: its number of samples, its inputs' shapes, and where they have the batch.
+        """Refuse an engine for another shard: other samples, input shapes, or batch axes.
 
         Raises:
-            ModelError: it says what differs.
+            ModelError: with the difference.
         """
         path = saved_path(ckpt)
         _same(path, "input shapes", _shapes_text(self.shapes), _shapes_text(shapes))
@@ -197,17 +193,17 @@ class Saved:
         _same(path, "shard size", self.shard_size, size)
 
     def check_model(self, ckpt: Path, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Refuse an engine whose model does not have the tensors that the manifest speaks of.
+        """Refuse an engine whose model does not have the tensors of the manifest.
 
         Args:
             ckpt: the engine, or the model beside it. inputs, outputs: those of the model, in its order.
 
         Raises:
-            ModelError: they are others.
+            ModelError: they differ.
         """
-        told = [(name, kind) for name, kind in self.dtypes.items()]
+        stored = [(name, kind) for name, kind in self.dtypes.items()]
         shapes = [self.shapes.get(tensor.name, ()) for tensor in inputs]
-        same = told == [(tensor.name, tensor.dtype.name) for tensor in inputs] and all(
+        same = stored == [(tensor.name, tensor.dtype.name) for tensor in inputs] and all(
             len(tensor.shape) == len(shape) and all(a in (None, b) for a, b in zip(tensor.shape, shape, strict=True))
             for tensor, shape in zip(inputs, shapes, strict=True)
         )
@@ -216,7 +212,7 @@ class Saved:
 
 
 def saved_path(ckpt: Path) -> Path:
-    """Return where the saved engine of a model lies: ``digits.onnx`` -> ``digits.tecoengine``; itself if it is one."""
+    """Return the path of a model's saved engine: ``digits.onnx`` -> ``digits.tecoengine``; itself if it is one."""
     return ckpt if is_built(ckpt) else ckpt.with_suffix(SUFFIX)
 
 
@@ -224,11 +220,11 @@ def saved_path(ckpt: Path) -> Path:
 
 
 def write_saved(path: Path, saved: Saved, model: ModelProto | bytes) -> None:
-    """Write a saved engine; on any failure the file that was there is left as it was.
+    """Write a saved engine; if that fails, an existing file is not changed.
 
     Args:
-        path: where.
-        saved: the manifest; size and hash of the model are filled in here.
+        path: of the file.
+        saved: the manifest; size and hash of the model are set here.
         model: as a SPA runs it.
 
     Raises:
@@ -265,7 +261,7 @@ def _to_json(saved: Saved) -> dict[str, Any]:
 
 
 def read_saved(path: Path) -> Saved:
-    """Read the manifest; the model behind it is not read yet.
+    """Read the manifest, without the model after it.
 
     Raises:
         ModelError: the file is missing, damaged, or of another version.
@@ -291,10 +287,10 @@ def read_saved(path: Path) -> Saved:
 
 
 def read_model(path: Path, saved: Saved) -> bytes:
-    """Read the model behind the manifest.
+    """Read the model after the manifest.
 
     Raises:
-        ModelError: it is not the model the manifest speaks of.
+        ModelError: it is not the model of the manifest.
     """
     try:
         with open_regular(path) as file:
@@ -308,10 +304,9 @@ def read_model(path: Path, saved: Saved) -> bytes:
 
 
 def _header(path: Path, start: bytes) -> tuple[int, int, str]:
-    """Return where the manifest begins, its size, and its hash."""
     if path.suffix != SUFFIX and not start.startswith(MAGIC):
         raise ModelError(
-            f"{path} is no engine of target sdaa (a plan of TensorRT is for target cuda); save one with "
+            f"{path} is not an engine of target sdaa (a plan of TensorRT is for target cuda); save one with "
             "tecoexec/save_engine.py, or open the ONNX file"
         )
     match = _HEADER.match(start)
@@ -329,11 +324,11 @@ def _unreadable(path: Path, error: OSError) -> ModelError:
 
 
 def _damaged(path: Path) -> ModelError:
-    return ModelError(f"saved engine {path} is damaged: cut short, or changed after it was written; {_AGAIN}")
+    return ModelError(f"saved engine {path} is damaged: truncated, or changed after it was written; {_AGAIN}")
 
 
 def _from_json(data: Any) -> Saved:
-    """Read a manifest; whatever is not of its type, or no size, raises, so nothing later meets it."""
+    """Read a manifest; values of a wrong type and invalid sizes raise an error."""
     found = _fields(Saved, data, ("schema_version",))
     shapes = {name: tuple(map(whole, items(shape))) for name, shape in entries(found["shapes"]).items()}
     axes = entries(found["batch_axes"])
@@ -370,7 +365,7 @@ def _origin(data: Any) -> Origin:
 
 
 def _fields(kind: type[Any], data: Any, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the values of an object that has the fields of a dataclass, ``more`` keys, and no others."""
+    """Return the values of an object with the fields of a dataclass, ``more`` keys, and no others."""
     names = {field.name for field in fields(kind)}
     if set(entries(data)) != names.union(more):
         raise KeyError(kind.__name__)
@@ -378,21 +373,20 @@ def _fields(kind: type[Any], data: Any, more: Sequence[str] = ()) -> dict[str, A
 
 
 def _check_tensors(saved: Saved) -> None:
-    """Refuse inputs that are described as different tensors in different places, or that are larger than is copied."""
+    """Refuse inputs that are described inconsistently, or that are larger than the copied bytes."""
     names = set(saved.dtypes)
     if not names or names != set(saved.shapes) or names != set(saved.dims) or not saved.outputs:
-        raise ValueError("the inputs, their shapes and their dtypes are not of the same tensors")
+        raise ValueError("the inputs, their shapes and their dtypes have different names")
     for name, shape in saved.shapes.items():
         both = list(zip(saved.dims[name], shape, strict=True))
         if any(isinstance(dim, int) and dim != size for dim, size in both):
-            raise ValueError("a shape is not what the model declares")
+            raise ValueError("a shape differs from the declared one")
     sizes = sum(prod(shape) * np.dtype(saved.dtypes[name]).itemsize for name, shape in saved.shapes.items())
     if sizes > MOST_PER_COPIED * saved.work.bytes_in:
-        raise ValueError("the inputs are larger than what is copied")
+        raise ValueError("the inputs are larger than the copied bytes")
 
 
 def _parse(kind: type[T], entry: Any) -> T:
-    """Read a dataclass whose fields are of the types in :data:`_READERS`."""
     found = _fields(kind, entry)
     return kind(**{field.name: _READERS[str(field.type)](found[field.name]) for field in fields(kind)})  # type: ignore[arg-type]
 
@@ -408,7 +402,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _beside(name: str) -> str:
-    """Refuse the name of a file that does not lie with the model."""
+    """Refuse the name of a file that is not in the model's folder."""
     if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
         raise ValueError(f"{name!r} is not beside the model")
     return name
@@ -419,12 +413,14 @@ def _beside(name: str) -> str:
 
 def _same(path: Path, what: str, have: object, want: object) -> None:
     if have != want:
-        raise ModelError(f"saved engine {path} does not fit: {what} was {have}, now {want}; ask for that, or {_AGAIN}")
+        raise ModelError(
+            f"saved engine {path} does not fit: {what} was {have}, now {want}; request the former, or {_AGAIN}"
+        )
 
 
 def _unchanged(path: Path, name: str, have: str, want: str) -> None:
     if have != want:
-        raise ModelError(f"saved engine {path} does not fit: {name} was changed since; {_AGAIN}")
+        raise ModelError(f"saved engine {path} does not fit: {name} was changed; {_AGAIN}")
 
 
 def _shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -1,7 +1,7 @@
-"""Sizes that onnx's own inference leaves open though they follow from the inputs' shapes.
+"""Sizes that onnx's shape inference leaves open although they follow from the inputs' shapes.
 
-A model exported with open sizes computes shapes as it runs (Shape, Gather, Concat, Reshape). With the inputs' shapes
-bound, the few numbers of such computations are known, and so is every size that comes of them.
+A model exported with dynamic sizes computes shapes at run time (Shape, Gather, Concat, Reshape). With the inputs'
+shapes bound, the few values of such computations are known, and so is every size that depends on them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _MOST = 256
-"""Elements that a tensor of sizes may have."""
+"""Largest number of elements of a tensor of sizes."""
 
 
 def has_open_sizes(model: ModelProto) -> bool:
-    """Say whether some tensor of the main graph has a size that is not known."""
+    """Return whether a tensor of the main graph has an unknown size."""
     sized = _shapes(model.graph)
     return any(name not in sized for node in model.graph.node for name in node.output if name)
 
 
 def settled(model: ModelProto) -> ModelProto:
-    """Return a model with every size that follows from its inputs' shapes; itself where none is open.
+    """Return a model with every size that follows from its inputs' shapes; the same object if none is open.
 
     Args:
-        model: with bound inputs and inferred shapes; left as it is.
+        model: with bound inputs and inferred shapes; not changed.
     """
     if not has_open_sizes(model):
         return model
@@ -48,7 +48,7 @@ def settled(model: ModelProto) -> ModelProto:
 
 
 def _light(model: ModelProto) -> ModelProto:
-    """Return a copy without the contents of weights, which no size follows from."""
+    """Return a copy without the contents of weights, on which no size depends."""
     from onnx import ModelProto
 
     from engine.onnx.large import copy_but, copy_tensor
@@ -66,7 +66,6 @@ def _light(model: ModelProto) -> ModelProto:
 
 
 def _constants(graph: GraphProto) -> dict[str, Array]:
-    """Return the contents of small constants by name."""
     from engine.batching.value import objects, read
 
     found = ((tensor.name, read(tensor, _MOST)) for tensor in graph.initializer if prod(tensor.dims) <= _MOST)
@@ -74,10 +73,10 @@ def _constants(graph: GraphProto) -> dict[str, Array]:
 
 
 def _compute(graph: GraphProto, contents: dict[str, Array]) -> bool:
-    """Compute what is known by now, and put whole numbers into the graph in the place of their nodes.
+    """Compute known values, and replace their nodes by constants.
 
     Args:
-        graph: with inferred shapes; changed. contents: what is known by name; what is found is added.
+        graph: with inferred shapes; changed in place. contents: known values by name; found ones are added.
 
     Returns:
         Whether the graph changed.
@@ -102,7 +101,7 @@ def _compute(graph: GraphProto, contents: dict[str, Array]) -> bool:
 
 
 def _content(node: NodeProto, shapes: dict[str, tuple[int, ...]], contents: dict[str, Array]) -> Array | None:
-    """Return the elements of what a node writes where they follow from shapes and constants."""
+    """Return the elements of a node's output if they follow from shapes and constants."""
     from onnx import TensorProto, helper
 
     from engine.batching.folding import constant_content, fold
@@ -119,15 +118,12 @@ def _content(node: NodeProto, shapes: dict[str, tuple[int, ...]], contents: dict
         held = constant_content(node)
         found = read(held, _MOST) if isinstance(held, TensorProto) else held
         return None if found is None else objects(found)
-    if node.domain not in ("", "ai.onnx") or not all(
-        node.input
-    ):  # an optional input left out: the fold would take another for it
+    if node.domain not in ("", "ai.onnx") or not all(node.input):  # a missing optional input would shift the others
         return None
     return fold(node, [contents.get(name) for name in node.input])
 
 
 def _shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that are known in full, by name."""
     from engine.onnx.view import dims
 
     infos = (*graph.input, *graph.value_info, *graph.output)
@@ -137,7 +133,7 @@ def _shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _whole_numbers(graph: GraphProto) -> dict[str, np.dtype[np.generic]]:
-    """Return the types of tensors that hold whole numbers or truth values, by name."""
+    """Return the types of tensors that hold integers or booleans, by name."""
     from onnx import TensorProto, helper
 
     kinds = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
@@ -146,7 +142,7 @@ def _whole_numbers(graph: GraphProto) -> dict[str, np.dtype[np.generic]]:
 
 
 def _take_shapes(graph: GraphProto, other: GraphProto) -> None:
-    """Give a graph's tensors the shapes of another graph's by the same names."""
+    """Set a graph's shapes to those of another graph's tensors of the same names."""
     from onnx import helper
 
     known = _shapes(other)

@@ -1,8 +1,8 @@
-"""Target ``sdaa`` with tables whose rows lie on all SPA: each looks up what it has, the host adds the rows up.
+"""Target ``sdaa`` with tables whose rows are split over all SPA: each SPA looks up its rows, the host adds them.
 
-A call takes two rounds on the card. First every SPA gets the inputs of the whole call that tables are looked up by, and
-gives for each of them its row or zeros; the host's sum of these is the row, exactly. Then the call goes on as any
-other, its samples split over the SPA, with the rows as inputs. Memory, copies and time of both rounds are counted.
+A call takes two rounds on the card. First every SPA gets all lookup inputs of the call, and returns for each index its
+row or zeros; their sum on the host is exactly the row. Then the call continues as usual, its samples split over the
+SPA, with the rows as inputs. Memory, copies and time of both rounds are counted.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy as np
 
 from engine.backends.ort import HostSession
 from engine.base import Array, ConfigError, Engine, EngineSpec
-from engine.batching.shard import along
+from engine.batching.batch import along, batch_of
 from engine.passes.options import PassOptions
 from engine.sdaa.card import load_card, spa_count
 from engine.sdaa.cost import ShardCost, price
 from engine.sdaa.device import Card, Instance
 from engine.sdaa.lower import lowered
 from engine.sdaa.tables import check_tables
-from engine.signature import TensorSpec, batch_of, with_batch
+from engine.signature import TensorSpec, with_batch
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
 class _Lookup(NamedTuple):
-    """What one SPA does in the first round, by names of its inputs and outputs, and what it costs."""
+    """Session and cost of one SPA in the first round."""
 
     session: HostSession
     cost: ShardCost
@@ -44,15 +44,16 @@ class _Lookup(NamedTuple):
 class ShardedTables(Engine):
     """An engine of the simulated card that holds some of each table's rows on every SPA.
 
-    All else is as in :class:`~engine.sdaa.engine.SdaaEngine`, which computes the second round. A SPA that is lost takes
-    its rows with it: the next call is refused.
+    Otherwise as :class:`~engine.sdaa.engine.SdaaEngine`, which computes the second round. The rows of a lost SPA are
+    lost: the next call is refused.
 
     Args:
         spec: with ``shard_tables``. spas: opens the engine that computes the second round.
 
     Raises:
-        ConfigError: the model has no table to split, a fixed batch, samples that depend on one another, or open sizes;
-            or the engine is to be saved. DeviceOutOfMemory: it does not fit all the same.
+        ConfigError: the model has no table to split, a fixed batch, samples that depend on one another, or dynamic
+        sizes;
+            or the engine is to be saved. DeviceOutOfMemory: it does not fit even so.
     """
 
     default_dtype = "float16"
@@ -69,21 +70,18 @@ class ShardedTables(Engine):
         self.description, count = load_card(), spa_count(spec)
         self._half = self.dtype == "float16"
         self._refuse(spec.save_engine, "a saved engine cannot hold them; do not save it")
-        self._refuse(bool(spec.dims), "that does not go with --dim")
+        self._refuse(bool(spec.dims), "this cannot be combined with --dim")
         model = load_model(
             spec.ckpt, partial(check_tables, half=self._half, card=self.description, count=count, split=True)
         )
         self.metadata = metadata(model)
         inputs, outputs, dims = signature(model)
         self.bind(inputs, outputs, dims, partial(batching_of, model))
-        self._refuse(
-            self.static_batch is not None,
-            "its batch is fixed, and the tables of all SPA are asked at once; export it with a dynamic batch",
-        )
+        self._refuse(self.static_batch is not None, "its batch is fixed; export it with a dynamic batch")
         self._refuse(self.independent is not True, f"its samples depend on one another ({self.batching.why_dependent})")
         self._refuse(
             any(None in _but_batch(one) for one in self.inputs),
-            "a dimension beside the batch is open; fix it in the export",
+            "a dimension other than the batch is dynamic; fix it in the export",
         )
         parts = split_tables(model, count, spec.ckpt)
         self.tables = parts.tables
@@ -110,7 +108,6 @@ class ShardedTables(Engine):
             raise ConfigError(f"{self.spec.ckpt}: its tables cannot be split over SPA: {why}")
 
     def _opened(self, model: ModelProto) -> _Lookup:
-        """Lower the first round of one SPA for a whole call."""
         shapes = {
             one.name: with_batch(one.shape, one.batch_axis, self._size)
             for one in self.inputs
@@ -121,7 +118,7 @@ class ShardedTables(Engine):
         return _Lookup(HostSession(made.stored, threads=1), cost)
 
     def infer(self, inputs: list[Array]) -> list[Array]:
-        """Look rows up on all SPA, then compute the samples on theirs."""
+        """Look up rows on all SPA, then compute the samples."""
         named = {one.name: array for one, array in zip(self.inputs, inputs, strict=True)}
         total = batch_of(inputs, self.inputs)
         parts = [self._looked_up(named, start) for start in range(0, total, self._size)]
@@ -134,7 +131,7 @@ class ShardedTables(Engine):
         return found if isinstance(found, list) else [found]
 
     def _looked_up(self, named: dict[str, Array], start: int) -> list[Array]:
-        """Return the rows of some samples from ``start`` on, as many as a call usually has."""
+        """Return the rows of the usual number of samples from ``start`` on."""
         fed = [self._padded(named[one.name], one, start) for one in self._in_order()]
         instances = [Instance(one.cost, one.run) for one in self._lookups]
         results, call = self.card.run([fed] * len(instances), self._samples, instances=instances, pinned=True)
@@ -146,7 +143,7 @@ class ShardedTables(Engine):
         return [known[name] for name in self._needs]
 
     def _padded(self, array: Array, spec: TensorSpec, start: int) -> Array:
-        """Return some samples of an input, filled up by the last one."""
+        """Return some samples of an input, padded by the last one."""
         if spec.batch_axis is None:
             return array
         part = array[along(spec.batch_axis, start, start + self._size)]
@@ -154,7 +151,7 @@ class ShardedTables(Engine):
         return np.concatenate([part, np.repeat(part[along(spec.batch_axis, -1, None)], left, spec.batch_axis)])
 
     def describe(self) -> str:
-        """Say what the card holds, and that it is simulated."""
+        """Return the description of the card, with the number of split tables."""
         return f"{self._spas.describe()}; rows of {len(self.tables)} tables split over {len(self._lookups)} SPA"
 
     def device_seconds(self) -> list[float]:
@@ -163,7 +160,7 @@ class ShardedTables(Engine):
         return seconds
 
     def device_report(self) -> dict[str, Any]:
-        """Return the card's side of a run; a call's latency is that of both rounds."""
+        """Return the card's figures of a run; a call's latency is that of both rounds."""
         report = self._spas.device_report()
         both = report["simulated_latency"] + self._latency / max(self._calls, 1)
         return {**report, "simulated_latency": both, "split_tables": list(self.tables)}
@@ -182,5 +179,4 @@ class ShardedTables(Engine):
 
 
 def _but_batch(spec: TensorSpec) -> list[int | None]:
-    """Return an input's sizes without that of the batch."""
     return [size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis]

@@ -1,6 +1,6 @@
-"""``teco-smi``: what the simulated cards of this host are doing, in the form of the vendor's own command.
+"""``teco-smi``: the state of this host's simulated cards, in the format of the vendor's command.
 
-Where the vendor's ``teco-smi`` is on the ``PATH``, this one hands over to it.
+If the vendor's ``teco-smi`` is on the ``PATH``, it is run instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.base import engine_nums
-from engine.host.components import zoo_version
+from engine.host.installed import zoo_version
 from engine.host.version_flag import add_version
 from engine.sdaa.card import load_card
 from engine.sdaa.status import HEALTHS, DeviceStatus, ProcessStatus, card_count, read_all
@@ -28,10 +28,10 @@ from tecoinfer_modelzoo.streams import Output, Standing, fill_closed
 SCHEMA_VERSION = 1
 COMMAND = "teco-smi"
 OURS = (b"tecoinfer_modelzoo.commands", b"engine.sdaa.smi")
-"""What a start script of ours holds, in whichever environment it was installed: now, and before."""
+"""Texts of our start scripts, now and in earlier versions."""
 
 HANDED_OVER = "_TECO_SMI_HANDED_OVER"
-"""Environment variable that marks what we started in our place, so that two commands never start each other."""
+"""Environment variable set for a command started instead of ours, so that two commands never start each other."""
 
 _WIDTH = 77
 _COLUMNS = (31, 22, 22)
@@ -47,8 +47,8 @@ class Device:
         bus_id: of its card.
         health: the worst any process reports.
         memory_used: bytes, of all processes.
-        utilisation: of the simulated time, 0 to 1; ``None`` where the device is lost, as the specification has it.
-        host_busy: of the host's own time, in which it computes what the device would, 0 to 1; ``None`` likewise.
+        utilisation: fraction of the simulated time, 0 to 1; ``None`` if the device is lost, as in the specification.
+        host_busy: fraction of wall time in which the host computes for the device, 0 to 1; ``None`` likewise.
     """
 
     index: int
@@ -71,7 +71,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything there is to show at one moment; ``memory_total`` is the bytes of one SPA."""
+    """The devices and processes at one moment; ``memory_total`` is the bytes of one SPA."""
 
     card: str
     memory_total: int
@@ -80,7 +80,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Return what the cards of this host do now.
+    """Return the current state of this host's cards.
 
     Raises:
         ConfigError: the card description, an environment variable or the status folder cannot be used.
@@ -90,7 +90,7 @@ def snapshot() -> Snapshot:
     for process in running:
         for status in process.devices:
             by_device[status.index].append(status)
-    # A process may have been told of more devices than we were: show them rather than hide them.
+    # A process may use more devices than configured here: show them as well.
     count = max(card_count() * per_card, *(index + 1 for index in by_device), 0)
     devices = tuple(_device(index, index // per_card, by_device[index]) for index in range(count))
     return Snapshot(card.name, card.memory_bytes, devices, _processes(running))
@@ -110,7 +110,7 @@ def _device(index: int, card: int, statuses: Sequence[DeviceStatus]) -> Device:
 
 
 def _processes(running: Sequence[ProcessStatus]) -> tuple[Process, ...]:
-    """Return one row per device and process that holds memory there or computes."""
+    """Return one row per device and process that has memory there or computes."""
     names = {process.pid: process.name for process in running}
     memory: dict[tuple[int, int], int] = defaultdict(int)
     for process in running:
@@ -155,7 +155,7 @@ def _device_lines(device: Device, shown: Snapshot) -> list[str]:
 
 
 def _share(share: float | None) -> str:
-    """Return a share in percent; what is more than nothing never reads 0%."""
+    """Return a fraction in percent; values above 0 are at least 1%."""
     if share is None:
         return "N/A"
     return f"{max(1, round(share * 100)) if share > 0 else 0}%"
@@ -177,7 +177,7 @@ def _row(*cells: str) -> str:
 
 
 def _left(text: str, width: int) -> str:
-    """Cut or fill to a width; what a terminal would not show as one column becomes a question mark."""
+    """Truncate or pad to a width; characters that are not one column wide become a question mark."""
     plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
     return f"{plain[:width]:<{width}}"
 
@@ -187,9 +187,9 @@ def _mb(used: int) -> int:
 
 
 def as_json(shown: Snapshot) -> dict[str, Any]:
-    """Return what the table shows, memory in bytes, utilisation 0 to 1, what is not modelled as ``None``.
+    """Return the contents of the table, memory in bytes, utilisation 0 to 1, ``None`` for what is not simulated.
 
-    ``spe_utilisation`` is a share of the simulated time, ``host_busy`` one of this host's.
+    ``spe_utilisation`` is a fraction of the simulated time, ``host_busy`` one of wall time.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -222,7 +222,7 @@ def as_json(shown: Snapshot) -> dict[str, Any]:
 
 
 def _vendor_command() -> str | None:
-    """Return the first ``teco-smi`` on the ``PATH`` that is not this one, nor this one in another environment."""
+    """Return the first ``teco-smi`` on the ``PATH`` that is not this one in any environment."""
     if os.environ.get(HANDED_OVER):
         return None
     own = os.path.realpath(sys.argv[0])
@@ -238,12 +238,12 @@ def _is_ours(path: str) -> bool:
         with open(path, "rb") as file:
             start = file.read(8192)
             return any(own in start for own in OURS)
-    except OSError:  # an executable that may be run but not read is not a script of ours
+    except OSError:  # our start scripts are readable
         return False
 
 
 def _hand_over(command: str, arguments: Sequence[str]) -> None:
-    """Become the vendor's command; return only where it cannot be started."""
+    """Replace this process by the vendor's command; return only if it cannot be started."""
     _complain(f"handing over to {command} (--simulated shows the simulated cards)")
     try:
         os.execve(command, [command, *arguments], {**os.environ, HANDED_OVER: "1"})  # noqa: S606
@@ -297,7 +297,7 @@ def _watch(seconds: float, output: Output, *, as_object: bool) -> None:
         first_raises(lambda: "")
         while not (output.left or output.lost):
             text = _text(as_object=as_object, one_line=True)
-            if redraw:  # from the top left corner, line over line, which flickers less than clearing the screen
+            if redraw:  # overwriting from the top left corner flickers less than clearing
                 text = "\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[J"
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -312,16 +312,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Args:
-        argv: arguments; ``None`` takes the process's own.
+        argv: arguments; ``None`` uses those of the process.
 
     Returns:
-        The exit code: 0 shown (or interrupted while watching), 2 something it needs cannot be used, or written.
+        The exit code: 0 shown (or interrupted while watching), 2 if something cannot be read or written.
     """
     fill_closed()
     with Standing() as output:
         try:
             code = _main(argv, output)
-        except SystemExit as leaving:  # --help, or arguments that cannot be used
+        except SystemExit as leaving:  # --help, or invalid arguments
             if leaving.code or output.exit_code(0, str) == 0:
                 raise
             code = 0

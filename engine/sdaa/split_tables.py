@@ -1,7 +1,7 @@
-"""A model in parts whose tables' rows lie on several SPA: one part per SPA that looks rows up, and one for the rest.
+"""A model split so that its tables' rows are on several SPA: one part per SPA that looks up rows, and the rest.
 
-The part of SPA ``k`` has some rows of every table, one behind the other, and a row of zeros at each end that is inside
-the table. An index that is beyond its rows gives zeros, so that the sum over all SPA is the row that was asked for.
+The part of SPA ``k`` has consecutive rows of every table, and a row of zeros at each end inside the table. An index
+outside its rows returns zeros, so that the sum over all SPA is the requested row.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from engine.sdaa.tables import looked_up
 from tecoinfer_modelzoo.errors import ConfigError
 
 SMALL = 0.01
-"""Share of the largest table that a table must have to be split: each SPA holding a small one is quicker."""
+"""Minimum size of a split table relative to the largest one: small ones are faster on each SPA."""
 
 MIN_OPSET = 12
-"""Oldest opset whose ``Clip`` takes whole numbers."""
+"""Oldest opset whose ``Clip`` supports integers."""
 
 
 class Parts(NamedTuple):
     """The parts of a model.
 
     Attributes:
-        lookups: for each SPA a model from some of the inputs to the rows that it has, and zeros for others.
-        rest: the model from the rows, and the inputs that it needs beside them, to the outputs.
+        lookups: for each SPA a model from some of the inputs to its rows, and zeros for others.
+        rest: the model from the rows and the other inputs to the outputs.
         rows: names of the rows: outputs of each lookup, in order, and inputs of the rest.
         tables: names of the tables that were split.
     """
@@ -44,13 +44,13 @@ class Parts(NamedTuple):
 
 
 def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
-    """Split the rows of a model's tables over some SPA.
+    """Split the rows of a model's tables over several SPA.
 
-    A table stays whole where something else reads it too, where it is much smaller than the largest (:data:`SMALL`) or
-    has fewer rows than there are SPA, or where its indices follow from another table's rows.
+    A table stays whole if another node reads it too, if it is much smaller than the largest (:data:`SMALL`) or has
+    fewer rows than there are SPA, or if its indices depend on another table's rows.
 
     Args:
-        model: with its data, nodes in topological order. count: of SPA. where: the model's file, for messages.
+        model: with its data, nodes in topological order. count: number of SPA. where: the model's file, for messages.
 
     Raises:
         ConfigError: no table can be split, or the model's opset is too old.
@@ -65,7 +65,7 @@ def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
     large = {name for name, shape in shapes.items() if len(shape) and shape[0] >= count and prod(shape) >= least}
     nodes = [node for node in found if node.input[0] in large]
     if not nodes:
-        raise ConfigError(f"{where}: has no table of rows to split; leave out --shard_tables")
+        raise ConfigError(f"{where}: has no table to split; remove --shard_tables")
     names = [node.output[0] for node in nodes]
     tables = list(dict.fromkeys(node.input[0] for node in nodes))
     lookups = [_lookup(model, graph, nodes, spa, count) for spa in range(count)]
@@ -73,7 +73,7 @@ def split_tables(model: ModelProto, count: int, where: Path) -> Parts:
 
 
 def _independent(graph: GraphProto) -> list[NodeProto]:
-    """Return the lookups in tables that nothing else reads, by indices that no other table's rows decide."""
+    """Return the lookups in tables without other readers, whose indices do not depend on another table's rows."""
     found = looked_up(graph)
     readers = [name for node in graph.node for name in used_names(node)] + [info.name for info in graph.output]
     alone = {table for table in {node.input[0] for node in found}
@@ -89,12 +89,12 @@ def _independent(graph: GraphProto) -> list[NodeProto]:
 
 
 def _fed(graph: GraphProto, name: str) -> str:
-    """Return by which name the rest is fed with rows: what is an output of the model needs another one."""
+    """Return the name of the rows as input of the rest: an output of the model needs another name."""
     return f"{name}:rows" if any(info.name == name for info in graph.output) else name
 
 
 def _typed(graph: GraphProto, name: str, called: str) -> ValueInfoProto:
-    """Return the type and shape of a value inside the graph, under a name."""
+    """Return the type and shape of a value inside the graph, with a new name."""
     found = ValueInfoProto()
     found.CopyFrom(next(info for info in (*graph.value_info, *graph.output) if info.name == name))
     found.name = called
@@ -102,7 +102,7 @@ def _typed(graph: GraphProto, name: str, called: str) -> ValueInfoProto:
 
 
 def _needed(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
-    """Return the nodes that some values follow from, in order; ``wanted`` grows by what they read."""
+    """Return the nodes that some values depend on, in order; add their inputs to ``wanted``."""
     kept = []
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
@@ -128,7 +128,6 @@ def _constants(graph: GraphProto, names: set[str]) -> Iterator[TensorProto]:
 
 
 def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) -> ModelProto:
-    """Return the model without the lookups, whose rows it is fed with."""
     gone = {node.output[0] for node in lookups}
     left = [node for node in graph.node if not gone.intersection(node.output)]
     renamed = [
@@ -143,7 +142,6 @@ def _rest(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto]) ->
 
 
 def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], spa: int, count: int) -> ModelProto:
-    """Return what one SPA does: from the indices to the rows that it has."""
     wanted = {node.input[1] for node in lookups}
     before = _needed(graph.node, wanted)
     tables = {tensor.name: tensor for tensor in _constants(graph, {node.input[0] for node in lookups})}
@@ -161,7 +159,7 @@ def _lookup(model: ModelProto, graph: GraphProto, lookups: Sequence[NodeProto], 
 
 
 def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
-    """Return a SPA's rows of a table, and what an index is moved by and limited to.
+    """Return a SPA's rows of a table, and the offset and limits of its indices.
 
     The last SPA has no upper limit: it refuses an index beyond the table.
     """
@@ -180,10 +178,10 @@ def _slice(table: TensorProto, spa: int, count: int) -> list[TensorProto]:
 
 
 def _steps(lookup: NodeProto, result: str, last: bool) -> list[NodeProto]:
-    """Return the nodes of one lookup: an index below 0 counts from the table's end, as ``Gather`` has it.
+    """Return the nodes of one lookup: a negative index counts from the table's end, as in ``Gather``.
 
     Args:
-        lookup: as in the model. result: name of the rows. last: whether the SPA refuses what is beyond the table.
+        lookup: as in the model. result: name of the rows. last: whether the SPA refuses indices beyond the table.
     """
     table, index = lookup.input[0], lookup.input[1]
     zero, count = "tables:zero", f"{table}:count"

@@ -1,6 +1,6 @@
-"""How the processes of a host tell ``teco-smi`` what their simulated devices do: one small JSON file per process.
+"""Status of the simulated devices for ``teco-smi``: one small JSON file per process.
 
-The files lie in a folder of the user's own and are only ever replaced whole, so a reader sees a complete one or none.
+The files are in a folder of the user and are replaced atomically, so a reader sees a complete file or none.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tecoinfer_modelzoo.json_types import Problems, items, number, parsed, text,
 from tecoinfer_modelzoo.text import shortened
 
 DIRECTORY_VARIABLE = "TECO_SMI_DIR"
-"""Environment variable naming another folder for the files."""
+"""Environment variable for another folder of the files."""
 
 CARDS_VARIABLE = "TECO_SIM_CARDS"
-"""Environment variable saying how many simulated cards this host has (default 1)."""
+"""Environment variable with the number of simulated cards of this host (default 1)."""
 
 HEALTHS = ("OK", "HEARTBEAT_ERROR", "DEVICE_LOST")
 """States of a device, best first."""
 
 SCHEMA_VERSION = 1
 STALE_SECONDS = 2.0
-"""A process that has published nothing for longer computes nothing unless it said that a call is under way."""
+"""Age from which a process without a running call counts as idle."""
 
 MAX_CARDS = 64
 MAX_DEVICES = 1024
@@ -53,14 +53,14 @@ _warned = False
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """What one process does on one device.
+    """Use of one device by one process.
 
     Attributes:
         index: of the SPA over all cards of the host: card * SPA per card + SPA.
         health: one of :data:`HEALTHS`.
         memory_used: bytes.
-        utilisation: part of the simulated time in which the SPA computes, 0 to 1.
-        host_busy: part of the host's own time in which the process computes what the device would, 0 to 1.
+        utilisation: fraction of the simulated time in which the SPA computes, 0 to 1.
+        host_busy: fraction of wall time in which the process computes for the device, 0 to 1.
     """
 
     index: int
@@ -72,12 +72,12 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What one publisher last said; nothing is busy where that is longer ago than :data:`STALE_SECONDS`.
+    """Last status of one publisher; its devices are idle if it is older than :data:`STALE_SECONDS`.
 
-    A call that is under way keeps its devices busy however long it takes.
+    During a running call the devices stay busy for any time.
 
     Attributes:
-        pid: of the process; two publishers of one process give two of these.
+        pid: of the process; two publishers of one process give two objects.
         name: of the process, as ``ps`` shows it.
         devices: those it uses.
         updated: seconds since the epoch.
@@ -90,7 +90,7 @@ class ProcessStatus:
 
 
 def card_count() -> int:
-    """Return how many simulated cards this host has, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
+    """Return the number of simulated cards of this host, from ``TECO_SIM_CARDS`` (default 1; 1 to 64).
 
     Raises:
         ConfigError: the variable is not a whole number in that range.
@@ -104,13 +104,13 @@ def card_count() -> int:
 
 
 def directory() -> Path:
-    """Return the folder the files lie in: ``TECO_SMI_DIR``, else one of the user's own."""
+    """Return the folder of the files: ``TECO_SMI_DIR``, else one of the user."""
     chosen = os.environ.get(DIRECTORY_VARIABLE)
     return Path(chosen).absolute() if chosen else _own_folder() / "devices"
 
 
 def _own_folder() -> Path:
-    # Cron jobs and `docker exec` lack XDG_RUNTIME_DIR where a login has it: writer and reader must still meet.
+    # Cron jobs and `docker exec` may lack XDG_RUNTIME_DIR: writer and reader must still use the same folder.
     uid = os.getuid()
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
     if os.access(runtime, os.W_OK | os.X_OK) and runtime.is_dir() and runtime.stat().st_uid == uid:
@@ -121,10 +121,10 @@ def _own_folder() -> Path:
 
 
 def _check_owner(folder: Path) -> None:
-    """Refuse a folder that another user laid in our way (the temporary folder is open to all).
+    """Refuse a folder that another user created (any user can write to the temporary folder).
 
     Raises:
-        PermissionError: it is not ours alone to write.
+        PermissionError: other users can write to it.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
@@ -142,12 +142,12 @@ def _prepare(folder: Path) -> None:
 
 
 class Publisher:
-    """Writes what this process does on its devices, at most 5 times a second.
+    """Writes the status of this process's devices, at most 5 times a second.
 
-    Publishing never breaks an inference: where the folder cannot be written, one warning is logged per process. The
-    file goes with :meth:`close`, with the publisher, or at exit; a reader removes the files of killed processes.
+    Publishing never fails a call: if the folder cannot be written, one warning is logged per process. The file is
+    removed by :meth:`close`, with the publisher, or at exit; a reader removes the files of killed processes.
 
-    How busy the host is comes from :meth:`computing`: the calls' share of the time from one publishing to the next.
+    ``host_busy`` is the fraction of time inside :meth:`computing` since the last write.
     """
 
     def __init__(self) -> None:
@@ -160,12 +160,12 @@ class Publisher:
         self._next = -math.inf
         self._closed = False
         self._active, self._worked, self._since = 0, 0.0, time.monotonic()
-        self._slow = True  # whether a call takes so long that its start is news; of the first one nothing is known
+        self._slow = True  # whether calls take over 0.2 seconds; unknown for the first one
         self._path: Path | None = None
         self._identity: dict[str, Any] = {}
 
     def publish(self, devices: Sequence[DeviceStatus], *, force: bool = False) -> None:
-        """Tell what the devices do now.
+        """Write the current status.
 
         Args:
             devices: every device this publisher uses.
@@ -185,18 +185,22 @@ class Publisher:
             except OSError as error:
                 _warn(error)
 
+    def is_due(self) -> bool:
+        """Return whether the last write was 0.2 seconds ago or more."""
+        return time.monotonic() >= self._next
+
     @contextlib.contextmanager
     def computing(self, devices: Callable[[], Sequence[DeviceStatus]]) -> Iterator[None]:
-        """Count the time inside as the host's work; where calls take over 0.2 seconds, also say that one is under way.
+        """Count the time in the ``with`` block as host work; if calls take over 0.2 seconds, publish a running call.
 
-        What is published next then goes out at once, so that nobody takes the call to be under way still.
+        The next status is then published at once, so that the call is not shown as running any more.
 
         Args:
-            devices: returns what is said of them at the start, and where the call fails.
+            devices: returns the status to publish at the start, and if the call fails.
         """
-        start, said = time.monotonic(), self._slow
+        start, announced = time.monotonic(), self._slow
         self._count(1, 0.0)
-        if said:
+        if announced:
             self.publish(devices(), force=True)
         try:
             yield
@@ -205,7 +209,7 @@ class Publisher:
             self.publish(devices(), force=True)
             raise
         self._ended(start)
-        if said:
+        if announced:
             self._next = -math.inf
 
     def _ended(self, start: float) -> None:
@@ -261,9 +265,9 @@ class Publisher:
 def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus], busy: float) -> str:
     import json
 
-    said = [
+    entries = [
         {
-            "index": int(device.index),  # numpy's numbers are none that JSON takes
+            "index": int(device.index),  # json does not support NumPy scalars
             "health": device.health,
             "memory_used": int(device.memory_used),
             "utilisation": float(device.utilisation),
@@ -271,7 +275,7 @@ def _content(identity: dict[str, Any], devices: Sequence[DeviceStatus], busy: fl
         }
         for device in devices
     ]
-    return json.dumps({**identity, "devices": said, "updated": time.time()})
+    return json.dumps({**identity, "devices": entries, "updated": time.time()})
 
 
 def _warn(error: OSError) -> None:
@@ -282,7 +286,7 @@ def _warn(error: OSError) -> None:
 
 
 def _remove(path: Path, pid: int) -> None:
-    if os.getpid() != pid:  # a forked child leaves its parent's file alone
+    if os.getpid() != pid:  # in a forked child, whose parent owns the file
         return
     for file in (path, path.with_suffix(".tmp")):
         with contextlib.suppress(OSError):
@@ -300,10 +304,10 @@ def _process_name() -> str:
 
 
 def read_all() -> list[ProcessStatus]:
-    """Return what every living process of this host published last, by process id; remove what dead ones left.
+    """Return the last status of every living process of this host, by process id; remove files of dead processes.
 
     Raises:
-        ConfigError: the folder cannot be read, or another user made it.
+        ConfigError: the folder cannot be read, or another user created it.
     """
     try:
         folder = directory()
@@ -319,7 +323,7 @@ def read_all() -> list[ProcessStatus]:
 
 
 def _read(path: Path, pid: int) -> ProcessStatus | None:
-    """Read one file; ``None`` where its process is dead (the file then goes) or it is not a whole file of ours."""
+    """Return the status in one file; ``None`` if its process is dead (the file is removed) or the file is invalid."""
     try:
         start, status = _parse(read_regular(path, _MAX_BYTES))
     except (OSError, *Problems) as error:
@@ -336,7 +340,7 @@ def _parse(content: bytes) -> tuple[int | None, ProcessStatus]:
     """Return start time and status.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: no publisher wrote this.
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError: the file is invalid.
     """
     data = parsed(content)
     if data["schema_version"] != SCHEMA_VERSION:
@@ -354,17 +358,17 @@ def _device(entry: dict[str, Any]) -> DeviceStatus:
     index, memory = whole(entry["index"], 0, MAX_DEVICES - 1), whole(entry["memory_used"], 0, 2**60)
     shares = [number(share, -1e9, 1e9) for share in (entry["utilisation"], entry.get("host_busy", 0.0))]
     if entry["health"] not in HEALTHS:
-        raise ValueError("no health of a device")
+        raise ValueError("invalid health of a device")
     return DeviceStatus(index, entry["health"], memory, *(min(1.0, max(0.0, share)) for share in shares))
 
 
 def _alive(pid: int, start: int | None) -> bool:
-    """Say whether a process lives and is the one that started at ``start`` (``None``: any)."""
+    """Return whether a process lives and is the one that started at ``start`` (``None``: any)."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # it lives, under another user
+    except PermissionError:  # it belongs to another user
         return True
     running = _running(pid)
     if running is None:
@@ -376,7 +380,7 @@ def _alive(pid: int, start: int | None) -> bool:
 def _running(pid: int) -> tuple[str, int] | None:
     """Return state and start time of a process (fields 3 and 22 of ``/proc/<pid>/stat``, proc(5))."""
     try:
-        # The name in field 2 may itself hold spaces and parentheses.
+        # The name in field 2 may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:  # no /proc on this system
         return None

@@ -1,6 +1,6 @@
-"""Embedding tables: the constants that a model looks rows up in, which may be larger than a SPA's memory.
+"""Embedding tables: constants in which a model looks up rows, which may exceed a SPA's memory.
 
-A table is named before any of its data is read, as one that is too large for the card may be too large for the host.
+They are found before any data is read, since a table too large for the card may be too large for the host.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 NAMED = 4
-"""Tables that a refusal names, the largest first; the others are counted."""
+"""Number of tables listed in an error, the largest first; the others are counted."""
 
 FIXED = "the model's batch is fixed: export it with a smaller one"
-"""What is said where only another model would fit."""
+"""Advice if only another model would fit."""
 
 FLOATS = (1, 10)
-"""``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype that the engine was asked for."""
+"""``onnx.TensorProto``'s FLOAT and FLOAT16: stored in the dtype of the engine."""
 
 
 class Table(NamedTuple):
-    """A constant of which a model takes the rows that its inputs ask for.
+    """A constant in which a model looks up rows.
 
     Attributes:
-        name: of the constant. rows: how many. width: numbers in a row. size: bytes as the card stores it.
+        name: of the constant. rows: their number. width: elements of a row. size: bytes as the card stores it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 
 def tables_of(model: ModelProto, half: bool) -> list[Table]:
-    """Return the tables of a model, the largest first; only their shapes are looked at, never their data.
+    """Return the tables of a model, the largest first, from their shapes alone.
 
     Args:
         model: as in its file. half: whether floats are stored in float16 (else float32).
@@ -61,7 +61,7 @@ def tables_of(model: ModelProto, half: bool) -> list[Table]:
 
 
 def looked_up(graph: GraphProto) -> list[NodeProto]:
-    """Return the nodes that take rows of a constant by what is no constant, in the graph's order."""
+    """Return the nodes that look up rows of a constant by indices that are not constant, in the graph's order."""
     constants = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     return [
         node
@@ -74,14 +74,14 @@ def looked_up(graph: GraphProto) -> list[NodeProto]:
 
 
 def check_tables(model: ModelProto, half: bool, card: CardDescription, count: int = 1, split: bool = False) -> None:
-    """Refuse a model whose tables alone are larger than a SPA's memory, before their data is read.
+    """Refuse a model whose tables alone exceed a SPA's memory, before their data is read.
 
     Args:
         model: as in its file, external data not read. half: whether floats are stored in float16 (else float32).
-        card: whose memory. count: of SPA. split: whether their rows are split over these.
+        card: the card. count: number of SPA. split: whether the tables' rows are split over them.
 
     Raises:
-        DeviceOutOfMemory: it names the tables and their sizes, the memory, and what would help.
+        DeviceOutOfMemory: with the tables and their sizes, the memory, and possible fixes.
     """
     tables = tables_of(model, half)
     size = sum(table.size for table in tables) // (count if split else 1)
@@ -94,11 +94,11 @@ def check_tables(model: ModelProto, half: bool, card: CardDescription, count: in
 
 
 def too_large(tables: Sequence[Table], half: bool, memory: int, count: int = 1, split: bool = False) -> str:
-    """Name the tables that do not fit a SPA, and say what would help; the end of a sentence.
+    """Return the tables that do not fit a SPA and possible fixes, as the end of an error message.
 
     Args:
-        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA. count: of SPA.
-        split: whether their rows are split over these.
+        tables: the largest first. half: whether they are stored in float16. memory: bytes of a SPA.
+        count: number of SPA. split: whether their rows are split over them.
     """
     rest, size = tables[NAMED:], sum(table.size for table in tables)
     more = [f"{len(rest)} more ({megabytes(sum(table.size for table in rest))})"] if rest else []

@@ -1,4 +1,4 @@
-"""Which versions decide what is in a saved engine: of packages, and of the zoo's own files."""
+"""Versions of packages and of the zoo's files that determine the contents of a saved engine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _COMPONENTS = ("zoo", "onnx", "onnxruntime", "onnxscript")
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
-    """Return the versions of what decides the contents of a saved engine."""
-    from engine.host.components import components
+    """Return the versions that determine the contents of a saved engine."""
+    from engine.host.installed import components
 
     found = components()
     return {name: found[name] or "none" for name in _COMPONENTS} | {"sources": hash_files(*sources())[:12]}
 
 
 def lowering_versions() -> Mapping[str, str]:
-    """Return the same under a name that no module has, for whoever keeps what was lowered elsewhere."""
+    """Return :func:`versions`, under a name that differs from the module's."""
     return versions()
 
 
 def sources() -> list[Path]:
-    """Return the zoo's own files that decide what is saved: those of :data:`engine.sdaa.lower.MADE_OF`."""
+    """Return the zoo's files that determine a saved engine: those of :data:`engine.sdaa.lower.MADE_OF`."""
     root = Path(__file__).resolve().parents[2]
     return [file for name in MADE_OF for file in _files(root.joinpath(*name.split(".")))]
 

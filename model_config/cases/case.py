@@ -17,6 +17,9 @@ STEPS = {
 MODEL, DATA = "model", "data"
 """Names of the only model and of the only data path, as :mod:`utils.pipeline.flags.options` has them."""
 
+GATES = ("specification", "strict")
+"""Values of a case's ``accuracy.gate``."""
+
 Scalar = str | int | float | bool
 Paths = str | Mapping[str, str]
 """One path, or several by name."""
@@ -79,7 +82,8 @@ class AccuracyRule:
         reference_source: where ``reference`` comes from.
         reference_tolerance: largest relative difference from ``reference``.
         run_reference: a script that evaluates the source framework's model on the same data, run as a valid step is.
-        accept_inconclusive: why a comparison that its samples cannot decide is accepted; empty where it is not.
+        secondary_metrics: names of secondary metrics of the report that are judged by the same tolerance.
+        gate: ``specification``, or ``strict``, which also asks for a 95 % bound on other data within the tolerance.
     """
 
     tolerance: float = 0.001
@@ -88,7 +92,8 @@ class AccuracyRule:
     reference_source: str = ""
     reference_tolerance: float = 0.01
     run_reference: Command | None = None
-    accept_inconclusive: str = ""
+    secondary_metrics: tuple[str, ...] = ()
+    gate: str = GATES[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,12 +101,12 @@ def _merge_base(rev: str, root: Path) -> str:
         _git(root, "rev-parse", "--git-dir")  # says better what is wrong where this is no repository
         shallow = _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
         fix = "fetch the whole history: git fetch --unshallow" if shallow else "check the name, or git fetch it"
-        raise ConfigError(f"--changed-since {rev}: no such commit in {root}; {fix}") from error
+        raise ConfigError(f"--changed_since {rev}: no such commit in {root}; {fix}") from error
     try:
         return _git(root, "merge-base", commit.strip(), "HEAD").strip()
     except ConfigError as error:
         fix = "fetch the whole history: git fetch --unshallow"
-        raise ConfigError(f"--changed-since {rev}: has no commit in common with HEAD here; {fix}") from error
+        raise ConfigError(f"--changed_since {rev}: has no commit in common with HEAD here; {fix}") from error
 
 
 def _at(commit: str, name: str, root: Path) -> str:
@@ -121,8 +121,8 @@ def _git(root: Path, *words: str) -> str:
     try:
         ran = subprocess.run(["git", *words], cwd=root, capture_output=True, check=False)  # noqa: S607
     except OSError as error:
-        raise ConfigError(f"--changed-since needs git: {error.strerror}; install it") from error
+        raise ConfigError(f"--changed_since needs git: {error.strerror}; install it") from error
     if ran.returncode != 0:
         said = one_line(ran.stderr.decode(errors="replace")) or f"git {words[0]} failed"
-        raise ConfigError(f"--changed-since: {root}: {said}; run the check in a git checkout")
+        raise ConfigError(f"--changed_since: {root}: {said}; run the check in a git checkout")
     return ran.stdout.decode(errors="surrogateescape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from engine import ALL_DTYPES, ConfigError
-from model_config.cases.case import STEPS, AccuracyRule, Case, Command, Paths
+from model_config.cases.case import GATES, STEPS, AccuracyRule, Case, Command, Paths
 from model_config.cases.case_file import LONGEST_NAME, MOST_TROUBLES, Entry, read_entries
 from model_config.cases.reach import LONGEST_VALUE, MOST_CHARACTERS, characters, leaves, leaving
 from model_config.results import Finding
@@ -35,6 +36,8 @@ __all__ = [
     "relative",
     "select_cases",
 ]
+
+_log = logging.getLogger(__name__)
 
 ROOT = clone() or Path.cwd()
 """The repository that ``run_dir`` starts from: the clone that runs; of an installed zoo the current folder."""
@@ -60,8 +63,19 @@ REQUIRED = ("ckpt", "batch_size", "target", "dtype")
 LARGEST_BATCH = 2**31 - 1
 
 TOLERANCES = ("tolerance", "reference_tolerance")
-ACCURACY = (*TOLERANCES, "baseline_ckpt", "reference", "reference_source", "run_reference", "accept_inconclusive")
+ACCURACY = (
+    *TOLERANCES,
+    "baseline_ckpt",
+    "reference",
+    "reference_source",
+    "run_reference",
+    "secondary_metrics",
+    "gate",
+)
 """Keys of a case's ``accuracy``."""
+
+DEPRECATED = "accept_inconclusive"
+"""A key of ``accuracy`` that is read and changes nothing: the gate decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +213,10 @@ class _Reader:
         if _empty(item):
             self.problem("accuracy", "is empty", f"give some of {', '.join(ACCURACY)}, or leave the key out")
             return AccuracyRule()
-        fields = self._mapping(item, "accuracy", (), ACCURACY)
+        fields = self._mapping(item, "accuracy", (), (*ACCURACY, DEPRECATED))
+        if fields.pop(DEPRECATED, None) is not None:
+            where = f"{relative(self.file, self.root)}: {self.case}"
+            _log.warning("%s: deprecated: accuracy.%s changes nothing, the gate decides; delete it", where, DEPRECATED)
         found: dict[str, Any] = {}
         for key in fields:
             if key in (*TOLERANCES, "reference"):
@@ -208,11 +225,28 @@ class _Reader:
                 found[key] = replace(self._step("export", f"accuracy.{key}", fields[key], run_dir), name="valid")
             elif key == "baseline_ckpt":
                 found[key] = self._paths(fields, key, "accuracy")
+            elif key == "secondary_metrics":
+                found[key] = self._names(fields[key], f"accuracy.{key}")
+            elif key == "gate":
+                found[key] = self._gate(fields)
             else:
                 found[key] = self._text(fields, key, "accuracy")
         for key, path in _located(found, "baseline_ckpt", "accuracy") if run_dir else []:
             self._check_inside(path, key, run_dir)
         return AccuracyRule(**found)
+
+    def _names(self, value: Any, key: str) -> tuple[str, ...]:
+        if isinstance(value, list) and value and all(isinstance(name, str) and _usable(name) for name in value):
+            return tuple(value)
+        self.problem(key, _what(value), "write a list of names of the report's secondary metrics, such as [top5]")
+        return ()
+
+    def _gate(self, fields: dict[str, Any]) -> str:
+        gate = self._text(fields, "gate", "accuracy")
+        if gate and gate not in GATES:
+            self.problem("accuracy.gate", f"{shown_value(gate)} is unknown", f"use one of: {', '.join(GATES)}")
+            return GATES[0]
+        return gate or GATES[0]
 
     def _number(self, value: Any, key: str, *, positive: bool) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import DataError, TecoInferError
 from model_config.cases.case import Case, Command, Paths
-from model_config.judge.foreign import share_of, valued_of
-from model_config.results import Accuracy, StepResult, Verdict
+from model_config.judge.foreign import valued_of
+from model_config.judge.gate import judge, judge_figures, read_pairs
+from model_config.results import Accuracy, StepResult
 from model_config.run.foreign import Foreign
 from model_config.written import STRANGE, read_json
 from tecoinfer_modelzoo.text import typed_reason
 from utils.fetch import kept_path
-from utils.metrics.change import Change
-from utils.pipeline.resume.records import SampleRecords, find_records
+from utils.pipeline.resume.records import find_records
 
 RunStep = Callable[[Command, str, Sequence[str]], StepResult]
 """Runs a step under another name, with further arguments that win over its own."""
@@ -32,16 +33,24 @@ RANDOM = "random weights: the metric means nothing, so raw outputs are compared 
 
 
 def judge_case(
-    case: Case, step: Command, valid: StepResult, folder: Path, run: RunStep, foreign: Foreign | None = None
+    case: Case,
+    step: Command,
+    valid: StepResult,
+    folder: Path,
+    run: RunStep,
+    foreign: Foreign | None = None,
+    *,
+    strict: bool = False,
 ) -> tuple[list[Accuracy], list[StepResult], list[str]]:
-    """Judge the metric of a valid step that passed.
+    """Judge the metric of a valid step that passed, and the secondary metrics that the case lists.
 
     Args:
         case, step: the case and its valid step.
         valid: what the step did.
         folder: the model's folder in which it ran, with the files its export made.
         run: runs the baseline, and the source framework's evaluation.
-        foreign: asks for a metric that is not the zoo's own; default: with the limits of a step.
+        foreign: computes a metric that is not the zoo's own; default: with the limits of a step.
+        strict: also ask for a 95 % bound within the tolerance, as ``gate: strict`` in the case does.
 
     Returns:
         The comparisons, the steps that were run for them, and notes.
@@ -51,19 +60,31 @@ def judge_case(
     foreign = foreign or Foreign(folder.resolve().parents[case.run_dir.count("/")])
     judged: list[Accuracy] = []
     ran: list[StepResult] = []
+    rule = case.accuracy
     baseline = baseline_of(case, step, folder)
     if not _is_baseline(step, baseline):
         words = Command("valid", step.run_file, {"ckpt": baseline}).arguments
         ran.append(run(step, BASELINE_NAME, (*BASELINE, *words)))
-        judged.append(_against_run(valid, ran[0], "onnx float32", case.accuracy.tolerance, foreign))
-    rule = case.accuracy
+        how = _How("onnx float32", rule.tolerance, foreign, strict or rule.gate == "strict")
+        judged.append(_against_run(valid, ran[0], how))
+        judged += _secondary(rule.secondary_metrics, valid, ran[0], how)
+    source = _How(rule.reference_source or "the source framework", rule.reference_tolerance, foreign)
     if rule.run_reference is not None:
         ran.append(run(rule.run_reference, "reference", ()))
-        judged.append(_against_run(valid, ran[-1], _source(case), rule.reference_tolerance, foreign))
+        judged.append(_against_run(valid, ran[-1], source))
     elif rule.reference is not None:
-        judged.append(_against_reference(case, valid, foreign))
+        judged.append(_against_figure(valid, rule.reference, source))
     notes = [] if judged else ["the valid step is the baseline itself, and model.yaml has no accuracy.reference"]
     return judged, ran, notes
+
+
+class _How(NamedTuple):
+    """How a comparison is judged."""
+
+    against: str
+    tolerance: float
+    foreign: Foreign
+    strict: bool = False
 
 
 def _random(case: Case, folder: Path, run: RunStep) -> tuple[list[Accuracy], list[StepResult], list[str]]:
@@ -124,52 +145,49 @@ def _is_baseline(step: Command, ckpt: Paths) -> bool:
     return (params["target"], params["dtype"], params["ckpt"]) == ("onnx", "float32", ckpt)
 
 
-def _source(case: Case) -> str:
-    return case.accuracy.reference_source or "the source framework"
-
-
-def _against_run(valid: StepResult, other: StepResult, against: str, tolerance: float, foreign: Foreign) -> Accuracy:
+def _against_run(valid: StepResult, other: StepResult, how: _How) -> Accuracy:
     """Compare with another run over the same data, by the records of both where they wrote them."""
     metric = math.nan if valid.eval_metric is None else valid.eval_metric
     reference = math.nan if other.eval_metric is None else other.eval_metric
-    change = Change.of(metric, reference, direction(valid.result))
-    drift = math.nan if change.relative is None else change.relative
-
-    failed = Accuracy(
-        Verdict.FAIL,
-        f"{against} could not be run: {other.reason}",
-        against,
-        "eval_metric",
+    by_figures = partial(
+        judge_figures,
         metric,
         reference,
-        drift,
-        tolerance,
-        higher_is_better=change.higher_is_better,
+        metric_name="eval_metric",
+        tolerance=how.tolerance,
+        against=how.against,
+        higher_is_better=direction(valid.result),
     )
+    why = f"cannot be compared with {how.against}: "
     if not other.passed:
-        return failed
-    try:
-        results = _with_records(valid, other)
-        if len(results) < 2:
-            return _by_figures(failed, change)
-        return _by_records(results, against, tolerance, foreign)
-    except DataError as error:
-        return replace(failed, reason=f"cannot be compared with {against}: {error}")
-    except KeyError as error:
-        lack = f"a --json file has no {error}; write it as utils.pipeline.cli does"
-        return replace(failed, reason=f"cannot be compared with {against}: {lack}")
-    except STRANGE as error:  # records that are none of the metric, and what it makes of them
-        return replace(failed, reason=f"cannot be compared with {against}: {typed_reason(error)}")
+        why = f"{how.against} could not be run: {other.reason}"
+    else:
+        try:
+            results = _with_records(valid, other)
+            if len(results) == 2:
+                return _by_records(results, how)
+            return by_figures()
+        except DataError as error:
+            why += str(error)
+        except KeyError as error:
+            why += f"a --json file has no {error}; write it as utils.pipeline.cli does"
+        except STRANGE as error:  # records that do not belong to the metric
+            why += typed_reason(error)
+    return replace(by_figures(why=why), reason=why)
 
 
-def _by_figures(failed: Accuracy, change: Change) -> Accuracy:
-    """Judge by the printed metrics alone: a difference fails, and none says little about other samples."""
-    what = f"eval_metric {failed.metric:g} against {failed.reference:g} of {failed.against}"
-    if not abs(failed.relative_difference) <= failed.tolerance:
-        beyond = f"beyond the tolerance of {failed.tolerance:.3%}"
-        return replace(failed, reason=f"{what}: {change.percent(3)}, {change.word}, {beyond}")
-    lack = "no per-sample records to judge by; let the script take --json, as utils.pipeline.cli does"
-    return replace(failed, verdict=Verdict.INCONCLUSIVE, reason=f"{what}, but {lack}")
+def _secondary(names: Sequence[str], valid: StepResult, other: StepResult, how: _How) -> list[Accuracy]:
+    """Judge secondary metrics of the report by the figures of both runs."""
+    ours, theirs = (_read(step.result).get("secondary") for step in (valid, other))
+    found = []
+    for name in names if other.passed else ():
+        values = [one.get(name) if isinstance(one, Mapping) else None for one in (ours, theirs)]
+        figures = [float(value) if isinstance(value, (int, float)) else math.nan for value in values]
+        known = ", ".join(ours) if isinstance(ours, Mapping) else ""
+        lacks = f"accuracy.secondary_metrics: the report has no {name}; it has: {known or 'none'}"
+        why = lacks if any(map(math.isnan, figures)) else ""
+        found.append(judge_figures(*figures, metric_name=name, tolerance=how.tolerance, against=how.against, why=why))
+    return found
 
 
 def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
@@ -179,9 +197,7 @@ def _with_records(*steps: StepResult) -> list[tuple[Path, Path]]:
     return [(result, records) for result, records in found if records is not None]
 
 
-def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: float, foreign: Foreign) -> Accuracy:
-    from model_config.judge.gate import judge, read_pairs
-
+def _by_records(results: Sequence[tuple[Path, Path]], how: _How) -> Accuracy:
     (valid, ours), (other, theirs) = results
     definitions = [_read(path).get("metric_definition") for path in (valid, other)]
     known = [definition for definition in definitions if definition is not None]
@@ -189,51 +205,30 @@ def _by_records(results: Sequence[tuple[Path, Path]], against: str, tolerance: f
         raise DataError(f"one run measured {known[0]} and the other {known[1]}; measure the same in both")
     figures = [read_result(path)["metric"] for path in (valid, other)]
     pairs = read_pairs(ours, theirs)
-    metric = valued_of(known[0], (ours, theirs), pairs, foreign) if known else None
-    return judge(pairs, *figures, metric_of=metric, tolerance=tolerance, against=against, alone=True)
+    metric = valued_of(known[0], (ours, theirs), pairs, how.foreign) if known else None
+    return judge(pairs, *figures, metric_of=metric, tolerance=how.tolerance, against=how.against, strict=how.strict)
 
 
-def _against_reference(case: Case, valid: StepResult, foreign: Foreign) -> Accuracy:
-    from model_config.judge.gate import judge_reference
-
-    rule, result = case.accuracy, read_result(valid.result)
+def _against_figure(valid: StepResult, reference: float, how: _How) -> Accuracy:
+    """Compare with a published figure, or one of another machine."""
+    result = read_result(valid.result)
     metric = result.get("metric", valid.eval_metric)
-    try:
-        definition = _read(valid.result).get("metric_definition")
-        share = definition is None or share_of(definition, foreign)
-        independent = _independent(valid.result, result.get("samples", 0))
-    except (DataError, *STRANGE) as error:
-        reason = error if isinstance(error, DataError) else typed_reason(error)
-        figures = math.nan if metric is None else float(metric), float(rule.reference or 0.0)
-        drift = Change.of(*figures).relative
-        return Accuracy(
-            Verdict.FAIL,
-            f"cannot be compared with {_source(case)}: {reason}",
-            _source(case),
-            result.get("metric_name", "eval_metric"),
-            *figures,
-            math.nan if drift is None else drift,
-            rule.reference_tolerance,
-        )
-    return judge_reference(
+    return judge_figures(
         math.nan if metric is None else float(metric),
-        float(rule.reference or 0.0),
-        independent,
+        reference,
         metric_name=result.get("metric_name", "eval_metric"),
-        tolerance=rule.reference_tolerance,
-        against=_source(case),
-        share=share,
+        tolerance=how.tolerance,
+        against=how.against,
         higher_is_better=direction(valid.result),
     )
 
 
-def _independent(result: Path | None, samples: int) -> int:
-    """Return how many independent samples a result covers: its units, where its records name any."""
-    records = None if result is None else find_records(result)
-    if records is None or records.suffix != ".csv":
-        return samples
-    rows = SampleRecords(records)
-    return len({row.unit for row in rows if row.value is not None}) if rows.has_units else samples
+def cut_short(valid: StepResult | None) -> str:
+    """Return in words that the valid step evaluated a part of its data; empty where it evaluated all of it."""
+    result = {} if valid is None else _read(valid.result)
+    if result.get("finished") is not False:
+        return ""
+    return f"the first {result.get('samples', '?')} samples of the data"
 
 
 def direction(result: Path | None) -> bool:

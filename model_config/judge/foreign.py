@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from engine import DataError
-from model_config.judge.intervals import Floats
+from model_config.judge.bound import GROUPS, Floats, Valued, is_mean
 from model_config.judge.pairs import Pairs, read_pairs
-from model_config.judge.resampling import Valued, chosen, is_mean, is_mean_of_samples, resamples
 from model_config.run.foreign import Foreign, ForeignError, is_core
 from tecoinfer_modelzoo.text import shown_value
 from utils.metrics.base import Metric
@@ -26,77 +25,58 @@ _SEED = 0
 
 
 class Answered(Valued):
-    """A metric beside the records of two runs, by the numbers that another process gave.
+    """A metric of the records of two runs, by the numbers that another process computed.
 
     Args:
-        pairs: the records. said: the answer of :func:`said_of`.
+        pairs: the records.
+        said: the answer of :func:`said_of`.
 
     Raises:
-        DataError: a number is missing, or cannot be one.
+        DataError: a number is missing or unusable.
     """
 
     def __init__(self, pairs: Pairs, said: Mapping[str, Any]) -> None:
         self.higher_is_better, self.bounds = direction_of(said), bounds_of(said)
-        plain = is_mean(pairs, None)
-        self._is_mean = plain and _of(said, "mean", bool)
-        shape = (resamples(pairs), 2), (max(1, len(chosen(pairs))), 2)
+        self._is_mean = is_mean(pairs, None) and _of(said, "mean", bool)
         self._whole = _numbers(said, "whole", (2,))
-        self._resampled = (
-            _NONE
-            if self._is_mean
-            else (
-                _numbers(said, "drawn", shape[0]),
-                _numbers(said, "without", shape[1]),
-            )
-        )
-        self._risen = _counts(said, pairs.total)
+        self._without = _numbers(said, "without", (min(pairs.total, GROUPS), 2))
 
     def is_mean(self) -> bool:
-        """Say whether the metric is the mean of the records."""
+        """Return whether the metric is the mean of the records."""
         return self._is_mean
 
     def whole(self) -> tuple[float, float]:
         """Return the metric of all records of both runs."""
         return float(self._whole[0]), float(self._whole[1])
 
-    def risen(self) -> tuple[int, int]:
-        """Return in how many units the metric rose and fell."""
-        return self._risen
-
-    def resampled(self, seed: int) -> tuple[Floats, Floats]:
-        """Return both runs' metric for every resample of the units, and for every unit left out."""
+    def without(self, seed: int) -> Floats:
+        """Return both runs' metric without each group of units in turn, for the only seed that was asked for."""
         if seed != _SEED:
-            raise DataError(f"the metric was resampled with seed {_SEED}, not {seed}; use that one")
-        return self._resampled
+            raise DataError(f"the metric was computed with seed {_SEED}, not {seed}; use that one")
+        return self._without
 
 
-_NONE: tuple[Floats, Floats] = (np.empty((0, 2)), np.empty((0, 2)))
-
-
-def said_of(definition: Any, root: Path, records: Sequence[str] | None, alone: bool, seed: int) -> dict[str, Any]:
+def said_of(definition: Any, root: Path, records: Sequence[str] | None, seed: int) -> dict[str, Any]:
     """Return what :class:`Answered` is made of, in JSON's types; for the process that imports the metric.
 
     Args:
-        definition: of the metric. root: the repository that has it.
-        records: the files of both runs; ``None``: only what the metric itself says.
-        alone, seed: as :func:`model_config.judge.gate.judge` has them.
+        definition: of the metric.
+        root: the repository that has it.
+        records: the files of both runs; ``None``: only the metric's own attributes.
+        seed: as :func:`model_config.judge.gate.judge` has it.
 
     Raises:
-        DataError: there is no such metric, or the records are none of it.
+        DataError: there is no such metric, or the records do not belong to it.
     """
     metric = metric_from_json(definition, root)
     bounds = None if metric.bounds is None else [float(end) for end in metric.bounds]
     said: dict[str, Any] = {"higher_is_better": bool(metric.higher_is_better), "bounds": bounds}
     if records is None:
-        return {**said, "share": is_share(metric)}
+        return said
     pairs = read_pairs(Path(records[0]), Path(records[1]))
     valued = Valued(pairs, metric)
-    said |= {"mean": valued.is_mean(), "whole": [float(value) for value in valued.whole()], "risen": [0, 0]}
-    if said["mean"]:
-        return said
-    drawn, without = valued.resampled(seed)
-    risen = valued.risen() if alone else (0, 0)
-    return {**said, "drawn": drawn.tolist(), "without": without.tolist(), "risen": list(risen)}
+    said |= {"mean": valued.is_mean(), "whole": [float(value) for value in valued.whole()]}
+    return {**said, "without": valued.without(seed).tolist()}
 
 
 def valued_of(definition: Any, records: tuple[Path, Path], pairs: Pairs, foreign: Foreign) -> Metric | Valued:
@@ -112,24 +92,8 @@ def valued_of(definition: Any, records: tuple[Path, Path], pairs: Pairs, foreign
     if _is_core(definition):
         return metric_from_json(definition, None)
     files = [str(file.resolve()) for file in records]
-    said = _asked(foreign, definition=definition, records=files, alone=True, seed=_SEED)
+    said = _asked(foreign, definition=definition, records=files, seed=_SEED)
     return Answered(pairs, said)
-
-
-def share_of(definition: Any, foreign: Foreign) -> bool:
-    """Say whether a metric is a mean of one number from 0 to 1 per sample.
-
-    Raises:
-        DataError: as :func:`valued_of`.
-    """
-    if _is_core(definition):
-        return is_share(metric_from_json(definition, None))
-    return bool(_of(_asked(foreign, definition=definition, records=None, alone=False, seed=_SEED), "share", bool))
-
-
-def is_share(metric: Metric) -> bool:
-    """Say whether a metric is a mean of one number from 0 to 1 per sample."""
-    return metric.bounds is not None and 0 <= metric.bounds[0] <= metric.bounds[1] <= 1 and is_mean_of_samples(metric)
 
 
 def _asked(foreign: Foreign, **question: Any) -> dict[str, Any]:
@@ -166,13 +130,6 @@ def bounds_of(said: Mapping[str, Any]) -> tuple[float, float] | None:
         return None
     low, high = _numbers(said, "bounds", (2,))
     return float(low), float(high)
-
-
-def _counts(said: Mapping[str, Any], total: int) -> tuple[int, int]:
-    rose, fell = _numbers(said, "risen", (2,))
-    if not (0 <= rose <= total and 0 <= fell <= total):
-        raise DataError(f"the metric's process answered risen: {shown_value(said['risen'])} of {total} units")
-    return int(rose), int(fell)
 
 
 def _numbers(said: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ class Pairs:
             numbers of records in a unit. ``None``: every record is a unit of its own.
         count: how many units there are, those without records too; 0 without ``units``.
         samples: samples that both ran; 0: not known.
+        unit_names: name of each unit; empty: not known.
+        margins: of each sample that both ran, how far its outputs are from changing its record, in both runs; ``None``:
+            the metric gives none. ``sample_units`` and ``changed`` then have the unit of each of these samples, and
+            whether any of its records differs.
     """
 
     target: Array
@@ -37,6 +41,10 @@ class Pairs:
     units: tuple[Array, Array] | None = None
     count: int = 0
     samples: int = 0
+    unit_names: tuple[str, ...] = ()
+    margins: tuple[Array, Array] | None = None
+    sample_units: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    changed: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __post_init__(self) -> None:
         if self.units is None and self.target.shape != self.baseline.shape:
@@ -135,35 +143,49 @@ def _row_pairs(target: Path, baseline: Path) -> Pairs:
 
 
 class _Rows:
-    """Collects the samples of two runs that both could do, and the names of those that only one could."""
+    """Collects the samples that both runs could evaluate, and the names of those that only one could."""
 
     def __init__(self) -> None:
-        self._values: list[tuple[float, float]] = []
-        self._units: list[str | None] = []
+        self._rows: list[tuple[SampleRecord, SampleRecord]] = []
         self._alone: tuple[list[str], list[str]] = [], []
 
     def add(self, ours: SampleRecord, theirs: SampleRecord) -> None:
         """Add a sample."""
         if ours.value is not None and theirs.value is not None:
-            self._values.append((ours.value, theirs.value))
-            self._units.append(ours.unit)
+            self._rows.append((ours, theirs))
         elif ours.value is not theirs.value:
             self._alone[ours.value is not None].append(ours.name)
 
     def pairs(self, metric_name: str, has_units: bool) -> Pairs:
         """Return all of them."""
-        values = np.array(self._values, dtype=np.float64).reshape(-1, 2)
-        codes, count = coded([self._units])
+        target, baseline = (np.array([row[run].value for row in self._rows], dtype=np.float64) for run in range(2))
+        codes, count = coded([[ours.unit for ours, _ in self._rows]])
+        names = tuple(dict.fromkeys(ours.unit or "" for ours, _ in self._rows)) if has_units else self._names
         return Pairs(
-            values[:, 0].copy(),
-            values[:, 1].copy(),
+            target,
+            baseline,
             metric_name,
             tuple(self._alone[0]),
             tuple(self._alone[1]),
             units=(codes[0], codes[0]) if has_units else None,
             count=count if has_units else 0,
-            samples=len(values),
+            samples=len(self._rows),
+            unit_names=names,
+            margins=self._margins(),
+            sample_units=codes[0] if has_units else np.arange(len(self._rows)),
+            changed=target != baseline,
         )
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(ours.name for ours, _ in self._rows)
+
+    def _margins(self) -> tuple[Array, Array] | None:
+        both = [(ours.margin, theirs.margin) for ours, theirs in self._rows]
+        if not both or any(margin is None for row in both for margin in row):
+            return None
+        columns = np.array(both, dtype=np.float64)
+        return None if np.isnan(columns).any() else (columns[:, 0], columns[:, 1])
 
 
 def _array_pairs(target: Path, baseline: Path) -> Pairs:
@@ -176,17 +198,36 @@ def _array_pairs(target: Path, baseline: Path) -> Pairs:
             raise _others((target, baseline), f"sample {place}", _words(left), _words(right))
     ours, theirs = both
     ran = ours.ran & theirs.ran
-    units, count = _unit_codes(both, ran)
-    return Pairs(
+    units, names = _unit_codes(both, ran)
+    found = Pairs(
         ours.values,
         theirs.values,
         ours.metric_name,
         tuple(name for name, lost in zip(ours.names, theirs.ran & ~ours.ran, strict=True) if lost),
         tuple(name for name, gained in zip(ours.names, ours.ran & ~theirs.ran, strict=True) if gained),
         units=units,
-        count=count,
+        count=len(names),
         samples=int(np.count_nonzero(ran)),
+        unit_names=names,
     )
+    return found if ours.margins is None or theirs.margins is None else _with_margins(found, both, ran)
+
+
+def _with_margins(pairs: Pairs, both: tuple[Any, Any], ran: Array) -> Pairs:
+    """Add the margins of the samples that both runs could evaluate, with the unit of each and whether it changed."""
+    kept = np.cumsum(ran) - 1
+    samples = tuple(kept[one.sample] for one in both)
+    count = int(np.count_nonzero(ran))
+    by_sample = replace(pairs, units=samples, count=count, unit_names=())
+    changed = np.zeros(count, np.bool_)
+    changed[by_sample.differing_units()] = True
+    units = np.arange(count)
+    for codes, owners in zip(pairs.codes, samples, strict=True):
+        units[owners] = codes  # a sample without records stays a unit of its own
+    margins = tuple(one.margins[ran] for one in both)
+    if np.isnan(margins).any():
+        return pairs
+    return replace(pairs, margins=margins, sample_units=units, changed=changed)
 
 
 def _samples(one: Any) -> list[SampleRecord]:
@@ -196,8 +237,8 @@ def _samples(one: Any) -> list[SampleRecord]:
     return [SampleRecord(index, name, None, None, unit) for index, name, unit in both]
 
 
-def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array], int]:
-    """Return the unit of every record of both runs, and how many units there are.
+def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array], tuple[str, ...]]:
+    """Return the unit of every record of both runs, and the names of all units.
 
     Units are what the metric says of each record, or else what the data set says of its sample, or else the sample.
     Units of samples that ran and have no record count too.
@@ -206,8 +247,11 @@ def _unit_codes(both: tuple[Any, Any], ran: Array) -> tuple[tuple[Array, Array],
     if both[0].record_units is None and both[1].record_units is None:
         of_samples = both[0].sample_units or range(len(ran))
         first = [unit for unit, done in zip(of_samples, ran.tolist(), strict=True) if done]
-    codes, count = coded(map(_named, both), first)
-    return (codes[0], codes[1]), count
+    named = [_named(one) for one in both]
+    codes, _ = coded(named, first)
+    table = dict.fromkeys([*first, *named[0], *named[1]])
+    names = tuple(unit if isinstance(unit, str) else both[0].names[unit] for unit in table)
+    return (codes[0], codes[1]), names
 
 
 def _named(one: Any) -> list[str | int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import ConfigError
-from engine.host.cores import processor_name
+from engine.host import processor_name
 from engine.onnx import model_content
 from model_config.cases.config import Case, Command, relative
 from model_config.judge.targets import OnTarget

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from engine.host.cores import processor_name
+from engine.host import processor_name
 from model_config.results import Speed, StepResult, Verdict
 from model_config.written import STRANGE, read_json
 
@@ -81,7 +81,7 @@ def judge_speed(
     if "simulated_s" in now:
         judged.append(_simulated(now["simulated_s"], stored.get("simulated_s")))
     if "host_s" in now:
-        judged.append(_host(now, stored, again) if host else _not_judged(now, "--no-host-speed"))
+        judged.append(_host(now, stored, again) if host else _not_judged(now, "--no_host_speed"))
     return judged
 
 

@@ -17,9 +17,8 @@ _LINES, _CHARACTERS, _BYTES = 100, 20_000, 65_536
 def junit_xml(check: CheckResult) -> str:
     """Return a check as JUnit XML: a suite per case; a test per rule broken, step and comparison.
 
-    An inconclusive comparison that is not accepted is an error, because the check does not pass with it either. One
-    that is accepted is skipped, with the reason: it proves nothing. What is not judged is skipped, too. Characters that
-    XML forbids become U+FFFD.
+    An inconclusive comparison of a strict gate is an error, because the check does not pass with it either. What is not
+    judged is skipped. Characters that XML forbids become U+FFFD.
     """
     root = Element("testsuites", name="model_config.check")
     if check.problems or check.interrupted:
@@ -49,7 +48,7 @@ def _add_case(root: Element, case: CaseResult, date: str) -> None:
         suite.set("timestamp", clean_line(date))
     properties = SubElement(suite, "properties")
     told = {"run_dir": case.run_dir, "target": case.target, "cached": str(case.cached).lower()}
-    told |= {"accepted": case.accepted, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
+    told |= {"partial": case.partial, **{f"note {index}": note for index, note in enumerate(case.notes, 1)}}
     for key, value in told.items():
         if value:
             SubElement(properties, "property", name=key, value=clean_line(value))
@@ -86,15 +85,12 @@ def _add_step(suite: Element, case: str, step: StepResult) -> None:
 def _add_judged(suite: Element, case: CaseResult, judged: Accuracy | Speed, index: int) -> None:
     part, what = ("speed", judged.what) if isinstance(judged, Speed) else ("accuracy", judged.against)
     test = _test(suite, f"{clean_line(case.case)}.{part}", f"{index} {what}")
-    accepted = part == "accuracy" and bool(case.accepted)
     if judged.verdict is Verdict.FAIL:
         _outcome(test, "failure", part, judged.reason)
     elif judged.verdict is Verdict.NONE:
         _outcome(test, "skipped", part, judged.reason)
-    elif judged.verdict is Verdict.INCONCLUSIVE and not accepted:
-        _outcome(test, "error", "inconclusive", judged.reason)
     elif judged.verdict is Verdict.INCONCLUSIVE:
-        _outcome(test, "skipped", part, f"inconclusive, accepted: {case.accepted}", [clean_line(judged.reason)])
+        _outcome(test, "error", "inconclusive", judged.reason)
     else:
         SubElement(test, "system-out").text = clean_line(judged.reason)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from model_config.reports import text
-from model_config.reports.looks import ACCEPTED, case_look, check_look, parts_look
+from model_config.reports.looks import PARTIAL, case_look, check_look, parts_look
 from model_config.reports.terminal import deciding
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from tecoinfer_modelzoo.formatting import clean_line, plural, seconds
@@ -39,9 +39,9 @@ def markdown(check: CheckResult) -> str:
         titles = "case | target | structure | function | accuracy | speed | metric | difference | time"
         head += f"\n| | {titles} |\n|---|---|---|---|---|---|---|--:|--:|--:|\n"
         head += _fitting(cases, _row, _TABLE_SHARE, "case")
-    accepted = [case for case in cases if case_look(case) is ACCEPTED]
-    if accepted:
-        head += "\n" + _fitting(accepted, _accepted, LIMIT // 8, "accepted case")
+    partial = [case for case in cases if case_look(case) is PARTIAL]
+    if partial:
+        head += "\n" + _fitting(partial, _partial, LIMIT // 8, "case")
     bad = [case for case in cases if case.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)]
     return head + _fitting(bad, _block, LIMIT - len(head) - 200, "failing case")
 
@@ -92,15 +92,15 @@ def _row(case: CaseResult) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _accepted(case: CaseResult) -> str:
-    return f"- {ACCEPTED.emoji} {escape(case.case)}: inconclusive accuracy accepted: {escape(case.accepted)}\n"
+def _partial(case: CaseResult) -> str:
+    return f"- {PARTIAL.emoji} {escape(case.case)}: evaluated on {escape(case.partial)}\n"
 
 
 def _block(case: CaseResult) -> str:
     summary = _unlinked(html.escape(clean_line(f"{case.case}: {case.verdict.value}"), quote=False))
     lines = _fitting(case.reasons, _listed, _BLOCK // 2, "reason")
-    if case.accepted:
-        lines += f"- inconclusive accuracy accepted: {escape(case.accepted)}\n"
+    if case.partial:
+        lines += f"- evaluated on {escape(case.partial)}\n"
     failed = [step for step in case.steps if not step.passed]
     return (
         f"\n<details><summary>{case_look(case).emoji} {summary}</summary>\n\n"

@@ -34,14 +34,13 @@ class DifferencePlot:
 
     Attributes:
         label: all of it in words, for those who do not see it.
-        band, interval, bootstrap: left end and width; ``None`` where there is none.
+        band, interval: left end and width; no interval where there is no estimate.
         zero, point: positions. ticks: marks of the axis.
     """
 
     label: str
     band: tuple[float, float]
     interval: tuple[float, float] | None
-    bootstrap: tuple[float, float] | None
     zero: float
     point: float
     ticks: list[Tick]
@@ -66,16 +65,13 @@ class RatioPlot:
 
 def difference_plot(one: Accuracy) -> DifferencePlot | None:
     """Return the plot of a comparison; ``None`` where its difference is no finite number."""
-    ends = [*(one.interval or ()), *(one.bootstrap or ()), one.relative_difference, one.tolerance]
+    ends = [*(one.interval or ()), one.relative_difference, one.tolerance]
     if not all(map(math.isfinite, ends)):
         return None
     reach = 1.15 * max(map(abs, ends)) or 1.0
 
     def place(value: float) -> float:
         return _place(value, -reach, reach)
-
-    def span(interval: tuple[float, float] | None) -> tuple[float, float] | None:
-        return interval and (place(interval[0]), place(interval[1]) - place(interval[0]))
 
     tolerated = place(-one.tolerance), place(one.tolerance) - place(-one.tolerance)
     step = _nice_step(reach)
@@ -86,12 +82,45 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
     return DifferencePlot(
         label,
         band=tolerated,
-        interval=span(one.interval),
-        bootstrap=span(one.bootstrap),
+        interval=one.interval and (place(one.interval[0]), place(one.interval[1]) - place(one.interval[0])),
         zero=place(0.0),
         point=place(one.relative_difference),
         ticks=[Tick(place(mark), percent(mark)) for mark in marks],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TailPlot:
+    """The share of samples whose deviation reaches a part of their margin, both axes logarithmic.
+
+    Attributes:
+        label: all of it in words.
+        points: of the curve, as an SVG list in percent of width and height.
+        change: position of the ratio 1, where predictions change. ticks: marks of the axis of ratios.
+    """
+
+    label: str
+    points: str
+    change: float
+    ticks: list[Tick]
+
+
+def tail_plot(one: Accuracy) -> TailPlot | None:
+    """Return the plot of deviation over margin; ``None`` without margins, or where all outputs are equal."""
+    if not one.tail:
+        return None
+    low = math.floor(min(math.log10(ratio) for ratio, _ in one.tail))
+    high = max(0.5, *(math.log10(ratio) for ratio, _ in one.tail))
+    least = min(math.log10(share) for _, share in one.tail) or -1.0
+
+    def place(ratio: float) -> float:
+        return _place(math.log10(ratio), low, high)
+
+    points = " ".join(f"{place(ratio):g},{100 * math.log10(rank) / least:g}" for ratio, rank in one.tail)
+    step = max(1, -low // 5)
+    ticks = [Tick(place(10.0**power), f"1e{power}" if power else "1") for power in range(0, low - 1, -step)]
+    label = f"deviation over margin: at most {one.tail[0][0]:.2g}; from 1 on, a prediction changes"
+    return TailPlot(label, points, place(1.0), ticks)
 
 
 def ratio_plot(one: Speed) -> RatioPlot | None:

@@ -168,7 +168,7 @@ def _accuracy(name: str, value: float, one: Mapping[str, Any]) -> Accuracy:
         float(one["relative_difference"]),
         float(one["tolerance"]),
         int(one.get("samples", 0)),
-        (float(low_high[0]), float(low_high[1])) if low_high else None,
+        interval=(float(low_high[0]), float(low_high[1])) if low_high else None,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_config.cases.config import CONFIGS, FULL, read_cases
 from model_config.reports.page import PAGES
 from model_config.reports.scored import find_models
 from model_config.reports.text import write_text
@@ -32,14 +31,7 @@ def build_site(root: Path, out: Path, checks: Sequence[CheckResult] = ()) -> Non
         "site.html.j2",
         models=models,
         cases=cases,
-        accepted=_accepted(root),
         metric_targets=sorted({entry.key.target for model in models for entry in model.metrics}),
         time_targets=sorted({entry.key.target for model in models for entry in model.figures}),
     )
     write_text(page, out)
-
-
-def _accepted(root: Path) -> dict[str, str]:
-    """Return by case why an inconclusive accuracy is accepted, as the files with the cases say now."""
-    described, _ = read_cases([root / name for name in (*CONFIGS, FULL) if (root / name).is_file()], root)
-    return {case.name: case.accuracy.accept_inconclusive for case in described}

@@ -45,8 +45,8 @@ def reason_lines(check: CheckResult) -> list[str]:
     lines = [clean_line(problem) for problem in check.problems]
     for case in check.cases:
         lines += [clean_line(f"{case.case}: {reason}") for reason in case.reasons]
-        if case.accepted:
-            lines.append(clean_line(f"{case.case}: inconclusive accuracy accepted: {case.accepted}"))
+        if case.partial:
+            lines.append(clean_line(f"{case.case}: evaluated on {case.partial}"))
         lines += [clean_line(f"{case.case}: note: {note}") for note in case.notes]
     return lines
 

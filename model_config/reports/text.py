@@ -16,7 +16,7 @@ EXIT_MEANINGS = {
     0: "nothing failed",
     1: "something failed",
     2: "the configuration cannot be used",
-    4: "undecided: the samples are too few to tell",
+    4: "undecided: a strict gate asks for more samples",
     130: "interrupted: only what was done until then",
 }
 """What the exit codes of a check mean."""
@@ -71,7 +71,7 @@ def headline(check: CheckResult) -> str:
 
 
 def counts_line(check: CheckResult) -> str:
-    """Return how many cases have each verdict, and how many problems there are outside any; what is accepted apart."""
+    """Return how many cases have each verdict, and how many problems there are outside any case."""
     counts = [f"{count} {word}" for word, count in count_looks(check).items() if count] or ["no cases"]
     if check.problems:
         counts.append(f"{plural(len(check.problems), 'problem')} outside the cases")

@@ -43,14 +43,12 @@ def metric(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a metric says of the records of two runs, as :mod:`model_config.judge.foreign` asks for it.
 
     Args:
-        question: ``definition`` of the metric; ``records``, the files of both runs, or none; ``alone`` and ``seed`` as
-            :func:`model_config.judge.gate.judge` has them.
+        question: ``definition`` of the metric; ``records``, the files of both runs, or none; ``seed`` as
+            :func:`model_config.judge.gate.judge` has it.
     """
     from model_config.judge.foreign import said_of
 
-    return said_of(
-        question["definition"], Path(question["root"]), question["records"], question["alone"], question["seed"]
-    )
+    return said_of(question["definition"], Path(question["root"]), question["records"], question["seed"])
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"flags": flags, "metric": metric}

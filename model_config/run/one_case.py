@@ -13,7 +13,7 @@ from engine import ConfigError
 from model_config.cases.config import ROOT, Case, Command
 from model_config.cases.imports import Imports
 from model_config.judge import scorecard
-from model_config.judge.accuracy import RANDOM, direction, judge_case, read_result
+from model_config.judge.accuracy import RANDOM, cut_short, direction, judge_case, read_result
 from model_config.judge.speed import figures, judge_speed, kernel_seconds
 from model_config.judge.targets import on_other_targets
 from model_config.results import Accuracy, CaseResult, Finding, Speed, StepResult, Verdict
@@ -48,6 +48,7 @@ class Settings:
         imports: the import graph.
         snapshots: of the repository, for all cases; default: one for each case.
         host_speed: judge times that depend on this host.
+        strict: every accuracy gate also asks for a bound within the tolerance.
         handed: further environment variables that steps get (:mod:`.environment`); their values are part of the key
             of a kept result.
     """
@@ -66,6 +67,7 @@ class Settings:
     snapshots: Snapshots | None = None
     handed: Sequence[str] = ()
     host_speed: bool = True
+    strict: bool = False
 
 
 def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
@@ -84,7 +86,7 @@ def check_case(case: Case, slot: Slot, settings: Settings) -> CaseResult:
     key = ""
     if not settings.update:
         flags = asdict(settings.limits) | {"handed": {name: os.environ.get(name) for name in settings.handed}}
-        flags["host_speed"] = settings.host_speed
+        flags |= {"host_speed": settings.host_speed, "strict": settings.strict}
         key = cache.case_key(case, settings.root, flags=flags, imports=settings.imports)
         if settings.cached and (known := cache.load(key)) is not None:
             return known
@@ -156,7 +158,7 @@ class _CaseRun:
             tuple(self.accuracy),
             tuple(self.speed),
             seconds,
-            accepted=self.case.accuracy.accept_inconclusive,
+            partial=cut_short(next((result for result in self.steps if result.step == "valid"), None)),
             notes=tuple(self.notes),
         )
 
@@ -206,7 +208,15 @@ class _CaseRun:
         if step is None or valid is None or not valid.passed:
             return
         measured = figures(valid, self.kernel)
-        accuracy, ran, notes = judge_case(self.case, step, valid, self._folder, self._run, self._foreign(self.tree))
+        accuracy, ran, notes = judge_case(
+            self.case,
+            step,
+            valid,
+            self._folder,
+            self._run,
+            self._foreign(self.tree),
+            strict=self.settings.strict,
+        )
         self.accuracy, self.notes = accuracy, self.notes + notes
         self.steps += ran
         found = self._measured(step, valid, measured)

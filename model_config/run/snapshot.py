@@ -100,7 +100,7 @@ class Snapshots:
                 except OSError as error:
                     raise ConfigError(
                         f"{self._root} cannot be copied to {self._work_dir}: {one_line(error)}; "
-                        "make room there, or choose another --work-dir"
+                        "make room there, or choose another --work_dir"
                     ) from error
             self._made[-1].users += 1
             return self._made[-1]

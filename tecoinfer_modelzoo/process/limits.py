@@ -1,4 +1,4 @@
-"""Limits of time and memory of a command, from its flags or the environment."""
+"""Time and memory limits of a command, from its options or the environment."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLAGS = {"--time_limit": "TECO_TIME_LIMIT", "--memory_limit": "TECO_MEMORY_LIMIT"}
-"""Each flag, and the variable that is asked where it is not given."""
+"""Option -> environment variable that is used if the option is missing."""
 
 CALL = 3600.0
-"""Seconds that one call of native code may take where no limit of time is given."""
+"""Maximum duration of a call of native code in seconds, if there is no time limit."""
 
 
 class Limits:
-    """What a command may use before it is ended.
-
-    Attributes:
-        seconds: of wall time; ``None``: as long as it works.
-        memory: bytes that its processes hold for themselves; ``None``: what the system gives.
-        call: seconds that one call of native code may take where ``seconds`` is ``None``.
-    """
+    """Limits: seconds of wall time, bytes of private memory, and (without ``seconds``) seconds of a native call."""
 
     __slots__ = ("call", "memory", "seconds")
 
@@ -31,14 +25,7 @@ class Limits:
 
 
 def limits_of(words: Sequence[str] = ()) -> Limits:
-    """Return the limits that flags ask for, or the environment.
-
-    Args:
-        words: of a command line; those behind ``--`` are not looked at.
-
-    Raises:
-        ValueError: a limit is not a positive number.
-    """
+    """Return the limits from options before ``--``, or the environment; raise ValueError for invalid numbers."""
     found = {}
     for flag, variable in FLAGS.items():
         where, text = _given(flag, words) or (variable, os.environ.get(variable, ""))
@@ -48,11 +35,7 @@ def limits_of(words: Sequence[str] = ()) -> Limits:
 
 
 def positive_number(name: str, text: str) -> float:
-    """Read a positive number.
-
-    Raises:
-        ValueError: it is none; the text names it.
-    """
+    """Parse a positive number; raise ValueError if the text is not one; the message contains ``name``."""
     try:
         value = float(text)
     except ValueError:
@@ -63,7 +46,7 @@ def positive_number(name: str, text: str) -> float:
 
 
 def _given(flag: str, words: Sequence[str]) -> tuple[str, str] | None:
-    """Return a flag and its value, the last one given; ``None`` where it is not there."""
+    """Return an option and its last value on the command line; ``None`` if it is missing."""
     found = None
     for place, word in enumerate(words):
         if word == "--":

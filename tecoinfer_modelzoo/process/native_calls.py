@@ -1,6 +1,6 @@
-"""Whether a call of native code is under way, and since when: in memory that a supervising parent reads.
+"""Number and start of running native calls, in memory shared with the supervising parent.
 
-``with native:`` around a call that may take long; outside a supervised process that costs next to nothing.
+Wrap calls that may take long in ``with native:``; the overhead outside a supervised process is negligible.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import time
 
 TYPE_CHECKING = False  # as in typing, which takes some milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from mmap import mmap
     from threading import Lock
+    from typing import Any
 
 _FORM = struct.Struct("dq")
-"""When the last call began or returned (monotonic, so the same in both processes), and how many are under way."""
+"""Time of the last start or return (monotonic clock, valid in both processes) and number of running calls."""
 
 
 class NativeCalls:
-    """Counts the calls under way, of any number of threads."""
+    """Counter of the running calls of all threads."""
 
     __slots__ = ("_count", "_shared")
 
@@ -27,18 +29,29 @@ class NativeCalls:
         self._count = 0
 
     def share(self) -> None:
-        """Count from now on, for this process and the one that it forks."""
+        """Start counting, in memory that is shared with a forked child."""
         import mmap
         import threading
 
         self._shared = mmap.mmap(-1, _FORM.size), threading.Lock()
 
     def since(self) -> float | None:
-        """Return when the last call began or returned, in seconds of the monotonic clock; ``None`` without any."""
+        """Return the monotonic time in seconds of the last start or return; ``None`` if no call is running."""
         if self._shared is None:
             return None
         at, count = _FORM.unpack_from(self._shared[0])
         return float(at) if count > 0 else None
+
+    def marking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of native code whose calls are counted: itself, where they are not shared."""
+        if self._shared is None:
+            return function
+
+        def counted(*args: Any) -> Any:
+            with self:
+                return function(*args)
+
+        return counted
 
     def __enter__(self) -> None:
         if self._shared is not None:
@@ -55,4 +68,4 @@ class NativeCalls:
 
 
 native = NativeCalls()
-"""Of this process."""
+"""Counter of this process."""

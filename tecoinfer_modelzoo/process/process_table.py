@@ -1,4 +1,4 @@
-"""The descendants of a process, and the memory that they hold for themselves (Linux; elsewhere there are none)."""
+"""Descendants of a process and their private memory (Linux only; empty elsewhere)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def descendants(top: int) -> list[int]:
-    """Return the numbers of all living descendants of a process, parents before their children."""
+    """Return the ids of all living descendants of a process, parents before children."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if not name.isdigit():
             continue
         stat = _read(f"/proc/{name}/stat")
-        fields = stat[stat.rfind(b")") + 2 :].split(None, 2)  # the name in parentheses may hold anything
+        fields = stat[stat.rfind(b")") + 2 :].split(None, 2)  # the name in parentheses may contain any character
         if len(fields) > 1 and fields[0] != b"Z":
             below.setdefault(int(fields[1]), []).append(int(name))
     found, waiting = list[int](), [top]
@@ -28,9 +28,9 @@ def descendants(top: int) -> list[int]:
 
 
 def private_memory(pids: Sequence[int], limit: float) -> int:
-    """Return the bytes that processes hold, without mapped files: the system takes these back when it needs them.
+    """Return the bytes of memory of processes without file mappings, which the system can reclaim.
 
-    Pages that forks share are counted once where counting them for each would exceed the limit.
+    Pages shared by forks are counted once if counting them per process would exceed the limit.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     sizes = {pid: (_read(f"/proc/{pid}/statm").split() + [b"0"] * 3)[1:3] for pid in pids}
@@ -42,7 +42,7 @@ def private_memory(pids: Sequence[int], limit: float) -> int:
 
 
 def _proportional(pid: int, otherwise: int) -> int:
-    """Return a process's share of its pages without files; what is known otherwise where the kernel does not say."""
+    """Return a process's proportional share of anonymous pages; ``otherwise`` if the kernel does not report it."""
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss_Anon:"):
             return int(line.split()[1]) * 1024
@@ -50,7 +50,7 @@ def _proportional(pid: int, otherwise: int) -> int:
 
 
 def _read(path: str) -> bytes:
-    """Return a file of ``/proc``; nothing where the process has ended."""
+    """Return a file of ``/proc``; empty if the process has ended."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,16 +1,16 @@
-"""A parent process for work that native code may stop, crash or exhaust: time, memory, signals and the exit status.
+"""Parent process that supervises native code: time and memory limits, signals, crashes and the exit status.
 
-Python runs its signal handlers between two bytecodes of the main thread: while a runtime computes, Ctrl-C and SIGTERM
-wait, and a crash in it ends the interpreter without a word. So a command that runs models forks before it does
-anything else. The child does the work, with the same streams, terminal and process group. The parent only waits:
+Python runs signal handlers between bytecodes of the main thread: during a native call, Ctrl-C and SIGTERM wait, and a
+crash ends the interpreter without a message. A command that runs models therefore forks first. The child works with the
+same streams, terminal and process group; the parent only waits:
 
-- Ctrl-C: the child has a second (four, where its handler has run and it is cleaning up), then it is killed with all
-  its descendants. One line, exit code 130. A second Ctrl-C kills at once.
-- SIGTERM, SIGHUP: passed on; then all descendants are killed, and the parent ends by the same signal.
-- A crash, a limit that is exceeded, or an end without :func:`commit`: one line, exit code 2.
-- Where the parent is killed, the kernel kills the child (Linux).
+- Ctrl-C: the child has one second (four if its handler has run and it is cleaning up), then it and its descendants are
+  killed. One line, exit code 130. A second Ctrl-C kills at once.
+- SIGTERM, SIGHUP: forwarded; then all descendants are killed, and the parent ends by the same signal.
+- A crash, an exceeded limit, or an end without :func:`commit`: one line, exit code 2.
+- If the parent is killed, the kernel kills the child (Linux).
 
-Only the standard library, and little of it: it is imported before everything else.
+Imported before everything else; uses only a small part of the standard library.
 """
 
 from __future__ import annotations
@@ -32,74 +32,59 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 FAILED = 2
-"""Exit code of a command that could not do its work."""
+"""Exit code of a command that failed."""
 
 TOOLS = 1.0, 4.0, "--time_limit", "--memory_limit"
 SCRIPTS = 2.0, 12.0, "TECO_TIME_LIMIT", "TECO_MEMORY_LIMIT"
-"""Seconds from Ctrl-C to the end of a child in native code, and of one whose handler has run; how to set the limits.
+"""Seconds from Ctrl-C to the kill of a child in native code, and of one whose handler has run; names of the limits.
 
-A script ends by itself in this time, and says how far it got, unless its engine holds the interpreter's lock.
+A script normally ends within this time and prints its progress, unless native code holds the interpreter lock.
 """
 
 _FORWARDED = 0.3
-"""Seconds after which a signal is passed on to a child that has not reported it: a terminal sends it to both."""
-_AT_ONCE = 0.2
-"""Seconds that a child has to end by itself after the second Ctrl-C."""
-_ENDING = 30.0
-"""Seconds from the commit to the end of the interpreter, in which native code may wait for its threads."""
-_SILENT = 30.0
-"""Seconds after which a call of native code that has not returned is reported, once."""
-_KILLING = 10.0
-"""Seconds after which processes that do not die (they wait for a dead disk, say) are left."""
-_SHARE = 0.02
-"""Of the time at most, which goes into looking at the processes."""
-
+"""Seconds before a signal is forwarded to a child that has not reported it; a terminal sends it to both processes."""
+_AT_ONCE = 0.2  # seconds until the kill after the second Ctrl-C
+_ENDING = 30.0  # seconds from the commit to the end of the interpreter, in which native code may join its threads
+_SILENT = 30.0  # seconds after which a running native call is reported, once
+_KILLING = 10.0  # seconds after which unkillable processes (such as those waiting for a broken disk) are abandoned
+_SHARE = 0.02  # maximum fraction of the time spent inspecting processes
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
-
 _ENDS_BY = (signal.SIGTERM, signal.SIGHUP)
 _CAUSES = {
-    "SIGFPE": "a division that the processor refuses: of whole numbers by 0, or of the smallest one by -1; look for "
-    "such a Div or Mod in the model",
-    "SIGKILL": "from outside, as the system does where memory runs out (take smaller inputs or a smaller batch), or at "
+    "SIGFPE": "an integer division by 0, or of the smallest integer by -1; look for such a Div or Mod in the model",
+    "SIGKILL": "from outside, such as by the system when memory runs out (use smaller inputs or batches), or by "
     "the hard limit of processor time (ulimit -t)",
     "SIGXCPU": "the limit of processor time (ulimit -t)",
 }
-_CRASH = "a crash in native code (a runtime, an engine or a plug-in); update that package, or take another target"
+_CRASH = "a crash in native code (a runtime, an engine or a plug-in); update that package, or use another target"
 
-_HEARD_IT, _SAID_IT, _COMMIT = b"i", b"s", b"c"
-"""Messages from the child: its handler of Ctrl-C has run; it has written its line; the exit code follows."""
+_HANDLER_RAN, _LINE_WRITTEN, _COMMIT = b"i", b"s", b"c"
+"""Messages of the child: its Ctrl-C handler ran; its line is written; the exit code follows."""
 
-_news: list[tuple[int, int]] = []
-"""In a supervised child: its process number, and where its messages go."""
+_channel: list[tuple[int, int]] = []  # in a supervised child: its process id, and the pipe to the parent
 
 
 def is_supervised() -> bool:
-    """Say whether this process is the child of one that waits for it here."""
-    return bool(_news) and _news[0][0] == os.getpid()
+    """Return whether this process is a supervised child."""
+    return bool(_channel) and _channel[0][0] == os.getpid()
 
 
 def commit(code: int) -> None:
-    """Report that the work is complete and its results are written: exit codes 0 and 1 without it are errors.
-
-    Does nothing in a process that is not supervised.
-
-    Args:
-        code: the exit code, 0 to 255.
-    """
+    """Report that the work is complete and its results are written; exit codes 0 and 1 without it are errors."""
     _report(_COMMIT + bytes([code & 255]))
 
 
 def supervised(
     name: str, limits: Limits, clean: Callable[[str], str] = str, kind: tuple[float, float, str, str] = TOOLS
 ) -> None:
-    """Return in a child process, and wait for it in this one, which then ends as the child did.
+    """Fork: return in the child; in the parent, wait for the child and exit with its status.
 
-    Returns in this process, which then does the work itself, where it is not to be forked: in a program that imports
-    the zoo, on a system without forks, with other threads running, under a debugger.
+    Returns without forking in a program that imports the zoo, on a system without forks, with other threads running, or
+    under a debugger.
 
     Args:
-        name: the command, which every line of the parent begins with.
-        limits: of time and memory.
+        name: the command, which is the prefix of the parent's messages.
+        limits: time and memory limits.
         clean: makes a text safe for a terminal.
         kind: :data:`TOOLS` or :data:`SCRIPTS`.
     """
@@ -108,7 +93,7 @@ def supervised(
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # then no child can be waited for
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # children could not be waited for
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     native.share()
     reading, writing = os.pipe()
@@ -117,7 +102,7 @@ def supervised(
     held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *_ENDS_BY, signal.SIGTSTP))
     try:
         child = os.fork()
-    except OSError:  # no more processes are allowed
+    except OSError:  # process limit reached
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         os.close(reading)
         os.close(writing)
@@ -125,22 +110,22 @@ def supervised(
     if child:
         os.close(writing)
         parent = _Parent(child, reading, name, limits)
-        parent.clean, (parent.unheard, parent.heard_in, parent.time_flag, parent.memory_flag) = clean, kind
+        parent.clean, (parent.kill_after, parent.kill_after_handler, parent.time_flag, parent.memory_flag) = clean, kind
         parent.wait()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != above:  # it died before the line above
+    if os.getppid() != above:  # the parent died before the prctl call
         os._exit(FAILED)
     os.close(reading)
-    _news[:] = [(os.getpid(), writing)]
-    interrupts.report_to(lambda: _report(_HEARD_IT), lambda: _report(_SAID_IT))
+    _channel[:] = [(os.getpid(), writing)]
+    interrupts.set_report_callbacks(lambda: _report(_HANDLER_RAN), lambda: _report(_LINE_WRITTEN))
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _report(message: bytes) -> None:
     if is_supervised():
         try:
-            os.write(_news[0][1], message)
-        except OSError:  # the parent is gone, and this process will be in a moment
+            os.write(_channel[0][1], message)
+        except OSError:  # the parent has ended
             return
 
 
@@ -161,18 +146,18 @@ def _prctl(option: int, value: int) -> None:
 
 
 class _Parent:
-    """The process that waits."""
+    """The waiting parent process."""
 
-    def __init__(self, child: int, news: int, name: str, limits: Limits) -> None:
-        self.child, self.news, self.name, self.limits = child, news, name, limits
+    def __init__(self, child: int, channel: int, name: str, limits: Limits) -> None:
+        self.child, self.channel, self.name, self.limits = child, channel, name, limits
         self.clean: Callable[[str], str] = str
-        self.unheard, self.heard_in, self.time_flag, self.memory_flag = TOOLS
+        self.kill_after, self.kill_after_handler, self.time_flag, self.memory_flag = TOOLS
         self.status: int | None = None
         self.committed: int | None = None
-        self.heard = self.said = False
+        self.handler_ran = self.line_written = False
         self.interrupts = 0
         self.ending = 0
-        self.why = ""
+        self.reason = ""
         now = time.monotonic()
         self.forward_at = self.kill_at = self.end_at = float("inf")
         self.out_of_time = now + (limits.seconds or float("inf"))
@@ -181,27 +166,27 @@ class _Parent:
         self.woken = self._take_signals()
 
     def _take_signals(self) -> int:
-        """Have every signal that matters write its number to a pipe; return where it is read."""
+        """Write the numbers of all relevant signals to a pipe; return its reading end."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         taken = [signal.SIGINT, *_ENDS_BY, signal.SIGTSTP]
         for number in (signal.SIGCHLD, *taken):
-            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGCHLD:  # as nohup and & have it
+            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGCHLD:  # ignored under nohup and &
                 signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, taken)
         return reading
 
     def wait(self) -> NoReturn:
-        """Wait for the child and end this process as it ended."""
+        """Wait for the child and end this process with its status."""
         while True:
             pause = min(0.5, max(0.0, min(self.forward_at, self.kill_at, self.end_at) - time.monotonic()))
-            ready = select.select([fd for fd in (self.woken, self.news) if fd >= 0], [], [], pause)[0]
+            ready = select.select([fd for fd in (self.woken, self.channel) if fd >= 0], [], [], pause)[0]
             if self.woken in ready:
                 for number in os.read(self.woken, 4096):
                     self._on(number)
-            self._read_news(ready)
+            self._read_channel(ready)
             self._reap()
             if self.status is None:
                 self._look()
@@ -212,45 +197,48 @@ class _Parent:
         now = time.monotonic()
         if number == signal.SIGINT:
             self.interrupts += 1
-            if self.interrupts == 1 and self.heard:  # the child was quicker
-                self.kill_at = now + self.heard_in
+            if self.interrupts == 1 and self.handler_ran:  # reported by the child first
+                self.kill_at = now + self.kill_after_handler
             elif self.interrupts == 1:
-                self.forward_at, self.kill_at = now + _FORWARDED, now + self.unheard
+                self.forward_at, self.kill_at = now + _FORWARDED, now + self.kill_after
             else:
                 self.kill_at = min(self.kill_at, now + _AT_ONCE)
         elif number in _ENDS_BY and not self.ending:
             self.ending = number
-            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + self.unheard)
+            self.forward_at, self.kill_at = now + _FORWARDED, min(self.kill_at, now + self.kill_after)
         elif number == signal.SIGTSTP:
             self._stop()
 
-    def _read_news(self, ready: list[int]) -> None:
-        if self.news not in ready:
+    def _read_channel(self, ready: list[int]) -> None:
+        if self.channel not in ready:
             return
-        message = os.read(self.news, 4096)
-        if not message:  # the child has closed it, which is an end without a commit, or ends
-            os.close(self.news)
-            self.news = -1
+        message = os.read(self.channel, 4096)
+        if not message:  # closed by the child: it ends, or failed to commit
+            os.close(self.channel)
+            self.channel = -1
         at = 0
         while at < len(message):
             kind = message[at : at + 1]
-            self.said |= kind == _SAID_IT
-            if kind == _HEARD_IT:
-                if self.interrupts == 1 and not self.heard:
-                    self.forward_at, self.kill_at = float("inf"), self.kill_at - self.unheard + self.heard_in
-                self.heard = True
+            self.line_written |= kind == _LINE_WRITTEN
+            if kind == _HANDLER_RAN:
+                if self.interrupts == 1 and not self.handler_ran:
+                    self.forward_at, self.kill_at = (
+                        float("inf"),
+                        self.kill_at - self.kill_after + self.kill_after_handler,
+                    )
+                self.handler_ran = True
             if kind == _COMMIT and at + 1 < len(message):
                 self.committed = message[at + 1]
                 self.end_at = time.monotonic() + _ENDING
             at += 2 if kind == _COMMIT else 1
 
-    def _reap(self) -> None:
-        """Collect what has ended, orphans of the child included, and stop where the child was stopped."""
+    def _reap(self, flags: int = os.WNOHANG | os.WUNTRACED) -> None:
+        """Collect ended processes, including adopted orphans; stop together with the child."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, flags)
             except ChildProcessError:
-                if self.status is None:  # something else has collected the child
+                if self.status is None and flags & os.WUNTRACED:  # the child was collected elsewhere
                     self.status = 0
                 return
             if pid == 0:
@@ -261,7 +249,7 @@ class _Parent:
                 self.status = status
 
     def _stop(self) -> None:
-        """Stop child and parent together, and continue together; a group without a shell cannot be stopped."""
+        """Stop and continue child and parent together; a process group without a shell cannot be stopped."""
         began = time.monotonic()
         self._signal_child(signal.SIGTSTP)
         before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -278,7 +266,7 @@ class _Parent:
             os.kill(self.child, number)
 
     def _look(self) -> None:
-        """Pass on a signal that is due, and kill where a limit is exceeded."""
+        """Forward a pending signal, and kill the child if a limit is exceeded."""
         now = time.monotonic()
         if now >= self.forward_at:
             self.forward_at = float("inf")
@@ -286,20 +274,20 @@ class _Parent:
         if now >= self.kill_at:
             self._kill()
         elif now >= self.end_at:
-            self.why = "ended"
+            self.reason = "ended"
             self._kill()
         elif self.committed is None:
-            self.why = self._exceeded(now)
-            if self.why:
+            self.reason = self._exceeded(now)
+            if self.reason:
                 self._kill()
 
     def _exceeded(self, now: float) -> str:
-        """Return the limit that the child exceeds, as the end of a line; "" for none."""
+        """Return the exceeded limit as the end of a message; "" if there is none."""
         if now >= self.out_of_time:
-            return f"not ready after {self.limits.seconds:g} s; allow more by {self.time_flag}"
+            return f"not finished after {self.limits.seconds:g} s; increase {self.time_flag}"
         since = native.since()
         if since is not None and self.limits.seconds is None and now - since > self.limits.call:
-            return f"a call of native code has not returned for {self.limits.call:g} s; allow more by {self.time_flag}"
+            return f"a call of native code has not returned for {self.limits.call:g} s; increase {self.time_flag}"
         if since is not None and now - since > _SILENT and since != self.warned_of:
             self.warned_of = since
             ways = f"Ctrl-C ends it, {self.time_flag} limits it"
@@ -309,65 +297,54 @@ class _Parent:
             self.look_at = now + (time.monotonic() - now) / _SHARE
             if used > self.limits.memory:
                 of = f"{used / 2**30:.2f} GiB of memory, more than {self.limits.memory / 2**30:g}"
-                return f"uses {of}; allow more by {self.memory_flag}"
+                return f"uses {of}; increase {self.memory_flag}"
         return ""
 
     def _kill(self) -> None:
-        """Kill until no descendant is left: what forks meanwhile is found in the next round."""
+        """Kill until no descendant is left; processes forked meanwhile are found in the next round."""
         deadline = time.monotonic() + _KILLING
         while time.monotonic() < deadline:
             alive = descendants(os.getpid()) or ([self.child] if self.status is None else [])
             for pid in alive:
                 try:
                     os.kill(pid, signal.SIGKILL)
-                except OSError:  # it has ended meanwhile
+                except OSError:  # already ended
                     continue
-            self._reap_all()
+            self._reap(os.WNOHANG)
             if not alive:
                 break
             time.sleep(0.002)
         if self.status is None:
             self.status = signal.SIGKILL
 
-    def _reap_all(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.child:
-                self.status = status
-
     def _leave(self, status: int) -> NoReturn:
-        """End this process as the child ended."""
-        while self.news >= 0 and select.select([self.news], [], [], 0)[0]:
-            self._read_news([self.news])
+        """End this process with the child's status."""
+        while self.channel >= 0 and select.select([self.channel], [], [], 0)[0]:
+            self._read_channel([self.channel])
         code = os.waitstatus_to_exitcode(status)
         if self.ending:
             self._kill()
             if code < 0:
                 self._die(self.ending)
             os._exit(code)
-        if self.why != "ended" and self._was_interrupted(code):
-            if not self.said:
+        if self.reason != "ended" and self._was_interrupted(code):
+            if not self.line_written:
                 self._say("interrupted")
             os._exit(interrupts.INTERRUPTED)
-        if self.why == "ended":
-            self._say(f"warning: {self.name}: killed, as it did not end within {_ENDING:g} s of its last line")
+        if self.reason == "ended":
+            self._say(f"warning: {self.name}: killed because it did not end within {_ENDING:g} s after its last line")
             os._exit(self.committed or 0)
-        if self.why:
-            self._fail(self.why)
+        if self.reason:
+            self._fail(self.reason)
         if code < 0:
             self._died(-code)
         if self.committed is None and code in (0, 1):
-            self._fail(f"ended with exit code {code} before its work was done: something in it called exit, or failed")
+            self._fail(f"ended with exit code {code} before its work was complete: some code called exit, or failed")
         os._exit(code or self.committed or 0)
 
     def _was_interrupted(self, code: int) -> bool:
         by_itself = code in (-signal.SIGINT, interrupts.INTERRUPTED)
-        return by_itself or (self.interrupts > 0 and not self.why and (code < 0 or self.committed is None))
+        return by_itself or (self.interrupts > 0 and not self.reason and (code < 0 or self.committed is None))
 
     def _died(self, number: int) -> NoReturn:
         if number in (*_ENDS_BY, signal.SIGPIPE):
@@ -381,7 +358,7 @@ class _Parent:
         self._fail(f"ended by {name}, {cause}")
 
     def _die(self, number: int) -> NoReturn:
-        """End by a signal, as without a parent."""
+        """End by a signal, as an unsupervised process would."""
         signal.set_wakeup_fd(-1)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -392,9 +369,9 @@ class _Parent:
         os._exit(FAILED)
 
     def _say(self, line: str) -> None:
-        """Write a line to standard error, in the place of a progress bar on a terminal."""
+        """Write a line to standard error; on a terminal, overwrite the progress bar."""
         try:
             clear = "\r\x1b[K" if os.isatty(2) else ""
             os.write(2, f"{clear}{self.clean(line)}\n".encode(errors="backslashreplace"))
-        except OSError:  # nobody reads it
+        except OSError:  # the reader has closed the stream
             return

@@ -37,7 +37,7 @@ START: dict[str, str] = {
 
 LEFT_OUT = {
     r"^(python -m )?pip install": "installs what the tests have",
-    r"^teco check( +#|$)| --changed-since| --config ": "the whole zoo, which suite `check` runs, or a branch",
+    r"^teco check( +#|$)| --changed.since| --config ": "the whole zoo, which suite `check` runs, or a branch",
     r"^teco check my_case": "a case of the reader's",
     r"^teco-smi --watch": "runs until it is stopped; tests/engine/sdaa has tests of it",
     r" --from gt_all": "an archive that was downloaded elsewhere",

@@ -91,14 +91,14 @@ def test_defaults_of_save_engine(save_onnx: SaveOnnx, model: Path, tmp_path: Pat
     [
         ({"dtype": "int8"}, "dtype 'int8' must be one of: float32, float16"),
         ({"input_shapes": [["a"]]}, r"input_shapes \[\['a'\]\] must be one list of sizes per input"),
-        ({"input_shapes": [[0, 3, 32, 32]]}, "must hold whole numbers of at least 1"),
+        ({"input_shapes": [[0, 3, 32, 32]]}, r"input_shapes \[\[0, 3"),
         ({"input_shapes": [[1, 3, 32]]}, "input_size .* does not fit input 'input'"),
-        ({"input_shapes": None}, "the model's shapes are dynamic"),
+        ({"input_shapes": None}, "shapes are dynamic"),
         (
             {"save_path": "no/where.tecoengine", "input_shapes": [[1, 3, 32, 32]]},
             "folder no does not exist",
         ),
-        ({"save_path": "x.onnx", "input_shapes": [[1, 3, 32, 32]]}, "it would be taken for a model"),
+        ({"save_path": "x.onnx", "input_shapes": [[1, 3, 32, 32]]}, "x.onnx: "),
         ({"pass_path": "gone.py", "input_shapes": [[1, 3, 32, 32]]}, "pass file gone.py does not exist"),
     ],
 )
@@ -115,7 +115,7 @@ def test_the_older_flags_of_save_engine(model: Path, tmp_path: Path, capsys: pyt
     assert save(["--onnx_path", str(model), "--onnx_dtype", "float32", shape]) == 0
     assert "digits.onnx.tecoengine: " in capsys.readouterr().out
     assert TecoInferEngine(ckpt="digits.onnx.tecoengine").dtype == "float32"
-    with pytest.raises(ConfigError, match="say two precisions"):
+    with pytest.raises(ConfigError, match="--fp16 and --onnx_dtype float32"):
         save(["-op", str(model), "--fp16", "--onnx_dtype", "float32", shape])
     with pytest.raises(ConfigError, match=r"--out e\.bin must end in \.tecoengine"):
         save(["--onnx", str(model), "--out", "e.bin", shape])
@@ -126,7 +126,7 @@ def test_shapes_of_one_spa_are_understood(model: Path, run_python: RunPython, tm
     program = ["-m", "tecoexec", "--loadEngine=d.tecoengine", "--iterations=10", "--simulateOnly"]
     done = run_python(*program, "--input_shapes=4*3*32*32", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "are those of one SPA, which the engine was saved with; a call of the whole card has 16" in done.stderr
+    assert "are those of one SPA" in done.stderr
     assert "input 16x3x32x32" in done.stdout
 
 
@@ -201,7 +201,7 @@ def test_an_older_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [row["cuda_latency_ms"][:6] for row in rows] == ["1.3763", "2.0815", "", ""]
     assert rows[0]["benchmark_latency_ms"] == "0.92"
     log = (out / "model.infer.async.digits.1card.batch4.shape32_32_4.log").read_text()
-    assert "simulated figures beside others: history latency 0.00 ms" in log
+    assert "simulated results and references: history latency 0.00 ms" in log
     assert "drop: " in log
 
 
@@ -210,9 +210,9 @@ def test_an_older_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         ("history_latency", "fast", "history_latency 'fast' must be a positive number"),
         ("cuda_throughput", 0, "cuda_throughput 0 must be a positive number"),
-        ("cuda_latency", [1, 2, 3], "cuda_latency has 3 figures for 1 batches; give one per batch_size"),
+        ("cuda_latency", [1, 2, 3], "cuda_latency has 3 values for 1 batches"),
         ("input_shapes", "4*3*a*32", r"input_shapes '4\*3\*a\*32'"),
-        ("input_shapes", "input:4*3*32*32", "must hold sizes alone"),
+        ("input_shapes", "input:4*3*32*32", "4\\*3\\*32\\*32"),
     ],
 )
 def test_a_bad_value_of_the_older_form_is_named(key: str, value: object, reason: str, tmp_path: Path) -> None:

@@ -174,12 +174,11 @@ def reference_run(stub: Stub) -> None:
 ACCURACY: Breakages = {
     "drops": (wrong(60), "accuracy", "top1 .*worse"),
     "rises": (lambda s: s.answers["wrong"].update(onnx=list(range(1, 70))), "accuracy", "better"),
-    "too_few": (answers(samples=300), "accuracy", "would decide"),
-    "slightly_worse": (wrong(5), "accuracy", "would decide"),
+    "slightly_worse": (wrong(12), "accuracy", "worse"),
     "unread": (lambda s: s.answers["unread"].update(sdaa=[7]), "accuracy", "n7"),
     "baseline_fails": (lambda s: s.answers["wrong"].pop("onnx"), "accuracy", "onnx float32 could not be run"),
     "reference": (case(accuracy={"reference": 0.9, "reference_source": "paper"}), "accuracy", "paper"),
-    "reference_run": (reference_run, "accuracy", "of PyTorch: .*beyond"),
+    "reference_run": (reference_run, "accuracy", "of PyTorch: .*better"),
     "reference_run_fails": (
         case(accuracy={"run_reference": {"run_file": "export_onnx.py"}}),
         "accuracy",
@@ -206,7 +205,6 @@ SPEED: Breakages = {
 }
 
 BREAKAGES = STRUCTURE | CONFIGURATION | FUNCTION | ACCURACY | SPEED
-INCONCLUSIVE = {"too_few", "slightly_worse"}
 ELSEWHERE = {"unknown_flag": ["function"], "baseline_fails": ["function"], "reference_run_fails": ["function"]}
 """Breakages that a second part notices as well."""
 
@@ -243,7 +241,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_there_are_at_least_forty() -> None:
     assert len(BREAKAGES) >= 40
-    assert SAMPLES > 3700  # the rule of three: what a gate of 0.1 % needs to see
+    assert SAMPLES > 3700  # what a strict gate of 0.1 % needs where no prediction differs
 
 
 @pytest.mark.slow
@@ -263,9 +261,8 @@ def test_what_is_not_broken_passes(report: dict[str, Any]) -> None:
 def test_every_breakage_is_caught_where_it_is(name: str, report: dict[str, Any]) -> None:
     _, part, words = BREAKAGES[name]
     (found,) = [found for found in report["cases"] if found["case"] == name]
-    verdict = "INCONCLUSIVE" if name in INCONCLUSIVE else "FAIL"
-    assert found["parts"][part] == verdict, found["reasons"]
-    assert found["verdict"] == verdict
+    assert found["parts"][part] == "FAIL", found["reasons"]
+    assert found["verdict"] == "FAIL"
     assert any(re.search(words, reason) for reason in found["reasons"]), found["reasons"]
     others = [one for one, judged in found["parts"].items() if judged == "FAIL" and one != part]
     assert others == ELSEWHERE.get(name, []), found["reasons"]

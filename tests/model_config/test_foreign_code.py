@@ -21,7 +21,7 @@ pytest.importorskip("rich")
 
 from model_config import results
 from model_config.cases.config import ROOT, read_cases
-from model_config.judge.foreign import Answered, _is_core as is_core_metric, said_of, share_of
+from model_config.judge.foreign import Answered, _is_core as is_core_metric, said_of
 from model_config.judge.gate import judge, read_pairs
 from model_config.results import Finding
 from model_config.run import foreign
@@ -320,10 +320,10 @@ def test_numbers_from_another_process_decide_like_those_of_this_one(tmp_path: Pa
     pairs = read_pairs(ours, theirs)
     figures = [metric.value(values, np.ones(200)) for values in (first, second)]
     files = [str(ours), str(theirs)]
-    said = Foreign(tmp_path).ask("metric", definition=definition, records=files, alone=True, seed=0)
-    answered = judge(pairs, *figures, metric_of=Answered(pairs, said), tolerance=0.01, alone=True)
-    assert answered == judge(pairs, *figures, metric_of=metric, tolerance=0.01, alone=True)
-    assert said == said_of(definition, tmp_path, files, True, 0)
+    said = Foreign(tmp_path).ask("metric", definition=definition, records=files, seed=0)
+    answered = judge(pairs, *figures, metric_of=Answered(pairs, said), tolerance=0.01)
+    assert answered == judge(pairs, *figures, metric_of=metric, tolerance=0.01)
+    assert said == said_of(definition, tmp_path, files, 0)
 
 
 def test_only_metrics_of_the_zoo_itself_are_made_by_the_check(root: Path) -> None:
@@ -331,6 +331,7 @@ def test_only_metrics_of_the_zoo_itself_are_made_by_the_check(root: Path) -> Non
     assert is_core_metric(metric_to_json(TopK()))
     for where in ("utils.metrics.mine", "utils.export.torch_export", "os", "json", str(root / "x.py"), "utils.metrics"):
         assert not is_core_metric({"class": f"{where}:Share", "options": {}})
-    assert share_of({"class": "utils.metrics.mine:Share", "options": {}}, Foreign(root))
+    mine = {"class": "utils.metrics.mine:Share", "options": {}}
+    assert Foreign(root).ask("metric", definition=mine, records=None, seed=0)["bounds"] == [0.0, 1.0]
     assert "utils.metrics.mine" not in sys.modules
     assert str(root / "contrib") not in sys.path

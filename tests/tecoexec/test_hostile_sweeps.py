@@ -1,4 +1,4 @@
-"""Configurations of sweeps that are hostile: refused in one line that names file, case and key."""
+"""Hostile sweep configurations are rejected with a one-line error that contains file, case and key."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ CASE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"case_name": "n" * 5000}, "case_name 'nnn.* must have at most 100 characters"),
-        ({"case_name": "a\nb"}, "must have at most 100 characters, in one line"),
-        ({"model_name": "n" * 101}, "model_name 'nnn.* must have at most 100 characters"),
+        ({"case_name": "n" * 5000}, "case_name 'nnn.* at most 100"),
+        ({"case_name": "a\nb"}, r"case_name 'a\\nb'.* one line"),
+        ({"model_name": "n" * 101}, "model_name 'nnn.* at most 100"),
         ({"onnx_path": "../x.onnx"}, r"onnx_path '\.\./x.onnx' leaves the repository"),
-        ({"onnx_path": "n" * 5000}, "onnx_path 'nnn.* is no path"),
-        ({"onnx_path": "a\0b"}, "onnx_path 'a.*b' is no path"),
+        ({"onnx_path": "n" * 5000}, "onnx_path 'nnn.* path"),
+        ({"onnx_path": "a\0b"}, "onnx_path 'a.*b'.* path"),
         ({"benchmark": "example/../../x.csv"}, "benchmark .* leaves the repository"),
-        ({"batch_size": [10**90]}, "batch_size 10*.* must be a whole number of at most 2147483647"),
-        ({"iterations": 2**31}, "iterations 2147483648 must be a whole number of at most"),
+        ({"batch_size": [10**90]}, "batch_size 10*.* at most 2147483647"),
+        ({"iterations": 2**31}, "iterations 2147483648 .*at most"),
         ({"history_latency": [10**90]}, None),
         ({"input_shapes": {"a": [[[[1] * 99] * 9] * 9]}}, "input_shapes {'a'.* must be a list"),
         ({"k" * 5000: 1}, "'kkk.* is not a field"),
         ({"case_name": [["a"] * 99] * 9}, "case_name .* must be text"),
     ],
 )
-def test_a_hostile_value_is_refused_in_a_short_line(change: dict[str, Any], reason: str | None, tmp_path: Path) -> None:
+def test_hostile_values_raise_a_short_line(change: dict[str, Any], reason: str | None, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump([{**CASE, **change}]))
     if reason is None:
@@ -51,7 +51,7 @@ def test_a_hostile_value_is_refused_in_a_short_line(change: dict[str, Any], reas
     assert str(path) in str(caught.value)
 
 
-def test_a_pass_file_that_is_run_lies_in_the_repository_or_beside_the_configuration(
+def test_pass_files_must_be_in_the_repository_or_next_to_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,19 +67,19 @@ def test_a_pass_file_that_is_run_lies_in_the_repository_or_beside_the_configurat
         assert load_cases(path)[0].pass_path is not None
     for name in (str(outside), f"../../{outside.name}", "link.py"):
         path.write_text(yaml.safe_dump([{**CASE, "pass_path": name}]))
-        with pytest.raises(ConfigError, match=r"case digits: pass_path .* leaves the repository"):
+        with pytest.raises(ConfigError, match=r"case digits: pass_path .*repository"):
             load_cases(path)
     outside.unlink()
 
 
 @pytest.mark.parametrize("text", ["batch,latency_ms,throughput\n1,nan,5\n", "batch,latency_ms,throughput\n1,2,-5\n"])
-def test_published_figures_are_positive_numbers(text: str, tmp_path: Path) -> None:
+def test_published_results_are_positive_numbers(text: str, tmp_path: Path) -> None:
     (tmp_path / "figures.csv").write_text(text)
-    with pytest.raises(ConfigError, match=r"figures\.csv cannot be read .'(nan|-5)' is no positive number"):
+    with pytest.raises(ConfigError, match=r"figures\.csv .*'(nan|-5)'.* positive"):
         load_published(tmp_path / "figures.csv")
 
 
-def test_published_figures_are_in_a_file(tmp_path: Path) -> None:
+def test_published_results_are_in_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "wide.csv").write_text("batch,latency_ms,throughput\n1,2," + "5" * 200_000)
     for name in ("pipe", "wide.csv"):

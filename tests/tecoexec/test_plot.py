@@ -1,4 +1,4 @@
-"""Plots can be read: labelled ticks on every axis at any range, and nothing of a legend, a label or a title is cut."""
+"""Plots are readable: labelled ticks at any range, and no legend, label or title is truncated."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tecoexec.config import Published
 from tecoexec.measure import CallRecord, Measurement
 from tecoexec.plot import log_ticks, run_figure, sweep_figure
-from tecoexec.point import Point
+from tecoexec.point import Point, Published
 
 pytest.importorskip("matplotlib")
 
@@ -29,7 +28,7 @@ def point(batch: int, latency: float, throughput: float, published: Published | 
 
 @st.composite
 def sweeps(draw: st.DrawFn) -> list[Point]:
-    """Sweeps over any range, of which some hardly change at all."""
+    """Sweeps over any range, some nearly constant."""
     start, growth = draw(TIMES), draw(st.sampled_from([0.0, 1e-9, 1e-3, 0.03, 0.2, 1.0, 30.0]))
     published = draw(st.booleans())
     return [
@@ -44,13 +43,13 @@ def sweeps(draw: st.DrawFn) -> list[Point]:
 
 
 def visible(axis: Any, low: float, high: float) -> list[str]:
-    """Return the labels that stand between the ends of an axis."""
+    """Return the labels between the ends of an axis."""
     ticks = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
     return [label.get_text() for place, label in ticks if low <= place <= high and label.get_text()]
 
 
 def inside(figure: Figure) -> None:
-    """Everything that is drawn lies inside the figure, and a legend inside its panel."""
+    """Check that everything is inside the figure, and a legend inside its panel."""
     drawn, whole = figure.get_tightbbox(), figure.bbox_inches.padded(0.01)
     assert whole.x0 <= drawn.x0 < drawn.x1 <= whole.x1
     assert whole.y0 <= drawn.y0 < drawn.y1 <= whole.y1
@@ -61,7 +60,7 @@ def inside(figure: Figure) -> None:
 
 
 @given(st.floats(1e-9, 1e12), st.floats(1.05, 1e15))
-def test_a_logarithmic_axis_has_two_labels_at_any_range(low: float, factor: float) -> None:
+def test_logarithmic_axes_have_two_labels_at_any_range(low: float, factor: float) -> None:
     ticks = log_ticks(low, low * factor)
     assert len(ticks) >= 2
     assert all(low <= tick <= low * factor for tick in ticks)
@@ -71,7 +70,7 @@ def test_a_logarithmic_axis_has_two_labels_at_any_range(low: float, factor: floa
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(sweeps())
-def test_every_axis_of_a_sweep_has_two_labels(points: list[Point]) -> None:
+def test_axes_of_sweeps_have_two_labels(points: list[Point]) -> None:
     figure = sweep_figure(points, "digits on target sdaa")
     figure.draw_without_rendering()
     for panel in figure.axes:
@@ -88,7 +87,7 @@ def test_every_axis_of_a_sweep_has_two_labels(points: list[Point]) -> None:
 
 
 def test_the_digits_have_labels() -> None:
-    """Latencies between 0.56 and 0.59 ms once left an axis without a label."""
+    """Regression: latencies between 0.56 and 0.59 ms gave an axis without labels."""
     figure = sweep_figure([point(4, 0.562, 7600.5), point(64, 0.59, 118103.2)], "digits on target sdaa")
     figure.draw_without_rendering()
     left, right = figure.axes

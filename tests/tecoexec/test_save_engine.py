@@ -1,4 +1,4 @@
-"""``save_engine.py``: it saves what every other way of opening the model then loads."""
+"""``save_engine.py``: all ways of opening the model load the saved engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_as_a_script_from_anywhere(model: Path, tmp_path: Path, run_python: RunP
         assert loaded(x).shape == built(x).shape  # type: ignore[union-attr]
 
 
-def test_beside_the_model_unless_told_otherwise(
+def test_default_output_is_next_to_the_model(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
@@ -48,13 +48,13 @@ def test_beside_the_model_unless_told_otherwise(
         assert engine.loaded
 
 
-def test_the_shapes_of_a_fixed_model_need_not_be_said(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shapes_are_optional_for_a_fixed_model(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
     path = save_onnx("agraph (float[2,3] x, float k) => (float[2,3] y) { y = Mul(x, k) }")
     execute(["--onnx", str(path)])
     assert "one SPA takes x 2x3, k scalar; float32" in capsys.readouterr().out
 
 
-def test_bad_input_is_one_line(model: Path, tmp_path: Path, run_python: RunPython) -> None:
+def test_errors_are_one_line(model: Path, tmp_path: Path, run_python: RunPython) -> None:
     done = run_python(SCRIPT, "--onnx", model, "--input_shapes", "__import__('os')", cwd=tmp_path, path=())
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
@@ -72,7 +72,7 @@ def test_bad_input_is_one_line(model: Path, tmp_path: Path, run_python: RunPytho
         (["--onnx", "gone.onnx"], ModelError, "gone.onnx does not exist"),
     ],
 )
-def test_what_cannot_be_saved(flags: list[str], error: type[Exception], text: str, model: Path, tmp_path: Path) -> None:
+def test_invalid_arguments(flags: list[str], error: type[Exception], text: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(error) as caught:
         execute(["--onnx", str(model), "--input_shapes", "4*3*32*32", *flags])
     assert text in str(caught.value)

@@ -31,7 +31,7 @@ def write(folder: Path, *cases: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_sweep_ends_in_a_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_writes_a_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "figures.csv").write_text("batch,latency_ms,throughput\n4,1.0,4000\n", encoding="utf-8")
     config = write(tmp_path, {**CASE, "benchmark": str(tmp_path / "figures.csv"), "run_sync": True})
@@ -52,7 +52,7 @@ def test_a_sweep_ends_in_a_table_and_files(tmp_path: Path, capsys: pytest.Captur
     assert "latency is" in (out / "small_8.log").read_text(encoding="utf-8")
 
 
-def test_a_card_of_three_spa_runs_three_quarters(
+def test_batches_are_scaled_for_three_spa(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert scaled([1, 4, 8, 16, 512]) == (1, 4, 8, 16, 512)
@@ -62,25 +62,23 @@ def test_a_card_of_three_spa_runs_three_quarters(
     config = write(tmp_path, {**CASE, "benchmark": str(ROOT / "tecoexec" / "data" / "t1_resnet50.csv")})
     (case,) = load_cases(config)
     assert case.batches == (3, 6)
-    assert not case.published  # figures of a card of four
+    assert not case.published  # published for 4 SPA
     assert execute([f"--config={config}", f"--out={tmp_path / 'out'}"]) == 0
     assert "6*3*32*32" in capsys.readouterr().out
 
 
-def test_a_missing_model_says_how_to_get_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_model_is_reported_with_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = {**CASE, "case_name": "absent", "onnx_path": "example/classification/resnet/none.onnx"}
     config = write(tmp_path, CASE, missing)
     assert execute([f"--config={config}", f"--out={tmp_path / 'out'}"]) == 1
-    told = capsys.readouterr().err
-    assert "absent: model example/classification/resnet/none.onnx does not exist" in told
-    assert "python example/classification/resnet/export_onnx.py" in told
-    with pytest.raises(ConfigError, match="none of 1 cases could be run"):
+    printed = capsys.readouterr().err
+    assert "absent: model example/classification/resnet/none.onnx does not exist" in printed
+    assert "python example/classification/resnet/export_onnx.py" in printed
+    with pytest.raises(ConfigError, match="none of 1 cases"):
         execute([f"--config={config}", "--case=absent", f"--out={tmp_path / 'out'}"])
 
 
-def test_a_batch_that_does_not_fit_is_told_and_the_rest_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_oversized_batch_is_reported_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write(tmp_path, {**CASE, "batch_size": [4, 90_000_000]})
     assert execute([f"--config={config}", f"--out={tmp_path / 'out'}"]) == 1
     assert "failed: small, batch 90000000: SPA 0" in capsys.readouterr().err
@@ -100,24 +98,24 @@ def test_without_matplotlib_there_is_no_plot(
     [
         ({"batchsize": 4}, "batchsize is not a field; did you mean batch_size"),
         ({"batch_size": None}, "batch_size is missing"),
-        ({"batch_size": [4, 0]}, "batch_size 0 must be a whole number of at least 1"),
-        ({"batch_size": "4"}, "batch_size '4' must be a whole number"),
-        ({"batch_size": True}, "batch_size True must be a whole number"),
+        ({"batch_size": [4, 0]}, "batch_size 0 .*at least 1"),
+        ({"batch_size": "4"}, "batch_size '4' must be an integer"),
+        ({"batch_size": True}, "batch_size True must be an integer"),
         ({"input_shapes": [1, 3, 32, 32]}, "input_shapes 1 must be a list"),
         ({"input_shapes": [[]]}, "input_shapes .* must be a list"),
-        ({"iterations": 0}, "iterations 0 must be a whole number of at least 1"),
-        ({"warm_up": -1}, "warm_up -1 must be a whole number of at least 0"),
-        ({"run_sync": 2}, "run_sync 2 must be one of: True, False, 0, 1"),
-        ({"onnx_dtype": "half"}, "onnx_dtype 'half' must be one of: float32, float16"),
+        ({"iterations": 0}, "iterations 0 .*at least 1"),
+        ({"warm_up": -1}, "warm_up -1 .*at least 0"),
+        ({"run_sync": 2}, "run_sync 2 .*True, False, 0, 1"),
+        ({"onnx_dtype": "half"}, "onnx_dtype 'half' .*float32, float16"),
         ({"input_dtype": "half"}, "input_dtype 'half' must be one of"),
         ({"batch_index": 1}, "batch_index 1 must be 0"),
         ({"batch_index": [0, None]}, "batch_index .* must be 0"),
         ({"pass_path": 5}, "pass_path 5 must be text"),
-        ({"pass_path": "a=/etc/passwd"}, "pass_path pass file a=/etc/passwd does not exist; the zoo's own are in "),
-        ({"benchmark": "no.csv"}, "benchmark figures .*no.csv cannot be read"),
+        ({"pass_path": "a=/etc/passwd"}, "pass_path .*a=/etc/passwd does not exist"),
+        ({"benchmark": "no.csv"}, "benchmark .*no.csv cannot be read"),
     ],
 )
-def test_a_bad_field_is_named(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_invalid_fields_are_reported(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=reason):
         load_cases(write(tmp_path, {**CASE, **change}))
 
@@ -129,15 +127,15 @@ def test_other_bad_configurations(tmp_path: Path) -> None:
         load_cases(tmp_path / "absent.yaml")
     path = tmp_path / "tecoexec_config.yaml"
     path.write_text("case_name: small\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="must be a list of cases"):
+    with pytest.raises(ConfigError, match="list of cases"):
         load_cases(path)
     path.write_text("", encoding="utf-8")
     assert load_cases(path) == []
-    with pytest.raises(ConfigError, match="no case matches 'x'; there are: none"):
+    with pytest.raises(ConfigError, match=r"'x'.*none"):
         select_cases([], "x")
 
 
-def test_the_zoos_own_configuration() -> None:
+def test_the_configuration_of_the_zoo() -> None:
     cases = load_cases(CONFIG)
     resnet = select_cases(cases, "resnet50")
     published = load_published(ROOT / "tecoexec" / "data" / "t1_resnet50.csv")

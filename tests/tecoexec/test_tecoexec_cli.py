@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("sync", [(), ("--runSync",)])
 @pytest.mark.parametrize("target", ["onnx", "sdaa", "null"])
-def test_scripts_find_their_two_lines_once(
+def test_the_two_lines_for_scripts_occur_once(
     target: str, sync: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(capsys, ONNX, SHAPE, f"--target={target}", f"--json={tmp_path / 'r.json'}", *sync)
@@ -45,7 +45,7 @@ def test_scripts_find_their_two_lines_once(
     assert out.endswith(f"average inference time is {average} ms.\nlatency is {latency} ms.\n")
 
 
-def test_every_simulated_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_values_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, ONNX, SHAPE, "--fp16")
     for name in ("throughput", "latency", "H2D", "compute", "D2H"):
         assert re.search(rf"^{name} \(simulated\): ", out, re.MULTILINE)
@@ -72,9 +72,7 @@ def test_queued_calls_overlap_their_copies(tmp_path: Path, capsys: pytest.Captur
         assert one["queries_per_second"] == pytest.approx(1e3 / one["average_inference_time_ms"])
 
 
-def test_the_batch_is_that_of_the_whole_card(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_batch_is_for_the_whole_card(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 SPA x batch 3," in run(capsys, ONNX, "--input_shapes=input:12x3x32x32", "--simulateOnly")
     monkeypatch.setenv("MAX_ENGINE_NUMS", "3")
     assert "3 SPA x batch 4," in run(capsys, ONNX, "--input_shapes=input:12x3x32x32", "--simulateOnly")
@@ -82,12 +80,12 @@ def test_the_batch_is_that_of_the_whole_card(
     assert "2 SPA x batch 6," in run(capsys, ONNX, "--input_shapes=input:12x3x32x32", "--simulateOnly")
 
 
-def test_a_padded_batch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_padded_batch_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "batch 13 is computed as 16, in shards of 4" in run(capsys, ONNX, "--input_shapes=13*3*32*32")
     assert "is computed as" not in run(capsys, ONNX, SHAPE)
 
 
-def test_a_fixed_model_fills_the_card_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fixed_model_fills_the_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert "inputs: input 4x3x32x32 float16" in run(capsys, f"--onnx={DIGITS / 'digits.onnx'}", "--fp16")
 
 
@@ -100,7 +98,7 @@ def test_more_shards_than_spa_run_in_turns(tmp_path: Path, capsys: pytest.Captur
     assert latency[1] == pytest.approx(2 * latency[0])
 
 
-def test_whole_numbers_and_several_inputs(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+def test_integers_and_several_inputs(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
     model = save_onnx(
         "g (int64[N, 2] ids, float[N, 3] x, float[3] w) => (float[N, 3] y) "
         "{ axes = Constant<value = int64[1] {1}>() r = ReduceSum<keepdims = 1>(ids, axes) "
@@ -129,7 +127,7 @@ def test_times_of_every_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert sum(kernel["percentage"] for kernel in data["kernels"]) == pytest.approx(100)
 
 
-def test_the_trace_has_a_lane_per_spa_with_copies_beside_computing(
+def test_the_trace_has_rows_per_spa_for_copies_and_computing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(capsys, ONNX, SHAPE, f"--trace={tmp_path / 't.json'}", "--iterations=6")
@@ -141,11 +139,11 @@ def test_the_trace_has_a_lane_per_spa_with_copies_beside_computing(
             stage: [e for e in events if e["ph"] == "X" and e["pid"] == pid and e["name"] == stage]
             for stage in ("copy in", "compute", "copy out")
         }
-        assert [len(found) for found in spans.values()] == [6, 6, 6]  # the warm-up is not in it
+        assert [len(found) for found in spans.values()] == [6, 6, 6]  # without the warm-up
         assert len({e["tid"] for found in spans.values() for e in found}) == 3
         first, second = spans["compute"][0], spans["copy in"][1]
-        assert second["ts"] + second["dur"] <= first["ts"] + first["dur"]  # copied while the first was computed
-        for found in spans.values():  # one thing at a time in every row
+        assert second["ts"] + second["dur"] <= first["ts"] + first["dur"]  # copied while the first call was computed
+        for found in spans.values():  # no overlap within a row
             assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(found))
     run(capsys, ONNX, SHAPE, "--target=onnx", f"--trace={tmp_path / 't.json'}", "--iterations=6")
     events = read(tmp_path / "t.json")["traceEvents"]
@@ -164,7 +162,7 @@ def test_a_saved_engine_runs_as_it_was_built(tmp_path: Path, capsys: pytest.Capt
         execute([f"--loadEngine={saved}", "--target=onnx"])
 
 
-def test_what_went_wrong_is_in_the_summary(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_errors_are_in_the_summary(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TECO_SIM_FAULTS", "lose:spa=1,step=8")
     with pytest.warns(UserWarning, match="DEVICE_LOST"):
         out = run(capsys, ONNX, SHAPE, "--simulateOnly")
@@ -172,13 +170,13 @@ def test_what_went_wrong_is_in_the_summary(monkeypatch: pytest.MonkeyPatch, caps
     assert "warning: computing times vary by" in out
 
 
-def test_few_iterations_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_iterations_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "9 iterations are few" in run(capsys, ONNX, SHAPE, "--iterations=9", "--simulateOnly")
     assert "iterations are few" not in run(capsys, ONNX, SHAPE, "--iterations=9", "--simulateOnly", "--runSync")
     assert "iterations are few" not in run(capsys, ONNX, SHAPE, "--simulateOnly")
 
 
-def test_copies_longer_than_computing_are_told(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copies_longer_than_computing_are_reported(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
     model = save_onnx("g (float[N, 1000000] x) => (float[N, 1000000] y) { y = Relu(x) }")
     out = run(capsys, f"--onnx={model}", "--input_shapes=8*1000000", "--simulateOnly")
     assert "copies in take longer than computing" in out
@@ -191,7 +189,7 @@ def test_copies_longer_than_computing_are_told(save_onnx: SaveOnnx, capsys: pyte
         (["--input_shapes=16*3*32*32*"], "is not a shape"),
         (["--input_shapes=16*3*32"], "16x3x32 .*3 dimensions, not 4.*takes input:batchx3x32x32"),
         (["--input_shapes=16*3*32*32,1"], "2 shapes for 1 inputs.*takes input:batchx3x32x32"),
-        ([], "must say them; .*takes input:batchx3x32x32"),
+        ([], "--input_shapes .*takes input:batchx3x32x32"),
         ([SHAPE, "--iterations=0"], "--iterations 0 must be at least 1"),
         ([SHAPE, "--iterations=-3"], "--iterations -3 must be at least 1"),
         ([SHAPE, "--warmUp=-1"], "--warmUp -1 must be at least 0"),
@@ -201,23 +199,23 @@ def test_copies_longer_than_computing_are_told(save_onnx: SaveOnnx, capsys: pyte
         ([SHAPE, "--target=onnx", "--exportProfile=p.json"], "only for the simulated card"),
         ([SHAPE, "--json=no/such/folder/r.json"], "--json .*does not exist"),
         ([SHAPE, "--loadEngine=x.tecoengine"], "not allowed with argument --onnx"),
-        ([SHAPE, "--saveEngine=x.bin"], "names a .tecoengine file"),
+        ([SHAPE, "--saveEngine=x.bin"], r"x\.bin .*\.tecoengine"),
         ([SHAPE, "--iteration=3"], "unrecognized arguments"),
-        (["--input_shapes=900000000*3*32*32", "--target=null"], "no memory for an input of this size"),
+        (["--input_shapes=900000000*3*32*32", "--target=null"], "900000000x3x32x32: .*memory"),
     ],
 )
-def test_bad_input_is_one_line(argv: list[str], reason: str) -> None:
+def test_errors_are_one_line(argv: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         execute([ONNX, *argv])
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_target_is_told() -> None:
+def test_an_unknown_target_is_reported() -> None:
     with pytest.raises(TargetError, match="did you mean 'sdaa'"):
         execute([ONNX, SHAPE, "--target=sda"])
 
 
-def test_the_command_ends_in_exit_code_2_and_one_line(run_python: RunPython) -> None:
+def test_the_command_exits_with_2_and_one_line(run_python: RunPython) -> None:
     done = run_python("-m", "tecoexec", ONNX, "--input_shapes=__import__('os')")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: --input_shapes")
@@ -230,7 +228,7 @@ def test_milliseconds_are_plain_numbers(seconds: float, text: str) -> None:
     assert milliseconds(seconds) == text
 
 
-def test_the_same_request_sees_the_same_numbers() -> None:
+def test_random_inputs_are_reproducible() -> None:
     from tecoexec.request import Request, open_request, random_inputs
 
     request = Request(DIGITS / "digits_dyn.onnx", "null", (("", (4, 3, 32, 32)),))

@@ -15,24 +15,24 @@ from tecoinfer_modelzoo.extra import needed
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_a_clone_says_its_version_installed_or_not() -> None:
+def test_version_of_a_clone() -> None:
     assert clone() == ROOT
     assert f'\nversion = "{version()}"\n' in PROJECT
 
 
-def test_the_command_works_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_command_fits_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert install_command("check") == 'pip install -c constraints.txt -e ".[check]"'
     monkeypatch.chdir(tmp_path)
     assert install_command("check", "torch") == f'pip install -c "{ROOT}/constraints.txt" -e "{ROOT}[check,torch]"'
-    monkeypatch.setattr(distribution, "HOME", tmp_path)  # as in site-packages: nothing of a clone lies beside
+    monkeypatch.setattr(distribution, "HOME", tmp_path)  # like site-packages: without the files of a clone
     assert install_command("check") == 'pip install "tecoinfer-modelzoo[check]"'
 
 
-def test_a_command_read_in_a_copy_names_the_checkout(
+def test_install_command_in_a_copy_names_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`teco check` runs models in copies of the checkout that are gone when its report is read."""
+    """`teco check` runs models in temporary copies of the checkout."""
     copies = Snapshots(ROOT, tmp_path)
     folder = copies.current().folder
     monkeypatch.setattr(distribution, "HOME", folder)
@@ -61,7 +61,7 @@ def test_an_installed_package_has_the_version_of_its_metadata(tmp_path: Path, ru
     assert (done.stdout, done.stderr) == ("None 9.8.7\n", "")
 
 
-def test_every_extra_that_a_message_names_exists() -> None:
+def test_extras_in_messages_exist() -> None:
     written = re.compile(r"install_command\(\s*[\"'](\w+)[\"']|extra=\"(\w+)\"|extra\(.*, \"(\w+)\"\)")
     names = set()
     for package in (*tecoinfer_modelzoo.own_packages.PACKAGES, "tecoinfer_modelzoo"):
@@ -71,8 +71,8 @@ def test_every_extra_that_a_message_names_exists() -> None:
     assert not [name for name in names if not re.search(rf"^{name} = \[", PROJECT, re.MULTILINE)]
 
 
-def test_no_message_names_a_command_for_a_clone_only() -> None:
-    """It is written in one place, which knows whether there is a clone."""
+def test_install_commands_are_not_written_out() -> None:
+    """They come from `install_command`, which distinguishes a clone from a wheel."""
     wrong = [
         f"{file.relative_to(ROOT)}: {line.strip()}"
         for package in tecoinfer_modelzoo.own_packages.PACKAGES
@@ -83,12 +83,12 @@ def test_no_message_names_a_command_for_a_clone_only() -> None:
     assert not wrong
 
 
-def test_a_project_is_no_clone(tmp_path: Path) -> None:
+def test_a_project_is_not_a_clone(tmp_path: Path) -> None:
     assert has_packages(ROOT)
     assert not has_packages(tmp_path)
 
 
-def test_the_version_line_says_what_decides_the_values() -> None:
+def test_version_line_lists_the_numeric_packages() -> None:
     line = version_line("teco ops")
     assert line.startswith(f"teco ops {version()} (from {ROOT}, python 3.")
     assert re.search(r", numpy \d.*, onnx \d.*, onnxruntime \d", line)

@@ -1,4 +1,4 @@
-"""Users without a home folder: ``HOME`` is not set, is empty, does not exist, or may not be written."""
+"""Users without a usable home folder: ``HOME`` is unset, empty, missing or read-only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMELESS = (
     *("setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"),
     *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"),
 )
-"""A user with a number and no name, who may read all (the interpreter too) and write nothing."""
+"""Command prefix for a user id without a name, with read access to all files and no write access."""
 
 HOMES = {"unset": None, "empty": "", "missing": "/nonexistent", "read-only": "FOLDER"}
 
@@ -34,7 +34,7 @@ needs_nameless = pytest.mark.skipif(not nameless_works(), reason="only root may 
 
 
 def run(kind: str, folder: Path, *words: object, user: tuple[str, ...] = NAMELESS) -> subprocess.CompletedProcess[str]:
-    """Run Python with one of :data:`HOMES`, and no other variable that says where files may lie."""
+    """Run Python with one of :data:`HOMES`, and without other variables that set folders."""
     dropped = ("HOME", "TECO_CACHE_DIR", "TECO_SMI_DIR", "TMPDIR", "USER", "LOGNAME", "PYTEST_ADDOPTS")
     env = {k: v for k, v in os.environ.items() if k not in dropped and not k.startswith("XDG_")}
     home = HOMES[kind]
@@ -77,7 +77,7 @@ def test_commands_run(kind: str, words: tuple[object, ...], tmp_path: Path) -> N
 
 @needs_nameless
 @pytest.mark.parametrize("path", ["~/data", "~nobody_of_this_name/data"])
-def test_a_home_that_is_not_known_is_one_line(path: str, tmp_path: Path) -> None:
+def test_an_undefined_home_is_reported_in_one_line(path: str, tmp_path: Path) -> None:
     done = run("unset", tmp_path, DIGITS / "example_valid.py", "--target", "onnx", "--data_path", path)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if path in line] == done.stderr.splitlines()
@@ -91,7 +91,7 @@ def test_fonts_are_found(tmp_path: Path) -> None:
 
 @needs_nameless
 @pytest.mark.parametrize("kind", HOMES)
-def test_what_the_home_is(kind: str, tmp_path: Path) -> None:
+def test_home_folder(kind: str, tmp_path: Path) -> None:
     code = "import sys, tecoinfer_modelzoo as zoo\nsys.stdout.write(str(zoo.home_folder()))"
     known = {"missing": "/nonexistent", "read-only": str(tmp_path)}
     assert run(kind, tmp_path, "-c", code).stdout == known.get(kind, "None")

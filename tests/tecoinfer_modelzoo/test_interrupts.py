@@ -19,7 +19,7 @@ from utils.pipeline.run import interrupt
 
 
 def forked(run: Callable[[], None]) -> tuple[int, str]:
-    """Return how a fork that does this ends, and what it says on stderr."""
+    """Return exit code and standard error of a fork that calls ``run``."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -28,7 +28,7 @@ def forked(run: Callable[[], None]) -> tuple[int, str]:
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - of this fork alone
             interrupts._say.clear()
             interrupts._times.clear()
-            interrupt._told.clear()
+            interrupt._printed.clear()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run()
         except SystemExit as end:
@@ -53,7 +53,7 @@ def press() -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_before_anything_runs_there_is_one_line() -> None:
+def test_interrupt_during_imports_prints_one_line() -> None:
     def run() -> None:
         interrupts.guard()
         press()
@@ -62,21 +62,21 @@ def test_before_anything_runs_there_is_one_line() -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_two_that_come_at_once_are_one_line() -> None:
+def test_two_simultaneous_interrupts_print_one_line() -> None:
     def say() -> str:
         press()
         return "interrupted\n"
 
     def run() -> None:
         interrupts.guard()
-        interrupts._say[:] = [say]
+        interrupts._message_of[:] = [say]
         press()
 
     assert forked(run) == (130, "interrupted\n")
 
 
 @pytest.mark.usefixtures("ours")
-def test_before_and_after_the_work_there_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_before_and_after_the_work_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextlib.contextmanager
     def shown() -> Iterator[None]:
         press()
@@ -95,12 +95,12 @@ def test_before_and_after_the_work_there_is_one_line_too(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("ours")
-def test_once_and_twice() -> None:
+def test_first_and_second_interrupt() -> None:
     def main() -> int:
         try:
             press()
         finally:
-            press()  # while what was under way is ended
+            press()  # during the cleanup
         return 0
 
     assert forked(lambda: cli.run(main)) == (130, "interrupted\n")
@@ -108,7 +108,7 @@ def test_once_and_twice() -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_while_the_interpreter_ends() -> None:
+def test_interrupt_during_shutdown() -> None:
     def run() -> None:
         try:
             cli.run(lambda: 0)
@@ -119,7 +119,7 @@ def test_while_the_interpreter_ends() -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_an_error_that_an_interruption_became() -> None:
+def test_interrupt_turned_into_another_error() -> None:
     def main() -> int:
         try:
             press()
@@ -131,7 +131,7 @@ def test_an_error_that_an_interruption_became() -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_what_swallows_exceptions() -> None:
+def test_interrupt_where_exceptions_are_swallowed() -> None:
     class Ends:
         def __del__(self) -> None:
             press()
@@ -143,7 +143,7 @@ def test_what_swallows_exceptions() -> None:
     assert forked(lambda: cli.run(main)) == (130, "interrupted\n")
 
 
-def test_other_programs_are_left_alone() -> None:
+def test_other_programs_keep_their_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     interrupts.guard()
     assert signal.getsignal(signal.SIGINT) is before
@@ -167,18 +167,18 @@ def test_other_programs_are_left_alone() -> None:
 def test_which_programs_are_ours(path: Path | None, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     main = SimpleNamespace(**({} if path is None else {"__file__": str(path)}))
     monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
 @pytest.mark.parametrize(("module", "own"), [("toolkit.cli", True), ("engine.sdaa.smi", True), ("mine", False)])
-def test_modules_that_are_being_found(module: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_being_imported(module: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["-m", "x"])
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-m", module, "x"])
-    assert interrupts._is_ours() is own
+    assert interrupts.is_command() is own
 
 
-def test_a_line_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "_told", type(interrupt._told)())
+def test_the_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupt, "_printed", type(interrupt._printed)())
     assert interrupt.untold() == "interrupted\n"
     assert interrupt.untold() == ""
 
@@ -203,6 +203,6 @@ def test_a_script_in_its_first_second(tmp_path: Path, delay: float, times: int) 
             started.send_signal(signal.SIGINT)
         _, said = started.communicate(timeout=60)
     assert "Traceback" not in said
-    # the last: Python has given signals back to the system, just before it is gone; a shell calls that 130, too
+    # -SIGINT: Python has already restored the default handler at shutdown; shells report 130 for it, too
     assert started.returncode in (0, 130, -signal.SIGINT)
     assert said.count("interrupted") == (started.returncode == 130)

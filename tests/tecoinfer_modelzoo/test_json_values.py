@@ -1,4 +1,4 @@
-"""JSON out of files that nobody has checked."""
+"""Parsing of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.json_values import DEEPEST, plain_json
         *("", "{", "[" * 100_000, "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), '{"a":' * 100 + "1" + "}" * 100),
     ],
 )
-def test_what_is_refused(text: str) -> None:
+def test_rejected_values(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         plain_json(text)
 
@@ -25,7 +25,7 @@ def test_what_is_refused(text: str) -> None:
     "value",
     [None, 2**64 - 1, -(2**63), 1e308, "[" * 100, ['a"]', "\\[" * 99, "\\\\"], [[1], [2]] * 100, {"a": [{"b": 0.5}]}],
 )
-def test_what_is_read(value: object) -> None:
+def test_accepted_values(value: object) -> None:
     assert plain_json(json.dumps(value)) == value
     deep = "[" * DEEPEST + "]" * DEEPEST
     assert json.dumps(plain_json(deep)) == deep

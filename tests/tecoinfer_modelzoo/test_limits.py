@@ -16,23 +16,23 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TECO_MEMORY_LIMIT", raising=False)
 
 
-def test_without_flags_and_variables_there_is_no_limit() -> None:
+def test_no_limit_by_default() -> None:
     assert found("compare", "a.onnx") == (None, None)
 
 
-def test_flags_in_both_forms() -> None:
+def test_both_forms_of_flags() -> None:
     assert found("compare", "--time_limit", "90", "--memory_limit=0.5") == (90.0, 2.0**29)
 
 
-def test_the_last_one_given_counts() -> None:
+def test_the_last_flag_wins() -> None:
     assert found("--time_limit=1", "--time_limit", "2") == (2.0, None)
 
 
-def test_flags_of_a_task_are_not_looked_at() -> None:
+def test_flags_after_a_double_dash_are_ignored() -> None:
     assert found("fix", "--", "--time_limit", "5") == (None, None)
 
 
-def test_a_flag_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_overrides_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TECO_TIME_LIMIT", "7")
     monkeypatch.setenv("TECO_MEMORY_LIMIT", "")
     assert found() == (7.0, None)
@@ -40,13 +40,13 @@ def test_a_flag_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "nan", "inf", "soon", "1e30", "9" * 5000])
-def test_what_is_no_positive_number_is_refused(value: str) -> None:
+def test_invalid_numbers_are_rejected(value: str) -> None:
     with pytest.raises(ValueError, match="--time_limit"):
         limits_of(["--time_limit", value])
     with pytest.raises(ValueError, match="--memory_limit"):
         limits_of([f"--memory_limit={value}"])
 
 
-def test_a_flag_without_a_value_is_refused() -> None:
+def test_a_flag_without_a_value_is_rejected() -> None:
     with pytest.raises(ValueError, match="--time_limit"):
         limits_of(["compare", "--time_limit"])

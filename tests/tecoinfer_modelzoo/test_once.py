@@ -1,4 +1,4 @@
-"""Values that are made once: by one of many threads, again after an error; and those that are kept up to a size."""
+"""Thread-safe caches: values computed once, errors that are retried, and an LRU limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tecoinfer_modelzoo.once import Once, Recent
 
 
-def test_every_key_is_made_once_by_many_threads() -> None:
+def test_every_key_is_computed_once_by_many_threads() -> None:
     once: Once[int, int] = Once()
     made: list[int] = []
     lock, start = threading.Lock(), threading.Barrier(8)
@@ -34,7 +34,7 @@ def test_every_key_is_made_once_by_many_threads() -> None:
         assert values == [key * key for key in keys]
 
 
-def test_an_error_is_everybodys_and_the_next_one_tries_again() -> None:
+def test_an_error_is_raised_and_the_next_call_retries() -> None:
     once: Once[str, int] = Once()
 
     def fail(keys: Sequence[str]) -> list[int]:
@@ -49,7 +49,7 @@ def test_an_error_is_everybodys_and_the_next_one_tries_again() -> None:
         pickle.dumps(once)
 
 
-def test_what_was_asked_for_last_is_kept() -> None:
+def test_recently_used_values_are_kept() -> None:
     made: list[int] = []
 
     def make(key: int) -> bytes:
@@ -59,6 +59,6 @@ def test_what_was_asked_for_last_is_kept() -> None:
     recent = Recent(make, len, 100)
     assert [len(recent.of(key)) for key in (40, 50, 40, 20, 50, 40)] == [40, 50, 40, 20, 50, 40]
     assert made == [40, 50, 20, 50, 40]
-    assert len(recent.of(500)) == 500  # larger than all that is kept
+    assert len(recent.of(500)) == 500  # larger than the limit
     assert len(recent.of(500)) == 500
     assert made[5:] == [500]

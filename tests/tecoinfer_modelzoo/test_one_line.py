@@ -12,12 +12,12 @@ def test_an_error_in_one_line() -> None:
     assert typed_reason(error, 3) == "ValueError: bad"
 
 
-def test_an_error_without_a_text_is_named_by_its_type() -> None:
+def test_an_error_without_a_message_shows_its_type() -> None:
     assert one_line(EOFError()) == ""
     assert reason_of(EOFError()) == typed_reason(EOFError()) == "EOFError"
 
 
-def test_what_was_meant() -> None:
+def test_suggestions() -> None:
     assert nearest("digitz", ["resnet", "digits"]) == "digits"
     assert nearest("digitz", ["resnet"]) is None
     assert nearest("sd", ["sdaa"], cutoff=0.9) is None

@@ -1,4 +1,4 @@
-"""A user's own folders ``utils``, ``engine`` and ``toolkit`` beside the zoo's packages of these names."""
+"""Folders ``utils``, ``engine`` and ``toolkit`` of a user's project next to the zoo's packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMAND = "import sys; from tecoinfer_modelzoo.commands import teco; sys.argv = 
 
 
 def own(folder: Path, name: str, text: str = "") -> Path:
-    """Write a package, or a module where the name ends in .py, of a user's."""
+    """Write a user's package, or a module if the name ends in .py."""
     place = folder / name
     if place.suffix != ".py":
         place.mkdir()
@@ -30,7 +30,7 @@ def line(name: str, theirs: Path) -> str:
     )
 
 
-def test_ours_are_ours() -> None:
+def test_the_zoos_packages_pass() -> None:
     check()
 
 
@@ -43,7 +43,7 @@ def test_a_command_names_both_folders(file: str, tmp_path: Path, run_python: Run
 
 @pytest.mark.parametrize("file", ["utils", "utils.py", "engine", "engine.py"])
 @pytest.mark.parametrize("module", ["toolkit.cli", "model_config.check", "tecoexec"])
-def test_so_does_a_module_run_in_such_a_folder(module: str, file: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_a_module_names_both_folders(module: str, file: str, tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, file)
     done = run_python("-m", module, "--help", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line(theirs.stem, theirs))
@@ -56,22 +56,22 @@ def test_a_script_that_needs_only_the_engines_keeps_its_own_utils(tmp_path: Path
     assert (done.stdout, done.stderr) == ("mine\n", "")
 
 
-def test_a_script_that_wants_the_zoos_utils_too_is_told(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_script_that_also_needs_the_zoos_utils_gets_an_error(tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, "utils")
     script = own(tmp_path, "script.py", "from engine import EngineSpec\nfrom utils.pipeline import cli\n")
     done = run_python(script)
     assert (done.returncode, done.stderr) == (1, line("utils", theirs))
-    script.write_text("from utils import missing\n")  # their own mistake, of which the zoo says nothing
+    script.write_text("from utils import missing\n")  # an error of the script, reported by Python
     assert "cannot import name 'missing' from 'utils'" in run_python(script).stderr
 
 
-def test_a_script_that_imports_the_zoos_utils_where_engine_is_theirs(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_foreign_engine_is_reported_when_utils_is_imported(tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, "engine")
     script = own(tmp_path, "script.py", "from utils.pipeline import cli\n")
     assert run_python(script).stderr == line("engine", theirs)
 
 
-def test_a_script_can_ask_first(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_script_can_check_first(tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, "utils.py")
     script = own(
         tmp_path, "script.py", "import tecoinfer_modelzoo\n\ntecoinfer_modelzoo.check()\nimport utils.shapes\n"
@@ -80,13 +80,13 @@ def test_a_script_can_ask_first(tmp_path: Path, run_python: RunPython) -> None:
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("utils", "helper"), ("engine", "Motor")])
-def test_theirs_behind_ours_is_told_too(name: str, wanted: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_a_hidden_foreign_package_is_reported(name: str, wanted: str, tmp_path: Path, run_python: RunPython) -> None:
     theirs = own(tmp_path, name, f"{wanted} = 1\n")
     (theirs / "mine.py").write_text("VALUE = 7\n")
     script = own(tmp_path, "script.py", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n")
     script.write_text(script.read_text() + f"import {name}\nassert not hasattr({name}, {wanted!r})\n")
     before = script.read_text()
-    if name == "utils":  # merges: their modules are found behind ours
+    if name == "utils":  # a merged package: their modules are found after the zoo's
         script.write_text(before + "import utils.mine, utils.shapes\nfrom utils import mine\nprint(mine.VALUE)\n")
         assert run_python(script).stdout == "7\n"
     script.write_text(before + f"from {name} import {wanted}\n")
@@ -102,21 +102,21 @@ def test_a_folder_without_an_init_hides_nothing(tmp_path: Path, run_python: RunP
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_it_is_an_import_error_for_whoever_catches_it(tmp_path: Path, run_python: RunPython) -> None:
+def test_the_error_is_an_import_error(tmp_path: Path, run_python: RunPython) -> None:
     own(tmp_path, "utils")
     caught = "try:\n    import utils.shapes\nexcept ImportError as error:\n    print(type(error).__name__)\n"
     code = f"import engine\n{caught}1 / 0"
     done = run_python("-c", code, cwd=tmp_path)
     assert done.stdout == "ForeignPackageError\n"
-    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")  # the hook leaves other errors as they are
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")  # the hook passes other errors on
 
 
-def test_what_is_not_there_hides_nothing() -> None:
+def test_a_missing_package_passes() -> None:
     check("no_such_package_anywhere")
 
 
 def test_pytest_in_a_folder_with_utils(tmp_path: Path, run_python: RunPython) -> None:
-    """``python -m pytest`` puts the folder first on the path: its own tests keep their ``utils``."""
+    """``python -m pytest`` puts the folder first on the path, so its tests keep their ``utils``."""
     theirs = own(tmp_path, "utils", "X = 1\n")
     own(tmp_path, "test_mine.py", "def test_mine():\n    import engine\n    from utils import X\n    assert X == 1\n")
     assert run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path).returncode == 0

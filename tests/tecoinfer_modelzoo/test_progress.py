@@ -1,4 +1,4 @@
-"""Long tools show on a terminal how far they are, and nothing elsewhere."""
+"""Progress bars of long tools appear on terminals only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CHAIN = """net (float[2, 100000] x) => (float[2, 100000] y) {
 
 
 def run(*words: object, terminal: bool) -> tuple[str, str]:
-    """Return what a ``teco`` command writes on stdout, and on stderr, which may be a terminal."""
+    """Return standard output and standard error (optionally a terminal) of a ``teco`` command."""
     master, slave = os.openpty() if terminal else os.pipe()
-    if terminal:  # 24 lines of 100 characters; a new one has none, and tqdm then draws nothing
+    if terminal:  # without a size tqdm draws nothing
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     command = [sys.executable, "-m", "toolkit.cli", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
@@ -34,7 +34,7 @@ def run(*words: object, terminal: bool) -> tuple[str, str]:
             while piece := os.read(master, 65536):
                 said += piece
         except OSError as error:
-            if error.errno != errno.EIO:  # else a terminal that nobody writes to any more: Linux's end of file
+            if error.errno != errno.EIO:  # EIO is the end of file of a terminal
                 raise
         os.close(master)
         assert process.stdout is not None
@@ -74,4 +74,4 @@ def test_a_bar_on_a_terminal_only(
             file.unlink()
     again, quiet = run(*command, terminal=False)
     assert quiet == ""
-    assert len(printed.splitlines()) == len(again.splitlines())  # nothing of the bar is in what is piped on
+    assert len(printed.splitlines()) == len(again.splitlines())  # the bar is not in standard output

@@ -1,4 +1,4 @@
-"""Packages that report their use: nothing is written to the home folder, and no network is asked."""
+"""Telemetry of third-party packages: no files in the home folder, no network access."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ COMMANDS: dict[str, tuple[object, ...]] = {
 NEEDS = {"plot": "matplotlib", "ray": "ray", "export": "torch"}
 QUICK = ("onnx", "cpu", "bare benchmark", "benchmark")
 NO_NETWORK = ("unshare", "--net")
-"""A network namespace of its own has no interface that is up; not every user may make one."""
+"""Command prefix for a new network namespace, whose interfaces are down; requires a privilege."""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the empty home folder of the processes that the test starts."""
+    """Return the empty home folder of the processes started by the test."""
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "MPLCONFIGDIR", telemetry.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     for name in telemetry.SWITCHES:
@@ -57,20 +57,22 @@ def below(folder: Path) -> list[str]:
 
 
 def words(name: str, out: Path) -> list[str]:
-    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:  # imported here, it would write here
+    if (
+        name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None
+    ):  # importing it here would write to the real home
         pytest.skip(f"{NEEDS[name]} is not installed")
     return [str(word).replace("OUT", str(out)) for word in COMMANDS[name]]
 
 
 def may(*command: str) -> bool:
-    """Say whether a program is there and may do its work."""
+    """Return whether a program is installed and permitted."""
     if shutil.which(command[0]) is None:
         return False
     return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("package", [PACKAGES[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PACKAGES[1:])])
-def test_every_package_turns_it_off_before_it_is_there(package: str, run_python: RunPython, home: Path) -> None:
+def test_every_package_disables_telemetry_before_its_imports(package: str, run_python: RunPython, home: Path) -> None:
     code = f"import {package}, os, sys, onnxruntime\nsys.stdout.write(os.environ['ORT_DISABLE_TELEMETRY'])"
     done = run_python("-c", code)
     assert (done.stdout, done.stderr) == ("1", "")
@@ -98,8 +100,8 @@ def test_without_a_network(name: str, home: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.skipif(not may("strace", "-f"), reason="strace is not installed, or may not trace")
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "ray"])  # its processes talk by TCP
-def test_no_host_is_looked_up_or_called(name: str, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "ray"])  # its processes communicate by TCP
+def test_no_network_connections(name: str, home: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-e", "trace=connect,sendto,sendmmsg", "-o", str(trace), sys.executable]
     done = subprocess.run([*command, *words(name, tmp_path)], capture_output=True, timeout=300, check=False)
@@ -107,8 +109,8 @@ def test_no_host_is_looked_up_or_called(name: str, home: Path, tmp_path: Path) -
     assert not re.findall(r".*sa_family=AF_INET6?.*", trace.read_text())
 
 
-def test_children_inherit_it(run_python: RunPython, home: Path) -> None:
-    """Also those that import nothing of the zoo, and those that are forked."""
+def test_children_inherit_the_switches(run_python: RunPython, home: Path) -> None:
+    """Also children that do not import the zoo, and forked ones."""
     code = (
         "import engine, multiprocessing, subprocess, sys\n"
         "subprocess.run([sys.executable, '-c', 'import onnxruntime'], check=True)\n"
@@ -121,27 +123,27 @@ def test_children_inherit_it(run_python: RunPython, home: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", pytest.param("", marks=pytest.mark.slow)])
-def test_only_one_turns_it_on(value: str, run_python: RunPython, home: Path) -> None:
+def test_other_values_do_not_allow_telemetry(value: str, run_python: RunPython, home: Path) -> None:
     assert run_python(*VALID, "onnx", TECO_TELEMETRY=value, ORT_DISABLE_TELEMETRY="").returncode == 0
     assert below(home) == []
 
 
-def test_the_user_may_turn_it_on(run_python: RunPython, home: Path) -> None:
+def test_the_user_can_allow_telemetry(run_python: RunPython, home: Path) -> None:
     bare = home.parent / "bare"
     bare.mkdir()
     assert run_python("-c", "import onnxruntime", HOME=str(bare)).returncode == 0
     if not below(bare):
-        pytest.skip("this ONNX Runtime writes nothing by itself")
+        pytest.skip("this ONNX Runtime writes no files")
     assert run_python("-c", "import engine, onnxruntime", TECO_TELEMETRY="1").returncode == 0
     assert below(home) == below(bare)
 
 
-def test_a_switch_that_the_user_has_set_stays(run_python: RunPython, home: Path) -> None:
+def test_switches_set_by_the_user_are_kept(run_python: RunPython, home: Path) -> None:
     code = "import os, sys, tecoinfer_modelzoo\nsys.stdout.write(os.environ['RAY_USAGE_STATS_ENABLED'])"
     assert run_python("-c", code, RAY_USAGE_STATS_ENABLED="1").stdout == "1"
     assert run_python("-c", code).stdout == "0"
 
 
-def test_contrib_scripts_pass_it_too(run_python: RunPython, home: Path) -> None:
+def test_contrib_scripts_disable_telemetry(run_python: RunPython, home: Path) -> None:
     code = "import engine, os, sys\nsys.stdout.write(os.environ['ORT_DISABLE_TELEMETRY'])"
     assert run_python("-c", code, path=(ROOT / "contrib",)).stdout == "1"

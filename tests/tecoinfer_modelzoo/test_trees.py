@@ -1,4 +1,4 @@
-"""Folders deeper than Python's own walks, copies and removals go."""
+"""Folder trees deeper than the limits of Python's recursive functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tecoinfer_modelzoo.trees import below, copy_tree, remove_tree, walk
 
 
 def deep(top: Path, levels: int, name: str = "d") -> None:
-    """Make so many folders in one another, however long their path becomes, with a file in the last."""
+    """Create nested folders, with a file in the deepest."""
     top.mkdir()
     at = os.open(top, os.O_RDONLY)
     for _ in range(levels):
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("followlinks", [False, True])
-def test_a_walk_is_that_of_os(folder: Path, followlinks: bool) -> None:
+def test_walk_equals_os_walk(folder: Path, followlinks: bool) -> None:
     def sorted_walk(found: object) -> list[tuple[str, list[str], list[str]]]:
         return [(str(here), sorted(folders), sorted(files)) for here, folders, files in found]  # type: ignore[attr-defined]
 
@@ -45,7 +45,7 @@ def test_a_walk_is_that_of_os(folder: Path, followlinks: bool) -> None:
     assert sorted(below(folder, "*.csv*")) == sorted(folder.rglob("*.csv*"))
 
 
-def test_what_is_taken_from_the_folders_is_not_walked(folder: Path) -> None:
+def test_removed_folders_are_not_walked(folder: Path) -> None:
     found = []
     for here, folders, _ in walk(folder):
         found.append(Path(here).name)
@@ -65,7 +65,7 @@ def test_900_folders_are_walked_and_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_whose_path_no_call_takes_is_removed(tmp_path: Path) -> None:
+def test_a_folder_with_a_path_beyond_the_limit_is_removed(tmp_path: Path) -> None:
     deep(tmp_path / "deep", 2500, "name")
     with pytest.raises(OSError, match="too long"):
         list(below(tmp_path / "deep"))
@@ -76,7 +76,7 @@ def test_a_folder_whose_path_no_call_takes_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_copy_has_links_permissions_and_times(folder: Path, tmp_path: Path) -> None:
+def test_a_copy_keeps_links_permissions_and_times(folder: Path, tmp_path: Path) -> None:
     (folder / "__pycache__").mkdir()
     (folder / "two.txt").chmod(0o640)
     (folder / "b/c").chmod(0o500)
@@ -99,7 +99,7 @@ def test_a_pipe_is_not_copied(folder: Path, tmp_path: Path) -> None:
         copy_tree(folder, tmp_path / "copy", "__pycache__")
 
 
-def test_a_removal_follows_no_link_and_leaves_what_is_no_folder(folder: Path, tmp_path: Path) -> None:
+def test_a_removal_follows_no_links_and_keeps_files(folder: Path, tmp_path: Path) -> None:
     (folder / "out").symlink_to(tmp_path)
     (tmp_path / "kept").write_text("")
     (tmp_path / "to").symlink_to(folder)

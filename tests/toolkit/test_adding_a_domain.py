@@ -1,4 +1,4 @@
-"""docs/adding_a_domain.md works, from nothing to a passed check, in a copy of the zoo; and ways to get it wrong."""
+"""docs/adding_a_domain.md works in a copy of the zoo and ends with a passed check; and common mistakes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MODEL, TEMPLATE = "contrib/example/forecasting/co2_nlinear", "contrib/utils/task
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy with the page's task and template; tests that change it put back what was there."""
+    """Return a copy with the page's task and template; tests restore their changes."""
     made = copy_zoo(tmp_path_factory.mktemp("domain") / "zoo")
     follow(THE_TASK, made, with_teco(made, made.parent / "bin"))
     return made
 
 
 def teco(zoo: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run teco of a copy in a process of its own, as it puts the copy's contrib on the path."""
+    """Run teco of a copy in a separate process, since it adds the copy's contrib to the path."""
     environment = with_teco(zoo, zoo.parent / "bin")
     command = [sys.executable, "-m", "toolkit.cli", *words]
     return subprocess.run(command, cwd=zoo, env=environment, capture_output=True, text=True, check=False)
@@ -42,7 +42,7 @@ def teco(zoo: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_page_leads_from_nothing_to_a_passed_check(tmp_path: Path) -> None:
+def test_page_ends_with_passed_check(tmp_path: Path) -> None:
     pytest.importorskip("statsmodels")
     zoo = copy_zoo(tmp_path / "zoo")
     environment = with_teco(zoo, zoo.parent / "bin")
@@ -66,7 +66,7 @@ def test_the_page_leads_from_nothing_to_a_passed_check(tmp_path: Path) -> None:
 
 
 def _the_page_shows_what_is_printed(printed: str) -> None:
-    """Every line of a block of text is printed so, but for folders, and the last digits of another machine."""
+    """Every line of a text block is printed, except for folders and the last digits."""
     lines = shown(PAGE, "text")
     assert len(lines) > 12
     for line in lines:
@@ -77,7 +77,7 @@ def _the_page_shows_what_is_printed(printed: str) -> None:
 
 
 def _the_metric_is_that_of_numpy(printed: str) -> None:
-    """The placeholder has the naive forecast's metric, and the fitted model numpy's on every target."""
+    """The placeholder has the metric of the naive forecast, and the fitted model that of numpy on every target."""
     fitted = re.search(r"MASE ([\d.]+), seasonal naive ([\d.]+) on 601", printed)
     assert fitted is not None
     metrics = [float(text) for text in re.findall(r"^eval_metric (\S+)$", printed, re.MULTILINE)]
@@ -103,7 +103,7 @@ def _every_rule_holds(zoo: Path) -> None:
         assert done.returncode == 0 or "No module named ruff" in done.stderr, done.stdout
 
 
-def test_the_metric_of_the_page_by_hand(zoo: Path) -> None:
+def test_metric_of_page_by_hand(zoo: Path) -> None:
     code = """
 import json
 import numpy as np
@@ -127,16 +127,16 @@ print(json.dumps([metric.compute(), metric.secondary()]))
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
+def test_task_is_available_to_contrib_only(zoo: Path) -> None:
     done = teco(zoo, "new", "astronomy", "x", "--contrib")
     assert done.returncode == 2
-    assert (
-        "no task is for domain 'astronomy'; tasks and their domains: classification (classification), " in done.stderr
-    )
+    assert "domain 'astronomy' has no task; tasks and their domains: classification (classification), " in done.stderr
     assert "forecasting (forecasting)" in done.stderr
-    assert done.stderr.rstrip().endswith("choose one by --task NAME, or write one (docs/adding_a_domain.md)")
+    assert done.stderr.rstrip().endswith("choose one with --task NAME, or write one (docs/adding_a_domain.md)")
     done = teco(zoo, "new", "forecasting", "x")
-    assert done.stderr == "error: task 'forecasting' is in contrib/utils, which core models do not see; add --contrib\n"
+    assert (
+        done.stderr == "error: task 'forecasting' is in contrib/utils, which core models cannot import; add --contrib\n"
+    )
     done = teco(zoo, "new", "astronomy", "x", "--task", "forecasting", "--contrib")
     assert done.returncode == 0, done.stderr
     assert (zoo / "contrib/example/astronomy/x/data/val.csv").is_file()
@@ -148,13 +148,13 @@ def test_the_task_is_offered_and_only_to_contrib(zoo: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("model.py", "$sizes", "model.py.tmpl asks for the word 'sizes', which its fill does not give; words: folder,"),
-        ("model.py", "$ 5", "model.py.tmpl: Invalid placeholder in string: line 1, col 1; a dollar sign by itself is"),
+        ("model.py", "$sizes", "model.py.tmpl uses the variable 'sizes', "),
+        ("model.py", "$ 5", "model.py.tmpl: Invalid placeholder in string: line 1, col 1; "),
         ("case.yaml", None, "templates/forecasting of task 'forecasting' has no case.yaml.tmpl; add it"),
         ("case.yaml", "- case_name: other\n", "cannot be appended to"),
     ],
 )
-def test_a_template_that_cannot_be_used_changes_nothing(zoo: Path, name: str, text: str | None, said: str) -> None:
+def test_invalid_template_changes_nothing(zoo: Path, name: str, text: str | None, said: str) -> None:
     config, file = zoo / "contrib/model_config/model.yaml", zoo / f"{TEMPLATE}/{name}.tmpl"
     before = [config.read_bytes(), file.read_bytes()]
     try:
@@ -172,7 +172,7 @@ def test_a_template_that_cannot_be_used_changes_nothing(zoo: Path, name: str, te
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
+def test_failed_sample_data(zoo: Path) -> None:
     task = zoo / "contrib/utils/tasks/forecasting.py"
     right = task.read_text()
     try:
@@ -186,13 +186,13 @@ def test_sample_data_that_cannot_be_made(zoo: Path) -> None:
         unread = teco(zoo, "new", "classification", "unmade", "--contrib").stderr
     finally:
         task.write_text(right)
-    assert "templates/forecasting cannot be made: ZeroDivisionError: division by zero; correct its fill" in unmade
+    assert "templates/forecasting failed: ZeroDivisionError: division by zero; " in unmade
     assert unmade.count("\n") == 1
-    assert taken.endswith("templates/forecasting gives the word 'model' anew; call it otherwise\n")
-    assert wordless.endswith("returned no words (but None); let it return a dict, which may be empty\n")
+    assert taken.endswith("templates/forecasting redefines the variable 'model'; rename it\n")
+    assert wordless.endswith("returned None; it must return a dict\n")
     assert unread.startswith("error: utils/tasks/forecasting.py cannot be imported: ModuleNotFoundError: ")
 
 
-def test_the_repository_keeps_none_of_it() -> None:
+def test_repository_is_unchanged() -> None:
     assert not list((ROOT / "contrib").rglob("*forecasting*"))
     assert shown(PAGE) == []  # what is shown says its language, so that the commands are told from it

@@ -1,4 +1,4 @@
-"""docs/adding_a_model.md works: its commands are run and its files written, in a copy of the zoo."""
+"""docs/adding_a_model.md works: its commands and files are run in a copy of the zoo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chapter(model: str) -> str:
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [pytest.param(name, marks=pytest.mark.long) for name in SEEN])
-def test_the_walk_through_ends_with_a_passed_check(model: str, tmp_path: Path) -> None:
+def test_walkthrough_ends_with_passed_check(model: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     zoo = copy_zoo(tmp_path / "zoo")
@@ -55,7 +55,7 @@ def _valid(model: str, zoo: Path, environment: dict[str, str]) -> str:
     return subprocess.run(command, cwd=zoo, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_page_says_what_to_do_in_order() -> None:
+def test_page_lists_steps_in_order() -> None:
     for model in SEEN:
         kinds = [action.kind for action in actions(chapter(model))]
         assert kinds[0] == kinds[-1] == "bash"
@@ -63,7 +63,7 @@ def test_the_page_says_what_to_do_in_order() -> None:
     assert [action.text for action in actions(PAGE)][-1].startswith("teco list")
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
+def test_every_link_exists() -> None:
     shown = re.sub(r"^(`{3,}).*?^\1$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", shown):
         assert (ROOT / "docs" / link).exists(), link

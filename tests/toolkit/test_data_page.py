@@ -1,4 +1,4 @@
-"""docs/data.md is what the tables say, and every committed data or weight file is in them."""
+"""docs/data.md equals the tables, which list every committed data or weight file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _is_data(name: str) -> bool:
     return below or name.endswith(IN_MODELS) or (name.endswith(".txt") and not name.endswith("requirements.txt"))
 
 
-def test_every_package_that_is_named_has_a_row() -> None:
+def test_every_used_package_has_a_row() -> None:
     known = {package.name for package in read_table(ROOT / "utils" / "fetch" / "packages.yaml")}
     places = [
         path
@@ -85,7 +85,7 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_contribs_rows_come_behind(clone: Path) -> None:
+def test_contrib_rows_are_last(clone: Path) -> None:
     (clone / "example").mkdir()
     (clone / "example" / "x.bin").write_bytes(b"x")
     (clone / "contrib" / "data.yaml").write_text(ROW.replace("mine", "theirs") + "  files: [example/*.bin]\n")
@@ -96,8 +96,8 @@ def test_contribs_rows_come_behind(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (ROW + "  files: [gone/*.bin]\n", ":1: no file is 'gone/*.bin'; correct files, or take the row out"),
-        (ROW + "  files: gone\n", ":1: files 'gone' is no list of patterns"),
+        (ROW + "  files: [gone/*.bin]\n", ":1: 'gone/*.bin' matches no file"),
+        (ROW + "  files: gone\n", ":1: files 'gone' is not a list"),
         (ROW + "  licens: x\n", ":1: unknown key 'licens'; did you mean 'licence'?"),
         (ROW.replace("  use: all\n", ""), ":1: lacks 'use'; add it"),
         (ROW.replace("MIT", "2"), ":1: licence 2 is no text in one line"),
@@ -111,6 +111,6 @@ def test_mistakes(text: str, line: str, clone: Path) -> None:
     assert str(error.value).startswith(f"{path}{line}")
 
 
-def test_a_place_without_docs(tmp_path: Path) -> None:
+def test_folder_without_docs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         write_page(tmp_path)

@@ -1,4 +1,4 @@
-"""docs/debugging_accuracy.md works: its commands are run as they stand there, and end with a model that passes."""
+"""docs/debugging_accuracy.md works: its commands end with a model that passes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_model_that_failed_passes(followed: tuple[Path, str]) -> None:
     assert suspects["rows"][0]["name"] == "nothing changed"
 
 
-def test_the_pictures_on_the_page_are_there_and_small() -> None:
+def test_images_of_page_exist_and_are_small() -> None:
     pictures = [ROOT / "docs" / name for name in re.findall(r"!\[.*?\]\((.+?)\)", PAGE)]
     assert [picture.name for picture in pictures] == ["overflow_page.png", "fix_page.png"]
     assert all(0 < picture.stat().st_size < 150_000 for picture in pictures)
@@ -58,7 +58,7 @@ def test_the_pictures_on_the_page_are_there_and_small() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_pages_hold_everything_and_have_pictures(followed: tuple[Path, str]) -> None:
+def test_pages_are_complete(followed: tuple[Path, str]) -> None:
     for name in ("fix.html", "overflow.html"):
         page = (followed[0] / name).read_text(encoding="utf-8")
         assert "<svg" in page

@@ -1,4 +1,4 @@
-"""A contributed model whose scripts are in the published guide's style passes the check as it is."""
+"""A contributed model with scripts in the style of the published guide passes the check."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ SCRIPTS = {
 
 @pytest.fixture
 def zoo(tmp_path: Path) -> Path:
-    """Return a zoo with the contribution: what the guide tells to write, in the places it tells."""
+    """Return a zoo with a contribution that follows the guide."""
     zoo = copy_zoo(tmp_path / "zoo")
     folder = zoo / create("classification", "old_net", contrib=True, root=zoo).folder
     (folder / "model.py").unlink()
@@ -168,7 +168,7 @@ def zoo(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_check_takes_it_as_it_is(zoo: Path, run_python: RunPython) -> None:
+def test_check_accepts_historical_contribution(zoo: Path, run_python: RunPython) -> None:
     config = zoo / "contrib/model_config/model.yaml"
     (case,) = read_cases([config], zoo)[0]
     assert check_structure(case, zoo) == []

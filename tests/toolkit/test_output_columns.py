@@ -1,4 +1,4 @@
-"""Tables where there is little room, and pages of what there is."""
+"""Tables on narrow terminals, and pages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ ROWS = [{"name": f"row{i}", "size": i, "share": i / 3, "note": "a note that is l
 
 
 @pytest.mark.parametrize(("width", "left_out"), [(200, []), (65, ["size"]), (50, ["size", "share of all"])])
-def test_a_narrow_terminal_leaves_out_what_can_be_spared(
-    monkeypatch: pytest.MonkeyPatch, width: int, left_out: list[str]
-) -> None:
+def test_narrow_terminal_drops_columns(monkeypatch: pytest.MonkeyPatch, width: int, left_out: list[str]) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FORCE_COLOR", "1")  # taken for a terminal
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -39,14 +37,14 @@ def test_a_narrow_terminal_leaves_out_what_can_be_spared(
     assert "a note that is longer than others" in text.getvalue()  # on one line
 
 
-def test_files_of_any_width_have_all() -> None:
+def test_files_have_all_columns() -> None:
     text = io.StringIO()
     print_report(ToolReport("teco x", "x", "done", COLUMNS, ROWS), text)
     assert "share of all" in text.getvalue()
     assert "too narrow" not in text.getvalue()
 
 
-def test_a_page_has_what_matters_first_and_no_empty_column() -> None:
+def test_page_sorts_columns_and_drops_empty_ones() -> None:
     page = html_text(ToolReport("teco x", "x", "done", COLUMNS, ROWS))
     places = [page.index(f">{label}</button>") for label in ("name", "note", "share of all", "size")]
     assert places == sorted(places)
@@ -54,7 +52,7 @@ def test_a_page_has_what_matters_first_and_no_empty_column() -> None:
     assert 'class="words"' in page
 
 
-def test_a_curve_is_interrupted_where_there_is_no_value() -> None:
+def test_curve_has_gaps_for_missing_values() -> None:
     values = [1.0, 0.1, None, 0.0, nan, inf, None]
     chart = Chart("c", "node", [Line("a", "red", values)])
     first, dot, top = chart.paths(chart.lines[0])
@@ -63,7 +61,7 @@ def test_a_curve_is_interrupted_where_there_is_no_value() -> None:
     assert top.split() == [f"{chart.x(5)},10.0"] * 2
 
 
-def test_only_failures_are_red_and_names_break_where_they_may() -> None:
+def test_bad_rows_are_red_and_names_break() -> None:
     rows = [{"name": "custom::Op_of<b>/a.long_name", "note": "n"}, {"name": "fine_name", "note": "n"}]
     made = ToolReport("teco x", "a_very_long/model.onnx", "done", COLUMNS, rows, frozenset([0]), notes=["only a note"])
     body = html_text(made).partition("<body>")[2]
@@ -76,7 +74,7 @@ def test_only_failures_are_red_and_names_break_where_they_may() -> None:
     assert ">fine_name</th>" in body  # short ones stay whole
 
 
-def test_files_are_written_whole_into_new_folders(tmp_path: Path) -> None:
+def test_files_are_written_atomically_into_new_folders(tmp_path: Path) -> None:
     file = write_text(tmp_path / "new/a.txt", "\udcff é", "json")  # a name that is no UTF-8 comes as a surrogate
     assert file.read_text(encoding="utf-8") == "\\udcff é"
     with pytest.raises(DataError, match=r"cannot be written: .*; choose another --json"):
@@ -96,9 +94,7 @@ def test_files_are_written_whole_into_new_folders(tmp_path: Path) -> None:
         ["profile", "digits"],
     ],
 )
-def test_without_rich_the_files_are_written_all_the_same(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_written_without_rich(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("rich", "rich.box", "rich.console"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -107,7 +103,7 @@ def test_without_rich_the_files_are_written_all_the_same(
     assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["rows"]
 
 
-def test_names_of_a_model_do_nothing_in_a_page_or_a_table() -> None:
+def test_names_are_escaped() -> None:
     names = ("<script>alert(1)</script>", "=1+1", "@SUM(A1)", "+cmd|x", "-2+3", "-1.5", "-", "+3.1 %", "/a/b")
     report = ToolReport("teco x", names[0], names[0], COLUMNS, [{"name": name, "size": -1} for name in names])
     assert "<script>alert" not in html_text(report)
@@ -115,14 +111,14 @@ def test_names_of_a_model_do_nothing_in_a_page_or_a_table() -> None:
     assert found == [names[0], "'=1+1", "'@SUM(A1)", "'+cmd|x", "'-2+3", "-1.5", "-", "+3.1 %", "/a/b"]
 
 
-def test_long_names_are_cut_on_the_terminal() -> None:
+def test_long_names_are_shortened() -> None:
     text = io.StringIO()
     print_report(ToolReport("teco x", "x", "done", COLUMNS, [{"name": "n" * 5000}]), text)
     assert max(map(len, text.getvalue().splitlines())) < 300
     assert "characters" in text.getvalue()
 
 
-def test_a_note_has_a_length_that_can_be_read() -> None:
+def test_long_notes_are_shortened() -> None:
     text = io.StringIO()
     print_report(ToolReport("teco x", "x", "done", COLUMNS, [], notes=["n" * 9000 + "\nforged"]), text)
     said = text.getvalue().replace("\n", "")

@@ -1,4 +1,4 @@
-"""A pipe where a file of a tool, or one for it, belongs: nothing waits for a writer."""
+"""Pipes in place of files: no tool blocks on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/shufflenet.md works: its commands print what it shows, its figures are the cost model's, its pass is right."""
+"""docs/shufflenet.md works: its commands, its values and its pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> N
     assert [line for line in lines if line.split() not in printed] == []
 
 
-def test_the_figures_between_are_those_of_the_cost_model(followed: tuple[Path, str]) -> None:
+def test_values_equal_cost_model(followed: tuple[Path, str]) -> None:
     model, made = followed[0] / "shufflenet.onnx", followed[0] / "my_pass.py"
     for batch, share, before, now in ((4, "13.4", "4.04", "3.5"), (512, "17.7", "21.4", "17.6")):
         old, new = compute(model, batch), compute(model, batch, made)
@@ -63,14 +63,14 @@ def test_the_figures_between_are_those_of_the_cost_model(followed: tuple[Path, s
     assert "2.66 ms with the pass" in " ".join(PAGE.split())
 
 
-def test_the_pass_is_that_of_the_zoo(followed: tuple[Path, str]) -> None:
+def test_pass_equals_that_of_the_zoo(followed: tuple[Path, str]) -> None:
     model, made = followed[0] / "shufflenet.onnx", followed[0] / "my_pass.py"
     zoo = PASS_PATH / "shufflenet" / "shufflenet_pass.py"
     assert compute(model, 64, made) == compute(model, 64, zoo)
 
 
 def test_the_card_computes_the_same_with_the_pass(followed: tuple[Path, str]) -> None:
-    """Within what float16 storage rounds; and a call's simulated time falls by what was predicted."""
+    """Within the rounding of float16 storage; the simulated time falls as predicted."""
     model, made = followed[0] / "shufflenet.onnx", followed[0] / "my_pass.py"
     x = np.random.default_rng(0).standard_normal((4, 3, 224, 224)).astype(np.float16)
     results, costs = [], []

@@ -11,13 +11,13 @@ import pytest
 from supervised import computing, ended, is_alive, save_dividing, save_endless, teco, wait_for
 from support import DIGITS
 
-from toolkit.command_table import COMMANDS, SUPERVISED
+from toolkit.command_table import COMMANDS, HIDDEN, SUPERVISED, TRAIN
 
 TOOLS = ("compare", "overflow", "profile", "dump", "fix")
 
 
 def words_of(tool: str, model: Path) -> tuple[object, ...]:
-    """Return the words of a tool that runs a model on ONNX Runtime."""
+    """Return the arguments of a tool that runs a model on ONNX Runtime."""
     if tool == "dump":
         return "dump", "full", model, "--out", model.with_name("values")
     if tool == "fix":
@@ -38,12 +38,12 @@ def dividing(tmp_path: Path) -> Path:
 
 
 def quick(*tools: str) -> list[object]:
-    """Return all tools, of which those named here run with every test."""
+    """Return all tools; those not listed here are slow tests."""
     return [tool if tool in tools else pytest.param(tool, marks=(pytest.mark.slow, pytest.mark.long)) for tool in TOOLS]
 
 
 def check_line(said: str, *parts: str) -> None:
-    """Check that the last line names the parts, and that there is no other error and no traceback."""
+    """Check that the last line contains the parts, without other errors and traceback."""
     assert said.count("error: ") == 1
     assert "Traceback" not in said
     assert all(part in said.splitlines()[-1] for part in parts)
@@ -51,7 +51,7 @@ def check_line(said: str, *parts: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", quick("compare"))
-def test_a_limit_of_time_ends_a_tool_in_a_native_call(tool: str, endless: Path) -> None:
+def test_time_limit_ends_native_call(tool: str, endless: Path) -> None:
     with teco(*words_of(tool, endless), "--time_limit", 3) as process:
         code, said = ended(process)
     assert code == 2
@@ -59,7 +59,7 @@ def test_a_limit_of_time_ends_a_tool_in_a_native_call(tool: str, endless: Path) 
 
 
 @pytest.mark.parametrize("tool", quick("overflow"))
-def test_a_crash_in_native_code_is_a_line(tool: str, dividing: Path) -> None:
+def test_native_crash_is_one_line(tool: str, dividing: Path) -> None:
     with teco(*words_of(tool, dividing)) as process:
         code, said = ended(process)
     assert code == 2
@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_is_one_line_too(to: str, endless: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("to", ["parent", pytest.param("group", marks=pytest.mark.slow)])
-def test_a_tool_that_is_ended_ends_by_the_signal(number: signal.Signals, to: str, endless: Path) -> None:
+def test_ended_tool_reports_signal(number: signal.Signals, to: str, endless: Path) -> None:
     with teco("compare", endless) as process:
         child = computing(process)
         SENT[to](process.pid, number)
@@ -104,7 +104,7 @@ def test_a_tool_that_is_ended_ends_by_the_signal(number: signal.Signals, to: str
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
+def test_child_ends_with_its_parent(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
         process.kill()
@@ -114,7 +114,7 @@ def test_a_child_whose_parent_is_killed_ends(endless: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_call_that_does_not_return_is_reported_once(endless: Path) -> None:
+def test_hanging_call_is_reported_once(endless: Path) -> None:
     with teco("compare", endless, "--time_limit", 900) as process:
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -125,7 +125,7 @@ def test_a_call_that_does_not_return_is_reported_once(endless: Path) -> None:
     assert "--time_limit" in first
 
 
-def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     out = tmp_path / "found.json"
@@ -137,7 +137,7 @@ def test_a_reader_that_leaves_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_limit_of_memory_ends_a_tool(endless: Path) -> None:
+def test_memory_limit_ends_tool(endless: Path) -> None:
     with teco("compare", endless, TECO_MEMORY_LIMIT="0.01") as process:
         code, said = ended(process)
     assert code == 2
@@ -146,7 +146,7 @@ def test_a_limit_of_memory_ends_a_tool(endless: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_tool_is_stopped_and_continued_as_a_whole(endless: Path) -> None:
+def test_stop_and_continue(endless: Path) -> None:
     with teco("overflow", endless) as process:
         child = computing(process)
         before = Path(f"/proc/{child}/stat")
@@ -156,14 +156,14 @@ def test_a_tool_is_stopped_and_continued_as_a_whole(endless: Path) -> None:
     assert not before.exists() or not is_alive(child)
 
 
-def test_a_limit_that_is_no_number_is_refused(dividing: Path) -> None:
+def test_invalid_limit_flag(dividing: Path) -> None:
     with teco("info", dividing, "--time_limit=soon") as process:
         code, said = ended(process)
     assert code == 2
     check_line(said, "--time_limit")
 
 
-def test_a_variable_that_is_no_number_is_refused(dividing: Path) -> None:
+def test_invalid_limit_variable(dividing: Path) -> None:
     with teco("info", dividing, TECO_MEMORY_LIMIT="much") as process:
         code, said = ended(process)
     assert code == 2
@@ -171,13 +171,14 @@ def test_a_variable_that_is_no_number_is_refused(dividing: Path) -> None:
 
 
 def test_every_supervised_command_is_in_the_table() -> None:
-    assert set(COMMANDS) > SUPERVISED
+    training = {f"train {name}" for name in TRAIN}
+    assert {*COMMANDS, *HIDDEN, *training} > SUPERVISED
     assert "check" not in SUPERVISED  # it has a supervisor of its own for each step
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> None:
+def test_command_is_shown_without_control_characters(tmp_path: Path) -> None:
     model = save_dividing(tmp_path / "a\x1b[31m\nb.onnx")
     with teco("overflow", model) as process:
         code, said = ended(process)
@@ -188,7 +189,7 @@ def test_the_command_is_shown_without_what_moves_a_terminal(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_parent_that_began_with_its_children_ignored_waits_all_the_same(dividing: Path) -> None:
+def test_parent_with_ignored_sigchld_waits(dividing: Path) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a child inherits it
     try:
         with teco("info", dividing.with_name("missing.onnx")) as process:

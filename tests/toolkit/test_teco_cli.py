@@ -1,4 +1,4 @@
-"""The ``teco`` command itself: its table, its help, and how it ends."""
+"""The ``teco`` command: its table, help and exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASH = shutil.which("bash") or ""
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
-def test_help_names_every_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(argv) == 0
     shown = capsys.readouterr().out
     for name, (_, text) in COMMANDS.items():
@@ -31,7 +31,7 @@ def test_help_names_every_command(argv: list[str], capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *HIDDEN])
-def test_every_command_is_there(name: str) -> None:
+def test_every_command_is_importable(name: str) -> None:
     assert callable(command(name))
 
 
@@ -43,7 +43,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert "usage: " in capsys.readouterr().out
 
 
-def test_a_wrong_command_is_one_line(run_python: RunPython) -> None:
+def test_unknown_command_is_one_line(run_python: RunPython) -> None:
     done = run_python("-m", "toolkit.cli", "chek")
     names = ", ".join(COMMANDS)
     said = f"error: unknown command 'chek'; did you mean 'check'? commands: {names}\n"
@@ -67,12 +67,12 @@ def test_wrong_arguments_are_one_line(argv: list[str], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["--version"]) == 0
     assert capsys.readouterr().out.startswith("teco ")
 
 
-def test_no_command_is_imported_before_it_is_called(run_python: RunPython) -> None:
+def test_commands_are_imported_lazily(run_python: RunPython) -> None:
     code = (
         "import sys, toolkit.cli; print([m for m in sys.modules if m.startswith(('toolkit.commands', 'model_config'))])"
     )
@@ -80,14 +80,14 @@ def test_no_command_is_imported_before_it_is_called(run_python: RunPython) -> No
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_closed_reader_is_not_an_error() -> None:
     line = f'"{sys.executable}" -m toolkit.cli list | true; echo "${{PIPESTATUS[0]}}"'
     done = subprocess.run([BASH, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_ctrl_c_is_130() -> None:
-    """The command waits for a pipe that nobody writes to, so Ctrl-C finds it at work."""
+    """The command blocks on an empty pipe when Ctrl-C arrives."""
     code = (
         "import sys, toolkit.cli as cli\n"
         "def wait(argv):\n"

@@ -1,4 +1,4 @@
-"""docs/tools.md works: its commands are run as they stand there, and print what it shows."""
+"""docs/tools.md works: its commands print the shown lines."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_the_page_shows_what_the_commands_print(followed: tuple[Path, str]) -> N
 
 
 def _rough(line: str) -> str:
-    """Return a line without what float32 sums in another order, as on another processor, may change."""
+    """Return a line without digits that depend on the processor."""
     return re.sub(r"diff2 0\.\d+ at \S+", "diff2", line)
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
+def test_files_of_page_are_written(followed: tuple[Path, str]) -> None:
     folder, _ = followed
     names = [
         "compare.html",
@@ -59,7 +59,7 @@ def test_the_files_it_names_are_there(followed: tuple[Path, str]) -> None:
     assert json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
 
 
-def test_the_functions_it_names_exist_and_its_python_runs() -> None:
+def test_functions_of_page_exist_and_python_runs() -> None:
     for name in set(re.findall(r"`(toolkit(?:\.\w+)+)`", PAGE)):
         module, _, function = name.rpartition(".")
         assert callable(getattr(importlib.import_module(module), function)), name

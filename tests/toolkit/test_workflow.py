@@ -1,4 +1,4 @@
-"""The workflow file for GitHub: it parses, and what it runs exists."""
+"""The GitHub workflow file is valid, and its commands exist."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ STEPS = WORKFLOW["jobs"]["check"]["steps"]
 RUN = "\n".join(step["run"] for step in STEPS if "run" in step)
 
 
-def test_the_whole_history_is_there_to_compare_with() -> None:
+def test_checkout_has_full_history() -> None:
     (checkout,) = (step for step in STEPS if step.get("uses", "").startswith("actions/checkout@"))
     assert checkout["with"]["fetch-depth"] == 0
     assert WORKFLOW[True] == {"pull_request": {"branches": ["main"]}}  # YAML 1.1 reads the key `on` as true
 
 
-def test_every_step_is_an_action_of_a_version_or_a_command() -> None:
+def test_steps_are_pinned_actions_or_commands() -> None:
     for step in STEPS:
         assert ("run" in step) != ("uses" in step)
         assert "run" in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
     assert WORKFLOW["permissions"] == {"contents": "read"}
 
 
-def test_the_install_names_extras_and_files_that_exist() -> None:
+def test_install_uses_existing_extras_and_files() -> None:
     (install,) = (line for line in RUN.splitlines() if "pip install" in line)
     words = shlex.split(install)
     assert (ROOT / words[words.index("-c") + 1]).is_file()
@@ -40,12 +40,12 @@ def test_the_install_names_extras_and_files_that_exist() -> None:
     assert missing == []
 
 
-def test_the_check_has_the_command_and_its_reports_are_kept() -> None:
+def test_check_command_and_reports() -> None:
     (command,) = (shlex.split(line) for line in RUN.splitlines() if line.startswith("teco "))
     module, _, function = COMMANDS[command[1]][0].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
     flags = [word for word in command if word.startswith("--")]
-    assert flags == ["--changed-since", "--json", "--junit", "--markdown", "--html", "--work-dir"]
+    assert flags == ["--changed_since", "--json", "--junit", "--markdown", "--html", "--work_dir"]
     files = [word for word in command if word.startswith("report/check.")]
     assert len(files) == 4
     upload = next(step for step in STEPS if step.get("uses", "").startswith("actions/upload-artifact@"))

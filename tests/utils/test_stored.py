@@ -79,7 +79,7 @@ class TestScaling:
         assert (found["resize_shape"], found["crop_shape"]) == (resize, crop)
 
     @given(resize=st.one_of(SIDES, st.tuples(SIDES, SIDES)), crop=st.tuples(SIDES, SIDES))
-    def test_at_its_own_size_a_model_gets_what_was_stored(self, resize: Any, crop: tuple[int, int]) -> None:
+    def test_the_exported_size_gives_the_stored_values(self, resize: Any, crop: tuple[int, int]) -> None:
         notes = PictureNotes(resize, crop, (0.5,), (0.25,), "lanczos")
         own = {"resize_shape": resize, "crop_shape": crop, "mean": (0.5,), "std": (0.25,), "interpolation": "lanczos"}
         assert notes.scaled() == notes.scaled(crop) == notes.scaled(list(crop)) == own  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class TestScaling:
     rate=st.none() | st.integers(1, 10**6),
     notes=st.dictionaries(st.text(min_size=1).map(lambda key: f"x{key}"), st.recursive(st.text(), st.lists)),
 )
-def test_what_is_exported_is_read(
+def test_roundtrip_of_metadata(
     resize: Any, crop: Any, scale: Any, interpolation: str, labels: Any, vocabulary: Any, rate: Any, notes: Any
 ) -> None:
     mean, std = ([float(n) for n in numbers] for numbers in zip(*scale, strict=True))
@@ -111,12 +111,12 @@ def test_what_is_exported_is_read(
     assert stored.text("max_relative_error") == "1.0e-05"
 
 
-class TestWhatCannotBeRead:
+class TestInvalidMetadata:
     @pytest.mark.parametrize(
         ("what", "key", "text", "reason"),
         [
             ("labels", "class_labels", "{", "'{' is not JSON ("),
-            ("labels", "class_labels", "null", "null must be a JSON list of strings, one at least"),
+            ("labels", "class_labels", "null", "null must be a JSON list"),
             ("labels", "class_labels", "[1]", "[1] must be"),
             ("vocabulary", "vocabulary", "[]", "[] must be a JSON list"),
             ("vocabulary", "vocabulary", '{"a": 1}', '{"a": 1} must be a JSON list'),
@@ -124,7 +124,7 @@ class TestWhatCannotBeRead:
             ("picture", "preprocess", "[" * 100_000, "is not JSON"),
             ("picture", "preprocess", "3", "3 is not a JSON object"),
             ("picture", "preprocess", "9" * 5000, "is not JSON"),
-            ("sample_rate", "sample_rate", "null", "null must be a whole number of samples per second, above 0"),
+            ("sample_rate", "sample_rate", "null", "null must be a whole number"),
             ("sample_rate", "sample_rate", "0", "0 must be"),
             ("sample_rate", "sample_rate", "true", "true must be"),
             ("sample_rate", "sample_rate", "8000.5", "8000.5 must be"),
@@ -165,20 +165,20 @@ class TestWhatCannotBeRead:
         assert "\n" not in str(caught.value)
 
     def test_mean_and_std_of_other_channels(self) -> None:
-        with pytest.raises(ModelError, match=r"mean has 1 channels and std 3; both need equally many"):
+        with pytest.raises(ModelError, match=r"mean has 1 channels, .*std 3"):
             picture(mean=[0.5])
 
     def test_a_model_without_a_name(self) -> None:
         with pytest.raises(ModelError, match=r"^the model: metadata 'class_labels'"):
             _ = Stored({"class_labels": "{"}).labels
 
-    def test_text_of_others_is_given_as_it_is(self) -> None:
+    def test_unknown_text_is_returned_unchanged(self) -> None:
         assert Stored({"names": "{0: 'person'}"}).text("names") == "{0: 'person'}"
         with pytest.raises(ModelError, match=r"metadata 'names': .* is not JSON"):
             Stored({"names": "{0: 'person'}"}).json("names")
 
 
-class TestWhatIsNotExported:
+class TestInvalidNotes:
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -198,7 +198,7 @@ class TestWhatIsNotExported:
             {"notes": {"beam": float("inf")}},
         ],
     )
-    def test_one_line_before_anything_is_written(self, wrong: dict[str, Any]) -> None:
+    def test_errors_before_writing(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=r"pass|use another") as caught:
             ModelNotes(**wrong)
         assert "\n" not in str(caught.value)
@@ -208,15 +208,13 @@ ULTRALYTICS = {"names": "{0: 'cat', 1: \"dog's\"}", "stride": "32", "task": "det
 
 
 @pytest.mark.parametrize("metadata", [{"class_labels": json.dumps(["a", "b" * 251])}, {"names": repr({0: "b" * 251})}])
-def test_class_names_have_an_end(metadata: dict[str, str]) -> None:
-    with pytest.raises(
-        ModelError, match=r"metadata '(class_labels|names)': the name 'b+\.\.\.' has 251 characters, and at"
-    ):
+def test_long_class_names(metadata: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match=r"metadata '(class_labels|names)': the name 'b+\.\.\.' has 251 characters"):
         _ = Stored(metadata).labels
     assert Stored({"class_labels": json.dumps(["b" * 250])}).labels == ["b" * 250]
 
 
-def test_what_ultralytics_stores_is_read() -> None:
+def test_metadata_of_ultralytics() -> None:
     stored = Stored(ULTRALYTICS, Path("m.onnx"))
     assert stored.labels == ["cat", "dog's"]
     assert (stored.picture.mean, stored.picture.std) == ((0, 0, 0), (1, 1, 1))
@@ -229,7 +227,7 @@ def test_what_ultralytics_stores_is_read() -> None:
     "text",
     ["{0: 'cat'", "{1: 'cat'}", "{0: 1}", "{}", "__import__('os')", "{'0': 'cat'}", "{0: 'a', 0.5: 'b'}", "7", "{[]}"],
 )
-def test_names_that_are_none_are_one_line(text: str) -> None:
+def test_invalid_names(text: str) -> None:
     with pytest.raises(ModelError, match=r"m\.onnx: metadata 'names': .*; export the model again") as refused:
         _ = Stored({**ULTRALYTICS, "names": text}, Path("m.onnx")).labels
     assert "\n" not in str(refused.value)

@@ -1,7 +1,7 @@
-"""Compare every node of a model on two engines: where does the judged one leave the baseline?
+"""Compare every node of a model on engine b with engine a, the reference.
 
-Every figure has engine a as its reference. *Accumulated* figures compare what both engines compute from the model's
-inputs; *isolated* ones run each node of b on a's values, so that a node's own error stands apart from what it inherits.
+Accumulated errors compare the tensors that both engines compute from the inputs of the model. Isolated errors run each
+node of b on the values of a, which separates the error of the node from the error of its inputs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from toolkit.output import add_output_flags, publish
 EPILOG = """\
 diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:
 1e-4) and |a-b| elsewhere, where b is the reference; all accumulated in float64.
-exit code: 0 no bad node, 1 there is one, 2 the comparison could not be made
+exit code: 0 no bad node, 1 at least one bad node, 2 the comparison failed
 """
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Compare and print; exit code 1 where a node is bad, 2 where there was nothing to compare."""
+    """Compare and print; return 1 if a node is bad, 2 if no tensor could be compared."""
     args = parse(argv)
     path = model_file(args.model, root)
-    held = source(path)  # read once, for the inputs and both engines
+    held = source(path)  # loaded once, for the inputs and both engines
     dumps = _dumps(path, args.a, args.b)
     if args.a_model is not None and args.a in dumps:
-        raise ConfigError(f"--a {args.a} is a dump, which has its values; leave out --a_model {args.a_model}")
+        raise ConfigError(f"--a {args.a} is a dump; --a_model {args.a_model} cannot be combined with it")
     golden = dumps.get(args.a) or dumps.get(args.b)
     inputs, origin = given_inputs(args, path, golden)
     with (
@@ -53,29 +53,29 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             found.rows[:0] = input_rows(dump, inputs)
             found.notes += input_notes(dump, inputs)
         made = report(found, "teco compare", path.name, engine_facts(a, b, origin))
-    drawn = [] if args.data or golden else ["inputs are random; --data takes real ones"]
-    shown = replace(made, notes=[*made.notes, *drawn])  # the files have it among their facts
+    drawn = [] if args.data or golden else ["inputs are random; pass real ones with --data"]
+    shown = replace(made, notes=[*made.notes, *drawn])  # in the files this is a fact
     for file in publish(made, args, shown):
         print(f"written: {file}")
     if found.code == 2:
-        print(f"error: {path}: {lead(found)}; compare targets that show the same tensors", file=sys.stderr)
+        print(f"error: {path}: {lead(found)}; compare targets that return the same tensors", file=sys.stderr)
     return found.code
 
 
 def _dumps(path: Path, *names: str) -> dict[str, Golden]:
-    """Return the names that are dumps', and the dumps; a folder called ``onnx``, as an engine is, is not meant."""
+    """Return the dumps among the names; a name of a target is never a dump, even if such a folder exists."""
     return {name: Golden(path, Path(name)) for name in names if is_dump(Path(name)) and not is_target(name)}
 
 
 def is_target(name: str) -> bool:
-    """Say whether an engine goes by a name."""
+    """Return whether a name is that of an available target."""
     from engine import available_targets
 
     return name in available_targets()
 
 
 def engine_facts(a: Traced, b: Traced, source: str) -> dict[str, str]:
-    """Return what was compared with what, in words."""
+    """Return the facts of the report: both engines, the inputs and the number of nodes."""
     simulated = ", simulated card" if b.target == "sdaa" and not b.note else ""
     return {
         "reference (a)": f"{a.target} {a.dtype}",
@@ -86,23 +86,20 @@ def engine_facts(a: Traced, b: Traced, source: str) -> dict[str, str]:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = Parser("teco compare", __doc__, EPILOG)
     add_model_flags(parser)
-    parser.add_argument(
-        "--a", default="onnx", metavar="TARGET", help="the baseline (default: onnx), or a dump with its values"
-    )
-    parser.add_argument(
-        "--a_model", type=Path, metavar="FILE", help="another file for a, such as the export before a change"
-    )
-    parser.add_argument("--b", default="sdaa", metavar="TARGET", help="the engine that is judged (default: sdaa)")
-    parser.add_argument("--a_dtype", metavar="DTYPE", help="precision of a; default: its own")
-    parser.add_argument("--b_dtype", metavar="DTYPE", help="precision of b; default: its own")
-    parser.add_argument("--pass_path", metavar="FILE", help="optimisation passes, used where the engine does")
-    parser.add_argument(
-        "--threshold", type=float, metavar="DIFF2", help="a node beyond it is bad (1e-2; 1e-4 where both are float32)"
-    )
-    parser.add_argument("--no_isolated", dest="isolated", action="store_false", help="do not run the nodes alone")
-    parser.add_argument("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help="held at once (2048)")
+    add = parser.add_argument
+    add("--a", default="onnx", metavar="TARGET", help="the reference: a target or a dump (default: onnx)")
+    add("--a_model", type=Path, metavar="FILE", help="another ONNX file for a, such as the export before a change")
+    add("--b", default="sdaa", metavar="TARGET", help="the target or dump to judge (default: sdaa)")
+    add("--a_dtype", metavar="DTYPE", help="precision of a (default: the target's own)")
+    add("--b_dtype", metavar="DTYPE", help="precision of b (default: the target's own)")
+    add("--pass_path", metavar="FILE", help="pass file, for targets that use one")
+    limit = "largest diff2 of a good node (default: 1e-2, or 1e-4 if both are float32)"
+    add("--threshold", type=float, metavar="DIFF2", help=limit)
+    add("--no_isolated", dest="isolated", action="store_false", help="do not compute isolated errors")
+    memory = f"memory for the tensors of one group of nodes (default: {MEMORY // 2**20})"
+    add("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help=memory)
     add_output_flags(parser)
     return parser.parse_args(argv)

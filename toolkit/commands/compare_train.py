@@ -1,9 +1,8 @@
-"""Compare two dumps of a training, operator by operator: which one went wrong first, in which module and line?
+"""Compare two training dumps operator by operator; report the first bad operator with its module and source line.
 
-A is the reference, B the run that is judged: dumps of torch_sdaa.utils.dumper, such as of the CPU and the card, of two
+A is the reference, B the run to judge: dumps of torch_sdaa.utils.dumper, for example of the CPU and the card, of two
 runs, or of float32 and mixed precision. Calls are matched by step, phase, module and operator. Each operator of B whose
-values differ is also repeated on this machine's CPU from what the file says it read, so that its own error stands apart
-from what it inherits.
+values differ is rerun on the CPU from its dumped inputs, which separates its own error from that of its inputs.
 """
 
 from __future__ import annotations
@@ -16,64 +15,48 @@ from pathlib import Path
 
 from engine import ConfigError, open_training_dump
 from toolkit.arguments import Parser
+from toolkit.commands.compare import EPILOG as COMPARE_EPILOG
+from toolkit.model_arguments import between
 from toolkit.output import add_output_flags, publish
 from toolkit.training.dump.isolated import Repeater
 from toolkit.training.dump.judge import judged
 from toolkit.training.dump.report import report
 
-EPILOG = """\
-diff1 = sum|a-b| / sum|b|, diff2 = sqrt(sum (a-b)^2 / sum b^2), diff3 = |a-b| / |b| where |b| is above 1e-6 (float16:
-1e-4) and |a-b| elsewhere, where b is the reference; all accumulated in float64.
-exit code: 0 no bad operator, 1 there is one, 2 the comparison could not be made
-"""
+EPILOG = COMPARE_EPILOG.replace("node", "operator")
 
 _ROWS = 20
-"""Rows that a terminal shows."""
+"""Largest number of rows on the terminal."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compare and print; exit code 1 where an operator is bad."""
-    parser = Parser("teco compare-train", __doc__, EPILOG)
-    parser.add_argument("a", metavar="A.h5", type=Path, help="the reference")
-    parser.add_argument("b", metavar="B.h5", type=Path, help="the run that is judged")
+    """Compare and print; return 1 if an operator is bad."""
+    parser = Parser("teco train compare", __doc__, EPILOG)
+    parser.add_argument("a", metavar="A.h5", type=Path, help="dump of the reference run")
+    parser.add_argument("b", metavar="B.h5", type=Path, help="dump of the run to judge")
     add_flags(parser)
     return compare(parser.parse_args(argv))
 
 
 def add_flags(parser: Parser) -> None:
-    """Add what both spellings of the command take."""
-    parser.add_argument(
-        "--threshold",
-        type=_threshold,
-        metavar="DIFF2",
-        help="a value beyond it is off, by itself beyond a tenth (1e-4; float16 1e-2; bfloat16 8e-2)",
-    )
-    parser.add_argument("--exact", action="store_true", help="any other bit is a fault: is the training deterministic?")
-    parser.add_argument("--no_isolated", dest="isolated", action="store_false", help="do not repeat operators alone")
+    """Add the flags shared with ``teco msaccucmp compare``."""
+    limit = "largest accumulated diff2; a tenth of it for isolated errors (default: 1e-4; float16 1e-2; bfloat16 8e-2)"
+    parser.add_argument("--threshold", type=lambda text: between(text, 1), metavar="DIFF2", help=limit)
+    parser.add_argument("--exact", action="store_true", help="report every bit that differs, to test determinism")
+    parser.add_argument("--no_isolated", dest="isolated", action="store_false", help="do not compute isolated errors")
     add_output_flags(parser)
-
-
-def _threshold(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 and below 1")
-    return value
 
 
 def compare(args: argparse.Namespace) -> int:
     """Compare ``args.a`` and ``args.b``; return the exit code."""
     if args.exact and args.threshold is not None:
-        raise ConfigError("--exact and --threshold exclude each other; --exact takes any difference")
+        raise ConfigError("--exact and --threshold exclude each other: --exact reports any difference")
     why = ""
     repeater = None
     if args.isolated:
         try:
             repeater = Repeater()
         except ConfigError as error:
-            why = f"{error}: no isolated figures"
+            why = f"{error}: no isolated errors"
     with open_training_dump(args.a) as a, open_training_dump(args.b) as b:
         found = judged(a, b, args.threshold, repeater, args.exact)
         facts = {"reference (a)": f"{args.a}, {_devices(a.calls)}", "judged (b)": f"{args.b}, {_devices(b.calls)}"}
@@ -92,5 +75,4 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def _devices(calls: Sequence[object]) -> str:
-    names = dict.fromkeys(str(getattr(call, "device", "")) for call in calls)
-    return ", ".join(names)
+    return ", ".join(dict.fromkeys(str(getattr(call, "device", "")) for call in calls))

@@ -1,7 +1,7 @@
-"""Print a script that completes teco's commands, models, steps and flags in your shell.
+"""Print a script that completes the commands, models, steps and flags of teco in your shell.
 
-bash: put  source <(teco completion bash)   into ~/.bashrc
-zsh:  put  source <(teco completion zsh)    into ~/.zshrc, after compinit
+bash: add  source <(teco completion bash)   to ~/.bashrc
+zsh:  add  source <(teco completion zsh)    to ~/.zshrc, after compinit
 fish: run  teco completion fish > ~/.config/fish/completions/teco.fish
 """
 
@@ -17,7 +17,7 @@ from engine import ConfigError
 from model_config.cases.config import ROOT, STEPS
 from tecoinfer_modelzoo.text import did_you_mean
 from toolkit.arguments import Parser
-from toolkit.command_table import COMMANDS, command
+from toolkit.command_table import COMMANDS, TRAIN, command
 from toolkit.zoo import domains, find_model, load_zoo
 
 SCRIPTS = {
@@ -40,13 +40,13 @@ compdef _teco teco
 complete -c teco -a '(set -l typed (commandline -opc); teco _complete $typed[2..] (commandline -ct) 2>/dev/null)'
 """,
 }
-"""Each shell's script. It asks ``teco _complete`` with the words typed so far; where there is no answer, for files."""
+"""Script of each shell: calls ``teco _complete`` with the words typed so far, and completes files if it prints none."""
 
 _HELP_FLAG = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     parser = Parser("teco completion", __doc__)
     parser.add_argument("shell", metavar="SHELL", help=f"one of: {', '.join(SCRIPTS)}")
     shell = parser.parse_args(argv).shell
@@ -57,14 +57,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def complete(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print what the last of the words can be completed to, one per line."""
+    """Print the completions of the last word, one per line."""
     for word in candidates(argv or [""], root):
         print(word)
     return 0
 
 
 def candidates(words: Sequence[str], root: Path = ROOT) -> list[str]:
-    """Return what the last word can be completed to, sorted; the words before it are complete."""
+    """Return the sorted completions of the last word."""
     *before, current = words
     if not before:
         found: Iterable[str] = [*COMMANDS, "help", "--help", "--version"]
@@ -107,18 +107,19 @@ def _packages(root: Path) -> list[str]:
 
 
 _VALUES: dict[str, Callable[[Path], list[str]]] = {"--case": _cases, "--target": _targets, "--task": _tasks}
-"""Flags whose value we know."""
+"""Flags with a known set of values."""
 
 _POSITIONAL: dict[str, tuple[Callable[[Path], Iterable[str]], ...]] = {
     "run": (_models, lambda root: STEPS),
     "info": (_models,),
     "new": (domains,),
     "completion": (lambda root: SCRIPTS,),
+    "train": (lambda root: TRAIN,),
 }
-"""What each argument of a command can be, in their order."""
+"""Values of the positional arguments of a command, in order."""
 
 _ANY_NUMBER: dict[str, Callable[[Path], list[str]]] = {"check": _cases, "fetch": _packages}
-"""Commands all of whose arguments are of one kind."""
+"""Commands that take any number of arguments of one kind."""
 
 
 def _positional(before: Sequence[str], root: Path) -> Iterable[str]:
@@ -133,20 +134,21 @@ def _positional(before: Sequence[str], root: Path) -> Iterable[str]:
 
 
 def _plain(words: Sequence[str]) -> list[str]:
-    """Return the words that are neither flags nor the values we know of flags."""
+    """Return the words that are neither flags nor values of the flags in :data:`_VALUES`."""
     pairs = zip(["", *words], words, strict=False)
     return [word for before, word in pairs if not word.startswith("-") and before not in _VALUES]
 
 
 def _flags(before: Sequence[str], root: Path) -> list[str]:
-    """Return the flags of a command, read off its help; behind ``run MODEL STEP`` those of the model's script."""
+    """Return the flags in the help of a command, or for ``run MODEL STEP`` those of the model's script."""
     name, *rest = before
     plain = _plain(rest)
     if name == "run" and len(plain) >= 2:
         return ["--case", "--help", *find_model(plain[0], load_zoo(root).models)[0].flags(plain[1])]
     if name not in COMMANDS:
         return []
+    tool = [word for word in plain[:1] if name == "train" and word in TRAIN]
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        command(name)(["--help"])
+        command(name)([*tool, "--help"])
     return _HELP_FLAG.findall(text.getvalue())

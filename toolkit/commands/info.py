@@ -1,4 +1,4 @@
-"""Show one model: its folder, cases, flags, files, ONNX inputs and outputs, and its last metrics."""
+"""Show one model: its folder, cases, flags, files, ONNX inputs and outputs, and its stored metrics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toolkit.scorecard import direction_words
 from toolkit.zoo import Model, find_model, load_zoo, summary
 
 WIDTH = 110
-"""Characters of a line of wrapped text."""
+"""Largest number of characters of a wrapped line."""
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print what there is to know of a model."""
+    """Print the information on a model."""
     parser = Parser("teco info", __doc__)
     parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -35,12 +35,12 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 
 def gather(model: Model) -> dict[str, Any]:
-    """Return all that is shown, as plain data."""
+    """Return the information on a model as plain data."""
     steps = [
         {"case": case.name, "step": step.name, "script": step.run_file, "arguments": step.arguments}
         for case, step in model.steps()
     ]
-    walked = (Path(folder, name) for folder, _, names in walk(model.folder) for name in names)  # as far as paths go
+    walked = (Path(folder, name) for folder, _, names in walk(model.folder) for name in names)
     files = sorted(file for file in walked if os.path.isfile(file) and "__pycache__" not in file.parts)
     return {
         **describe(model),
@@ -54,7 +54,7 @@ def gather(model: Model) -> dict[str, Any]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """Return the text that shows what :func:`gather` returned."""
+    """Return the lines of text for the result of :func:`gather`."""
     text = wrap(f"{found['name']}: {found['summary'] or '(no README)'}", "")
     text += ["", f"path     {found['path']} ({found['place']})"]
     nothing = ["metric   none stored; 'teco check CASE --update' stores it"]
@@ -79,13 +79,13 @@ def _metric(entry: dict[str, Any]) -> str:
 
 
 def wrap(text: str, indent: str = "  ") -> list[str]:
-    """Return a text as lines, all behind the first further in; words and flags stay whole."""
+    """Return a text wrapped into lines, with a hanging indent; words and flags are not broken."""
     wrapper = textwrap.TextWrapper(WIDTH, indent, indent + "  ", break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(text)
 
 
 def _files(sizes: dict[str, int]) -> list[str]:
-    """Return a line per file of the folder itself, and one per folder in it: sample data may be hundreds of files."""
+    """Return a line per file of the folder, and one per subfolder, since sample data may be hundreds of files."""
     own = [f"  {name} ({size} bytes)" for name, size in sizes.items() if "/" not in name]
     folders = sorted({name.partition("/")[0] for name in sizes if "/" in name})
     inside = {folder: [size for name, size in sizes.items() if name.startswith(f"{folder}/")] for folder in folders}
@@ -105,7 +105,7 @@ def _signature(file: Path) -> str:
 
 
 def _outputs(file: Path) -> list[dict[str, Any]]:
-    """Return what each output is, as the tasks read it where no flag says otherwise (:mod:`utils.outputs`)."""
+    """Return the meaning of each output, as tasks read it by default (:mod:`utils.outputs`)."""
     from engine.onnx import load_model, metadata, signature
     from utils.outputs import Forms
     from utils.stored import Stored

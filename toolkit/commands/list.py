@@ -1,4 +1,4 @@
-"""List the models of the zoo: the core's in example/ and the contributed ones in contrib/example/."""
+"""List the models of the zoo: those of the core in example/ and the contributed ones in contrib/example/."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COLUMNS = ("name", "domain", "place", "steps", "targets", "metric")
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print the models, all or those that every word is found in."""
+    """Print all models, or those that match every word."""
     parser = Parser("teco list", __doc__)
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only models whose line has all of these words")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="list only models whose line contains all words")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args(argv)
     zoo = load_zoo(root)
@@ -35,13 +35,13 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 
 def _matches(row: Sequence[str], words: Sequence[str]) -> bool:
-    """Say whether a line has all of these words, in upper or lower case."""
+    """Return whether a line contains all words, ignoring case."""
     line = " ".join(row).lower()
     return all(word.lower() in line for word in words)
 
 
 def describe(model: Model) -> dict[str, Any]:
-    """Return a model's line as plain data."""
+    """Return the line of a model as plain data."""
     return {
         "name": model.name,
         "domain": model.domain,
@@ -61,7 +61,7 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 
 def _metrics(stored: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the values of a model, each with the targets that have it, and with its case where there are several."""
+    """Return the metric values of a model, each with its targets, and with its case if there are several cases."""
     targets: dict[tuple[str, str], list[str]] = {}
     several = len({metric["case"] for metric in stored}) > 1
     for metric in stored:

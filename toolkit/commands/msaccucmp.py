@@ -1,7 +1,7 @@
-"""The comparison of trainings in another vendor's words, for scripts that have them.
+"""Compare or convert training dumps with the flags of Ascend's msaccucmp, for scripts that use them.
 
-compare -m B.h5 -g A.h5           as 'teco compare-train A.h5 B.h5': -g is the reference
-convert -d DUMP -out DIR [-v 2]   the arrays of a dump, or of all below a folder, as .npy files
+compare -m B.h5 -g A.h5           the same as 'teco train compare A.h5 B.h5': -g is the reference
+convert -d DUMP -out DIR [-v 2]   write the arrays of a dump, or of all dumps of a folder, as .npy files
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KINDS = ("compare", "convert")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compare or convert; exit code 1 where an operator is bad."""
+    """Compare or convert; return 1 if an operator is bad."""
     kind = argv[0] if argv else "--help"
     if kind in ("-h", "--help", "--version"):
         Parser("teco msaccucmp compare|convert", __doc__).parse_args([kind])
@@ -31,17 +31,18 @@ def main(argv: Sequence[str]) -> int:
 
 def _compare(argv: Sequence[str]) -> int:
     parser = Parser("teco msaccucmp compare", __doc__, EPILOG)
-    parser.add_argument("-m", dest="b", metavar="B.h5", type=Path, required=True, help="the run that is judged")
-    parser.add_argument("-g", dest="a", metavar="A.h5", type=Path, required=True, help="the reference")
+    parser.add_argument("-m", dest="b", metavar="B.h5", type=Path, required=True, help="dump of the run to judge")
+    parser.add_argument("-g", dest="a", metavar="A.h5", type=Path, required=True, help="dump of the reference run")
     add_flags(parser)
     return compare(parser.parse_args(argv))
 
 
 def _convert(argv: Sequence[str]) -> int:
     parser = Parser("teco msaccucmp convert", __doc__)
-    parser.add_argument("-d", dest="dump", metavar="DUMP", type=Path, required=True, help="a dump, or a folder of them")
+    parser.add_argument("-d", dest="dump", metavar="DUMP", type=Path, required=True, help="a dump or a folder of dumps")
     parser.add_argument("-out", dest="out", metavar="DIR", type=Path, required=True, help="folder for the .npy files")
-    parser.add_argument("-v", dest="version", choices=("1", "2"), default="2", help="format of the dump; both are read")
+    version = "ignored: the format of a dump is detected (default: 2)"
+    parser.add_argument("-v", dest="version", choices=("1", "2"), default="2", help=version)
     args = parser.parse_args(argv)
     files = list(convert(args.dump, args.out))
     print(f"{plural(len(files), 'file')} written to {args.out}")

@@ -1,7 +1,6 @@
-"""Begin a model: a folder that passes the structure check and runs at once, and its case in model.yaml.
+"""Create a model: a folder that passes the structure check and runs, and its case in model.yaml.
 
-It is made from the template of the domain's task: a tiny placeholder model, functional only until you put your own in,
-and sample data made here.
+The folder is made from the template of the task, with a tiny placeholder model to replace and generated sample data.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from utils.tasks.find import tasks
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Create the model and print what to do next."""
+    """Create the model and print the next steps."""
     parser = Parser("teco new", __doc__)
     parser.add_argument("domain", metavar="DOMAIN", help=f"such as {', '.join(DOMAINS)}")
     parser.add_argument("model", metavar="MODEL", help="name of the model's folder, such as mobilenet_v2")
-    parser.add_argument("--task", metavar="NAME", default="", help="begin with this task (default: the domain's)")
-    parser.add_argument("--contrib", action="store_true", help="below contrib/, where contributed models belong")
+    parser.add_argument("--task", metavar="NAME", default="", help="task of the template (default: the domain's)")
+    parser.add_argument("--contrib", action="store_true", help="create the model below contrib/")
     args = parser.parse_args(argv)
     made = create(args.domain, args.model, task=args.task, contrib=args.contrib, root=root)
-    print(f"{made.folder}: {made.files} files; its case {args.model!r} stands at the end of {made.config}")
+    print(f"{made.folder}: {made.files} files; case {args.model!r} was appended to {made.config}")
     known = domains(root)
     if args.domain not in known and args.domain not in tasks():
         near = did_you_mean(args.domain, known)
@@ -41,5 +40,5 @@ next:
   teco run {model} export
   teco run {model} valid
   teco check {model}
-then put your own network into model.py and export_onnx.py and your data beside them, and say in README.md what is
-true of them; docs/adding_a_model.md of the zoo walks through it"""
+then put your own network into model.py and export_onnx.py, add your data, and describe both in README.md;
+docs/adding_a_model.md shows every step"""

@@ -1,8 +1,8 @@
-"""Say which operators, dtypes, attributes and shapes a model needs, and hold them against the target's support table.
+"""List the operators, dtypes, attributes and shapes of a model, and their support on a target.
 
 MODEL is an ONNX file, a model of the zoo, or a torch module before its export: `package.module:name` or `file.py:name`,
-where the name is a module, its class, or a function that returns one. With --training: the operators of PyTorch that
-a training needs (`teco ops --training --help`).
+where the name is a module, its class, or a function that returns one. With --training, list the PyTorch operators of
+a training (`teco ops --training --help`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from utils.shapes import parse_dims
 TYPES = "float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool"
 
 EPILOG = """\
-stated: a document says so; simulated: the simulated card runs it, of the real one nothing is known;
-tried: the target's engine took it by itself; unknown: neither in the table nor tried
-A third party's table is the file <target>.ops.yaml beside the module of its engine, or --table FILE
-exit code: 0 the target has everything, 1 something is missing or belongs on the host, 2 the model could not be read
+stated: documented as supported; simulated: the simulated card runs it, the real card was not tested;
+tried: the engine of the target ran the operator alone; unknown: neither in the table nor tried
+The table of a third party is <target>.ops.yaml in the folder of its engine's module, or --table FILE
+exit code: 0 all operators are supported, 1 an operator is missing or runs on the host, 2 the model cannot be read
 """
 
 COLUMNS = (
@@ -51,40 +51,22 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print the operators and what is missing; exit code 1 where something is."""
+    """Print the operators and their support; return 1 if an operator is missing or runs on the host."""
     if any(word.partition("=")[0] == "--training" for word in split_flags(argv)[0]):
         return ops_training.main(argv)
     parser = Parser("teco ops", __doc__, EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="ONNX file, model of the zoo, or module:name of a torch module")
-    parser.add_argument("--training", metavar="WHAT", help="a training's operators instead of a model's")
-    parser.add_argument("--target", default="sdaa", help="whose table (default: sdaa)")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="another support table, such as the vendor's own")
-    parser.add_argument("--batch_size", type=positive, default=1, help="where the batch is dynamic (default: 1)")
-    parser.add_argument(
-        "--shape",
-        type=shape,
-        action="append",
-        default=[],
-        metavar="INPUT=N,N,..",
-        help="a torch module needs one per argument of forward",
-    )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        nargs="+",
-        default=[],
-        metavar="NAME=N",
-        help="sizes of an ONNX file by name: nodes=128",
-    )
-    parser.add_argument(
-        "--input_dtype",
-        type=_dtype,
-        action="append",
-        default=[],
-        metavar="INPUT=TYPE",
-        help=f"of a torch module: {TYPES}",
-    )
-    parser.add_argument("--rewrites", type=Path, metavar="DIR", help="write each rewrite offered as an ONNX file")
+    add, several = parser.add_argument, {"action": "append", "default": []}
+    add("model", metavar="MODEL", help="an ONNX file, a model of the zoo, or a torch module as module:name")
+    add("--training", metavar="WHAT", help="list the operators of a training instead of a model")
+    add("--target", default="sdaa", metavar="TARGET", help="target of the support table (default: sdaa)")
+    add("--table", type=Path, metavar="FILE", help="another support table, such as that of the vendor")
+    add("--batch_size", type=positive, default=1, metavar="N", help="batch size of a dynamic batch axis (default: 1)")
+    shapes = "shape of an input; a torch module needs one per argument of forward"
+    add("--shape", type=shape, **several, metavar="INPUT=N,N,..", help=shapes)
+    dims = "size of a dynamic dimension by its name, such as nodes=128"
+    add("--dim", nargs="+", **several, metavar="NAME=N", help=dims)
+    add("--input_dtype", type=_dtype, **several, metavar="INPUT=TYPE", help=f"input dtype of a torch module: {TYPES}")
+    add("--rewrites", type=Path, metavar="DIR", help="write every suggested rewrite as an ONNX file")
     add_output_flags(parser)
     args = parser.parse_args(argv)
     found, table, notes, data = _judged(args, root)
@@ -107,40 +89,39 @@ def _judged(args: argparse.Namespace, root: Path) -> tuple[list[Judgement], Tabl
         notes.append(f"{error}; judged by the table alone")
     if is_torch_source(args.model):
         if args.dim:
-            raise ConfigError("--dim is for ONNX files; a torch module takes --shape INPUT=N,N,..")
+            raise ConfigError("--dim is for ONNX files; for a torch module use --shape INPUT=N,N,..")
         found, more, data = judge_torch(args.model, table, trial, dict(args.shape), dict(args.input_dtype))
         return found, table, notes + more, data
     if args.input_dtype:
-        raise ConfigError("--input_dtype is for torch modules; an ONNX file says what its inputs are")
+        raise ConfigError("--input_dtype is for torch modules; an ONNX file has the dtypes of its inputs")
     if args.model.endswith(".py"):
-        raise ConfigError(f"{args.model} is Python: name the torch module in it, as {args.model}:NAME")
+        raise ConfigError(f"{args.model} is a Python file; name a torch module in it: {args.model}:NAME")
     dims = parse_dims([word for words in args.dim for word in words])
     found, more = judge_file(model_file(args.model, root), table, args.batch_size, dict(args.shape), trial, dims)
     return found, table, notes + more, {}
 
 
 def _dtype(text: str) -> tuple[str, str]:
-    """Read ``name=int64``."""
+    """Parse ``name=int64``."""
     name, _, kind = text.rpartition("=")
     if not name or kind not in TYPES.split(", "):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an input's type; write INPUT=int64 ({TYPES})")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an input dtype; write INPUT=int64 ({TYPES})")
     return name, kind
 
 
 def report(
     model: str, found: Sequence[Judgement], table: Table, notes: Sequence[str] = (), data: dict[str, Any] | None = None
 ) -> ToolReport:
-    """Return what the command shows."""
+    """Return the report of the command."""
     bad = frozenset(i for i, one in enumerate(found) if one.level in LACKING)
-    lead = summary(found, table.target)
-    said = [*notes, *table.notes]
     facts = {"target": table.target, "operators": str(len({one.need.op for one in found}))}
     name = Path(model).name if os.path.isfile(model) else model
-    return ToolReport("teco ops", name, lead, COLUMNS, [row(one) for one in found], bad, facts, said, data=data or {})
+    rows, notes = [row(one) for one in found], [*notes, *table.notes]
+    return ToolReport("teco ops", name, summary(found, table.target), COLUMNS, rows, bad, facts, notes, data=data or {})
 
 
 def row(one: Judgement) -> dict[str, Any]:
-    """Return a finding as the table shows it."""
+    """Return an operator as a row of the table."""
     need = one.need
     return {
         "op": need.op,
@@ -158,7 +139,7 @@ def row(one: Judgement) -> dict[str, Any]:
 
 
 def write_rewrites(found: Sequence[Judgement], folder: Path) -> list[Path]:
-    """Write every rewrite offered; return the files.
+    """Write every suggested rewrite; return the files.
 
     Raises:
         DataError: the folder cannot be written.

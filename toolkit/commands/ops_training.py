@@ -1,10 +1,9 @@
-"""Say which operators of PyTorch a training needs, forward and backward, and how the simulated card serves each.
+"""List the PyTorch operators of a training, forward and backward, and their support on the simulated card.
 
-WHAT is a script, or a module as `python -m` takes it (arguments stand behind --), or `package.module:name` or
-`file.py:name` of a function that returns (model, batch) or (model, batch, loss), where the batch is a tensor, a tuple
-or a dict, and the loss a function of the model's output. It is run on the CPU as it stands, in a process of its own,
-before anything is moved to the card: the script for --steps steps of its optimizers, the model for one forward and
-backward. What it prints goes to standard error; files that it writes in these steps, it writes.
+WHAT is a script, a module as for `python -m` (arguments follow --), or `package.module:name` or `file.py:name` of a
+function that returns (model, batch) or (model, batch, loss), where the batch is a tensor, a tuple or a dict, and the
+loss is a function of the model's output. It runs unchanged on the CPU in a separate process: a script for --steps
+optimizer steps, a model for one forward and backward. Its output goes to standard error; the files it writes remain.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from toolkit.training.operators.table import MISSING, DeviceTable, stored_table
 from toolkit.training.operators.watch import Asked, Watched, ask_device, watch
 
 EPILOG = """\
-kernel: the card's price model knows what it does; CPU fallback: the CPU's kernel computes it, and its price is a rough
-one; composite: torch makes it of other operators; missing: the device refuses it; unknown: not in the table
-exit code: 0 the device has everything, 1 something is missing, 2 the training could not be run
+kernel: the cost model has the kernel; CPU fallback: computed by the CPU's kernel, with an approximate cost;
+composite: decomposed by torch into other operators; missing: unsupported by the device; unknown: not in the table
+exit code: 0 all operators are supported, 1 an operator is missing, 2 the training could not be run
 """
 
 COLUMNS = (
@@ -44,19 +43,19 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the operators and how they are served; exit code 1 where one is missing."""
+    """Print the operators and their support; return 1 if one is missing."""
     own, arguments = split_flags(argv)
     parser = Parser("teco ops", __doc__, EPILOG)
-    parser.add_argument("--training", nargs="?", required=True, metavar="WHAT", help="script, or module:name")
-    parser.add_argument("--steps", type=positive, default=2, help="of the script's optimizers (default: 2)")
-    parser.add_argument("--seconds", type=positive, default=300, help="stop the script after these (default: 300)")
-    parser.add_argument(
-        "--stored", action="store_true", help="compile nothing: judge by the table in the zoo, without simulated times"
-    )
+    add = parser.add_argument
+    add("--training", nargs="?", required=True, metavar="WHAT", help="a script, a module or module:name")
+    add("--steps", type=positive, default=2, metavar="N", help="optimizer steps to run (default: 2)")
+    add("--timeout", dest="seconds", type=positive, default=300, metavar="SECONDS", help="time limit (default: 300)")
+    parser.hide("--timeout", "--seconds")
+    add("--stored", action="store_true", help="use the stored support table, without compiling and simulated times")
     add_output_flags(parser)
     args = parser.parse_args(own)
     if not args.training:
-        raise ConfigError("--training needs a script or MODULE:NAME (see teco ops --training --help)")
+        raise ConfigError("--training needs a script or MODULE:NAME (see teco train ops --help)")
     watched = watch(args.training, arguments, args.steps, args.seconds)
     table, asked, notes = _asked(watched, args.stored)
     made = report(args.training, watched, judge(watched, table, asked), table, notes)
@@ -66,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _asked(watched: Watched, stored: bool) -> tuple[DeviceTable, Asked | None, list[str]]:
-    """Return the device's table, the device's own answers, and where there are none, why."""
+    """Return the support table, the results of the device if it was asked, and notes."""
     why = "--stored"
     if not stored:
         try:
@@ -84,10 +83,11 @@ def _asked(watched: Watched, stored: bool) -> tuple[DeviceTable, Asked | None, l
 def report(
     what: str, watched: Watched, found: Sequence[Served], table: DeviceTable, notes: Sequence[str] = ()
 ) -> ToolReport:
-    """Return what the command shows.
+    """Return the report of the command.
 
     Args:
-        what: the training. watched: what ran. found: every operator. table: that was used. notes: said before others.
+        what: name of the training. watched: record of the run. found: every operator. table: the support table used.
+        notes: first notes of the report.
     """
     total = sum(one.seconds or 0.0 for one in found)
     bad = frozenset(i for i, one in enumerate(found) if one.level == MISSING)
@@ -99,7 +99,7 @@ def report(
 
 
 def row(one: Served, total: float) -> dict[str, Any]:
-    """Return an operator as the table shows it; ``total``: simulated seconds of all."""
+    """Return an operator as a row of the table; ``total``: simulated seconds of all operators."""
     known = one.seconds is not None and total > 0
     return {
         "op": one.name,
@@ -119,16 +119,15 @@ def row(one: Served, total: float) -> dict[str, Any]:
 def _notes(watched: Watched, found: Sequence[Served], total: float) -> list[str]:
     notes = []
     if watched.ended == "time":
-        notes.append(f"the time was up after {watched.steps} steps (--seconds); later operators are not known")
+        notes.append(f"stopped by --timeout after {watched.steps} steps; later operators are unknown")
     if not any(one.calls.get("backward") for one in found):
-        notes.append("no backward was seen")
+        notes.append("no backward pass was run")
     if (host := on_host(watched)) > 0:
-        whose = "a DataLoader's, an optimizer's count of steps, building a model"
-        notes.append(f"{host} calls stay on the host and are left out: {whose}")
+        notes.append(f"{host} calls stay on the host (data loading, step counters, model construction) and are omitted")
     untold = [one.name for one in found if one.seconds is None]
     if total:
         notes.append(_time(watched, total, sum(one.assumed for one in found)))
-        notes += [f"without a time, as the device could not try them: {', '.join(untold)}"] if untold else []
+        notes += [f"no simulated time, since the device could not run them: {', '.join(untold)}"] if untold else []
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Cut one node out of a model as a test case, to send to whoever owns the operator: pytest file, ONNX file, data."""
+"""Extract one node of a model as a test case for the developer of the operator: pytest file, ONNX file and data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolkit.optest import TARGETS, NodeTest, Outcome, check_node, find_node, ru
 from toolkit.optest.aten import SUFFIXES, run_aten_case, write_aten_case
 from toolkit.output import Column, ToolReport, add_output_flags, publish
 
-EPILOG = "exit code: 0 every engine passes, 1 one fails the case, 2 there is no case"
+EPILOG = "exit code: 0 every engine passes, 1 an engine fails the case, 2 no case was written"
 
 COLUMNS = (
     Column("target", "target"),
@@ -30,19 +30,14 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Write the case, run it on the engines, and say how it went; exit code 1 where an engine fails it."""
+    """Write the case, run it on the engines and print the results; return 1 if an engine fails the case."""
     parser = Parser("teco optest", __doc__, EPILOG)
     add_model_flags(parser)
-    parser.add_argument(
-        "node", metavar="NODE", help="a node's name, a tensor it writes, or its position; of a dump (.h5) a call"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write (default: optest_<node>)")
-    parser.add_argument(
-        "--target",
-        action="append",
-        metavar="TARGET",
-        help=f"whose engine it is to pass on; repeatable (default: {' and '.join(TARGETS)})",
-    )
+    add = parser.add_argument
+    add("node", metavar="NODE", help="name, output tensor or index of the node; for a dump (.h5) the name of a call")
+    add("--out", type=Path, metavar="DIR", help="output folder (default: optest_<node>)")
+    targets = f"target to run the case on; repeatable (default: {' and '.join(TARGETS)})"
+    add("--target", action="append", metavar="TARGET", help=targets)
     add_output_flags(parser)
     args = parser.parse_args(argv)
     if Path(args.model).suffix.lower() in SUFFIXES:
@@ -56,14 +51,14 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 
 def _call(path: Path, args: argparse.Namespace) -> int:
-    """Write and run the case of a call out of a training's dump."""
+    """Write and run the case of a call of a training dump."""
     case = write_aten_case(path, args.node, args.out)
     passed, why = run_aten_case(case)
     where = " and ".join(case.devices)
     state = f"passes on {where}" if passed else "fails"
     row = {"target": ", ".join(case.devices), "result": "pass" if passed else "FAIL", "reason": "" if passed else why}
     lead = f"{case.op}: {state}; run: pytest {case.test}"
-    notes = ["the values expected are those that the training had"]
+    notes = ["the expected values are those of the training run"]
     bad = frozenset(() if passed else (0,))
     facts = {"operator": case.op, "folder": str(case.folder)}
     for file in publish(ToolReport("teco optest", path.name, lead, COLUMNS, [row], bad, facts, notes), args):
@@ -72,9 +67,9 @@ def _call(path: Path, args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
-    """Write the case; return it and where the inputs are from."""
+    """Write the case; return it and the source of the inputs."""
     shapes, targets = dict(args.shape), args.target or TARGETS
-    runs_of(targets)  # before anything runs
+    runs_of(targets)  # raises for an unknown target before any work
     model = load_named(path)
     node = find_node(model, args.node, path)
     with traced(path, "onnx", dtype="float32", batch=args.batch_size, shapes=shapes, only=()) as run:
@@ -85,7 +80,7 @@ def _write(path: Path, args: argparse.Namespace) -> tuple[NodeTest, str]:
 
 
 def describe(path: Path, case: NodeTest, outcomes: Sequence[Outcome], data: str) -> ToolReport:
-    """Return what the command shows."""
+    """Return the report of the command."""
     rows = [
         {
             "target": one.target,
@@ -102,6 +97,6 @@ def describe(path: Path, case: NodeTest, outcomes: Sequence[Outcome], data: str)
     lead = (
         f"{case.op} node {case.node}: {'fails on ' + failed if bad else 'passes everywhere'}; run: pytest {case.test}"
     )
-    notes = [f"inputs: {data}; the values expected are the baseline's (ONNX Runtime, float32)"]
+    notes = [f"inputs: {data}; the expected values are those of the baseline (ONNX Runtime, float32)"]
     facts = {"node": case.node, "operator": case.op, "folder": str(case.folder)}
     return ToolReport("teco optest", path.name, lead, COLUMNS, rows, bad, facts, notes)

@@ -1,7 +1,7 @@
-"""Say where float16 is too narrow for a model: values beyond 65504 or below the smallest normal, over a data set.
+"""Find values beyond the range of float16, over a data set: above 65504 or below 2^-14, the smallest normal number.
 
-Predicted from the float32 run, and seen in the card's float16 storage: Inf, NaN, saturated, flushed to zero; with the
-sample that triggers it. Weights that float16 cannot hold have rows of their own.
+Values are predicted from the float32 run and counted in the card's float16 storage (Inf, NaN, saturated, flushed to
+zero), with the first sample that triggers them. Weights outside the range of float16 have separate rows.
 """
 
 from __future__ import annotations
@@ -19,17 +19,9 @@ from toolkit.fix.guide import LARGEST
 from toolkit.graph.inputs import batched_specs, model_file, random_inputs, static_batch
 from toolkit.graph.masks import masked_note
 from toolkit.graph.nodes import load_named
-from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
-from toolkit.overflow import (
-    ACTUAL,
-    PREDICTED,
-    NodeRange,
-    find_overflow,
-    find_weights,
-    weight_lead,
-    weight_notes,
-)
+from toolkit.overflow import ACTUAL, PREDICTED, NodeRange, find_overflow, find_weights, weight_lead, weight_notes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -56,31 +48,31 @@ COLUMNS = (
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print the nodes; the exit code is 1 where values overflow."""
+    """Print the affected nodes; return 1 if values overflow."""
     parser = Parser("teco overflow", __doc__)
-    parser.add_argument("model", metavar="MODEL", help="an .onnx file, or a model of the zoo (its first case's file)")
-    add_sample_flags(parser, "data set: .npz or pictures; default: random values")
-    parser.add_argument("--batch_size", type=positive, default=8, help="samples of a call (default: 8)")
-    parser.add_argument("--pass_path", metavar="FILE", help="pass file of the float16 form, such as a fix")
-    parser.add_argument("--all", action="store_true", help="print all nodes, not only those with something to say")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    add_sample_flags(parser, "data set: an .npz or images (default: random values)")
+    parser.add_argument("--batch_size", type=positive, default=8, metavar="N", help="samples per call (default: 8)")
+    parser.add_argument("--pass_path", metavar="FILE", help="pass file of the float16 form, such as that of teco fix")
+    parser.add_argument("--all", action="store_true", help="print all nodes, not only affected ones")
     add_output_flags(parser)
     words, flags = split_flags(argv)
     args = parser.parse_args(words)
     report = examine(model_file(args.model, root), wanted_samples(args, flags, root), find_pass(args.pass_path))
-    for file in publish(report, args, report if args.all else _told(report)):
+    for file in publish(report, args, report if args.all else _affected(report)):
         print(f"written: {file}")
     return 1 if report.bad else 0
 
 
-def _told(report: ToolReport) -> ToolReport:
-    """Return a report of the nodes that have something to say."""
-    told = [i for i, row in enumerate(report.rows) if row.get("told", any(row[k] for k in ("beyond", *ACTUAL)))]
-    bad = frozenset(j for j, i in enumerate(told) if i in report.bad)
-    return replace(report, rows=[report.rows[i] for i in told], bad=bad)
+def _affected(report: ToolReport) -> ToolReport:
+    """Return a report of the nodes and weights with values outside the range."""
+    kept = [i for i, row in enumerate(report.rows) if row.get("told", any(row[k] for k in ("beyond", *ACTUAL)))]
+    bad = frozenset(j for j, i in enumerate(kept) if i in report.bad)
+    return replace(report, rows=[report.rows[i] for i in kept], bad=bad)
 
 
 def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolReport:
-    """Return the report on a model, over the samples the flags ask for."""
+    """Return the report on a model over the selected samples."""
     from toolkit.fix.opening import open_samples
 
     model = load_named(path)
@@ -108,12 +100,12 @@ def examine(path: Path, wanted: Wanted, pass_path: Path | None = None) -> ToolRe
 
 
 def _stands_out(one: NodeRange) -> bool:
-    """Say whether a node's values overflow, or would but for where they are clipped."""
+    """Return whether values of a node overflow, or are stored beyond the range."""
     return one.overflows or bool(one.counts["beyond"] and one.stored)
 
 
 def _lead(found: Sequence[NodeRange]) -> str:
-    """Return the answer in a sentence."""
+    """Return the result in one sentence."""
     worst = [one for one in found if _stands_out(one)]
     lead = f"{len(worst)} of {len(found)} nodes overflow float16"
     if not worst:
@@ -122,7 +114,7 @@ def _lead(found: Sequence[NodeRange]) -> str:
 
 
 def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:
-    """Return a batch of random samples, and how many they are."""
+    """Return the number of random samples, and the samples."""
     from toolkit.fix.records import Feed
 
     specs = batched_specs(model, wanted.dims)
@@ -132,12 +124,12 @@ def _drawn(path: Path, model: ModelProto, wanted: Wanted) -> tuple[int, Feed]:
 
 
 def _notes(found: Sequence[NodeRange], data: str) -> list[str]:
-    notes = [] if data else ["random values say little about real ranges; pass --data"]
+    notes = [] if data else ["random values do not show real ranges; pass --data"]
     masked = [one for one in found if one.masked]
     if masked:
         notes.append(masked_note([one.node.name for one in masked], sum(one.masked for one in masked)))
     flushed = [one for one in found if one.counts["flushed"]]
-    if flushed and not any(one.overflows for one in found):  # whatever is divided by Inf becomes 0 too
+    if flushed and not any(one.overflows for one in found):  # a division by Inf gives 0 too
         worst = max(flushed, key=lambda one: one.counts["flushed"] / one.elements)
         share = worst.counts["flushed"] / worst.elements
         notes.append(f"values become 0 in {len(flushed)} nodes, the largest share in {worst.node.name}: {share:.2%}")

@@ -1,7 +1,7 @@
-"""Show where a model's time goes: per node, against the roof, with the bottlenecks and what would help.
+"""Show the time of each node, its share of the roofline, the bottlenecks and their fixes.
 
-On target sdaa every time is simulated, from the cost model, for one shard on one SPA; on target onnx it is measured,
-with ONNX Runtime's profiler. The exit code is 1 where --apply finds no rule that saves time, and writes no pass file.
+On target sdaa all times are simulated by the cost model, for one shard on one SPA. On target onnx they are measured
+with ONNX Runtime's profiler. The exit code is 1 if --apply finds no rule that saves time; no pass file is written then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model_config.cases.config import ROOT
 from tecoinfer_modelzoo.formatting import clean_line
 from toolkit.arguments import Parser
 from toolkit.graph.inputs import model_file
-from toolkit.model_arguments import add_sample_flags, positive, split_flags, wanted_samples
+from toolkit.model_arguments import MODEL, add_sample_flags, positive, split_flags, wanted_samples
 from toolkit.output import add_output_flags, print_report, write_files, write_text
 from toolkit.profile.card import prepare, profile_prepared
 from toolkit.profile.checks import checked_inputs
@@ -38,13 +38,11 @@ TARGETS = ("sdaa", "onnx")
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Profile a model and print or write what was found."""
+    """Profile a model; print and write the result."""
     words, flags = split_flags(argv)
     args = _parser().parse_args(words)
     if args.target not in TARGETS:
-        raise ConfigError(
-            f"target {args.target!r} does not tell the time of single nodes; profile on {' or '.join(TARGETS)}"
-        )
+        raise ConfigError(f"target {args.target!r} reports no times of nodes; profile on {' or '.join(TARGETS)}")
     before = read_profile(args.against) if args.against else None
     if args.apply is not None:
         check_free(args.apply)
@@ -60,7 +58,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 
 def _profiled(args: Namespace, samples: Wanted, root: Path) -> tuple[Profile, Suggestion | None, Lowered | None]:
-    """Return the profile that the flags ask for, the suggestion if they ask for one, and the model for the card."""
+    """Return the profile, the suggestion if a flag asks for one, and the model lowered for the card."""
     from engine.onnx import load_model
 
     pass_path = find_pass(args.pass_path)
@@ -82,7 +80,7 @@ def _profiled(args: Namespace, samples: Wanted, root: Path) -> tuple[Profile, Su
 
 
 def _measured(spec: EngineSpec, sizes: Sizes, runs: int) -> Profile:
-    """Profile on the host; where it fails with sizes that nobody asked for, say so."""
+    """Profile on the host; if it fails with default sizes, add these to the error."""
     try:
         return profile_host(spec, sizes.shapes, runs)
     except EngineError as error:
@@ -92,7 +90,7 @@ def _measured(spec: EngineSpec, sizes: Sizes, runs: int) -> Profile:
 
 
 def _apply(path: Path, suggestion: Suggestion, loaded: Lowered) -> int:
-    """Write the pass file last of all, so that nothing is lost where there is none to write; return the exit code."""
+    """Write the pass file, after all other output; return the exit code."""
     if not suggestion.chosen:
         print(f"not written: {path}, since no rewrite rule saves time on this model")
         return 1
@@ -104,31 +102,28 @@ def _apply(path: Path, suggestion: Suggestion, loaded: Lowered) -> int:
 def _parser() -> Parser:
     parser = Parser("teco profile", __doc__)
     add = parser.add_argument
-    add("model", metavar="MODEL", help="an ONNX file, or a model of the zoo")
-    add("--target", default="sdaa", help="sdaa (simulated times, the default) or onnx (measured times)")
-    add("--batch_size", type=positive, default=1, metavar="N", help="samples of a call, on sdaa of the whole card (1)")
-    add_sample_flags(parser, "samples that say the sizes: an .npz or pictures (default: sizes that are then said)")
-    add("--dtype", choices=DTYPES, help="precision; default: the target's own")
-    add("--pass_path", metavar="FILE", help="pass file to run the model with (sdaa)")
-    add("--runs", type=positive, default=20, metavar="N", help="measured runs on onnx (20)")
-    add("--top", type=positive, default=15, metavar="N", help="steps to print (15)")
-    add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")
-    add("--suggest", action="store_true", help="name the rewrite rules that would save time on the card")
-    add(
-        "--apply",
-        type=Path,
-        metavar="FILE",
-        help="write the pass file of the rules that save time (exit code 1: none does)",
-    )
+    add("model", metavar="MODEL", help=MODEL)
+    target = "target: sdaa (simulated times) or onnx (measured times) (default: sdaa)"
+    add("--target", default="sdaa", metavar="TARGET", help=target)
+    batch = "samples per call, on sdaa for the whole card (default: 1)"
+    add("--batch_size", type=positive, default=1, metavar="N", help=batch)
+    add_sample_flags(parser, "samples that set the dynamic sizes: an .npz or images (default: sizes listed in a note)")
+    add("--dtype", choices=DTYPES, help="precision (default: the target's own)")
+    add("--pass_path", metavar="FILE", help="pass file, for target sdaa")
+    add("--runs", type=positive, default=20, metavar="N", help="measured runs on target onnx (default: 20)")
+    add("--top", type=positive, default=15, metavar="N", help="largest number of nodes to print (default: 15)")
+    add("--against", type=Path, metavar="FILE", help="compare with an earlier profile (its --json file)")
+    add("--suggest", action="store_true", help="list the rewrite rules that save time on the card")
+    add("--apply", type=Path, metavar="FILE", help="write a pass file with the rewrite rules that save time")
     add_output_flags(parser)
-    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
+    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     return parser
 
 
 def print_profile(
     profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None, top: int = 15
 ) -> None:
-    """Print the slowest steps, the totals, the bottlenecks with their fix, and what was asked for besides."""
+    """Print the slowest steps, the totals, the bottlenecks with their fixes, the comparison and the suggestions."""
     print_report(slowest(profile, comparison), limit=top)
     for line in findings(profile):
         print(clean_line(line))
@@ -141,7 +136,7 @@ def print_profile(
 def write_all(
     profile: Profile, comparison: Comparison | None, suggestion: Suggestion | None, args: Namespace
 ) -> list[Path]:
-    """Write what the flags ask for; return the files.
+    """Write the output files that the flags name; return their paths.
 
     Raises:
         DataError: a file cannot be written. ConfigError: the page needs a package that is not installed.

@@ -1,8 +1,8 @@
-"""Show where a training's time goes, which of the four classic bottlenecks it has, at which line, and what helps.
+"""Show the time of a training, its bottlenecks with their source lines, and how to fix them.
 
-SCRIPT runs as it stands, as `python -m torch_sdaa.run` runs it (CUDA's names mean the card), in a process of its own,
-until --steps steps of its optimizers are done. What it prints goes to standard error. Times of the host are measured,
-those of the device are simulated; bottlenecks are judged by simulated times and counts alone.
+SCRIPT runs unchanged in a separate process, as with `python -m torch_sdaa.run` (CUDA names refer to the card), for
+--steps optimizer steps. Its output goes to standard error. Host times are measured, device times are simulated;
+bottlenecks are found from simulated times and counts only.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from toolkit.output import add_output_flags, print_report, publish, write_files,
 from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.comparison import Comparison, compare
 from toolkit.training.profile.record import Profile, read_profile
-from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, whole
+from toolkit.training.profile.report import differences, findings, layers, lead, shown_rows, training_page, whole
 from toolkit.training.profile.runs import failed, profile_script
 from utils.pipeline.run.interrupt import ended_like_ctrl_c
 
 EPILOG = """\
-arguments of the script follow two hyphens: teco profile-train train.py --steps 20 -- --device sdaa
-two profiles: teco profile-train --compare before.json after.json
-exit code: 0 profiled, whatever was found; 2 the script failed: of steps before that, the profile is given all the same
+arguments of the script follow --: teco train profile train.py --steps 20 -- --device sdaa
+compare two profiles: teco train profile --compare before.json after.json
+exit code: 0 profiled, 2 the script failed; the steps before the failure are still profiled
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Profile a script, or compare two profiles; print and write what was found."""
+    """Profile a script, or compare two profiles; print and write the result."""
     words, rest = split_flags(argv)
     args = _arguments(words)
     if args.compare is not None:
         if args.script is not None or rest:
-            raise ConfigError("--compare takes two files and no script; profile first, with --json")
+            raise ConfigError("--compare takes two JSON files and no script; write the files with --json first")
         before, after = map(read_profile, args.compare)
         for file in publish(differences(compare(before, after)), args, limit=args.top + 1):
             print(f"written: {file}")
         return 0
     if args.script is None:
-        raise ConfigError("name the Python file of a training script, or two profiles: --compare A.json B.json")
+        raise ConfigError("pass the Python file of a training script, or two profiles: --compare A.json B.json")
     known = read_profile(args.against) if args.against else None
     with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-profile-train-") as folder:
         found, trace = profile_script(args.script, rest, args.steps, args.timeout, Path(folder))
@@ -59,27 +59,21 @@ def main(argv: Sequence[str]) -> int:
         print(f"written: {file}")
     if found.data.get("failed"):
         why = failed(found.name, found.steps, str(found.data["failed"]))
-        raise ModelError(f"{why}; what is shown is what it did before")
+        raise ModelError(f"{why}; only the steps before the failure are shown")
     return 0
 
 
 def _arguments(words: Sequence[str]) -> Namespace:
-    parser = Parser("teco profile-train", __doc__, EPILOG)
+    parser = Parser("teco train profile", __doc__, EPILOG)
     add = parser.add_argument
-    add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file that trains")
-    add("--steps", type=positive, default=10, metavar="N", help="of its optimizers, then it is ended (10)")
-    add(
-        "--timeout",
-        type=positive,
-        default=600,
-        metavar="SECONDS",
-        help="after which it is ended, without an answer (600)",
-    )
-    add("--top", type=positive, default=15, metavar="N", help="operators to print (15)")
-    add("--against", type=Path, metavar="FILE", help="compare with the JSON of an earlier profile")
-    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two JSON files, running nothing")
+    add("script", nargs="?", metavar="SCRIPT", type=Path, help="Python file of the training")
+    add("--steps", type=positive, default=10, metavar="N", help="optimizer steps to run (default: 10)")
+    add("--timeout", type=positive, default=600, metavar="SECONDS", help="time limit of the script (default: 600)")
+    add("--top", type=positive, default=15, metavar="N", help="largest number of operators to print (default: 15)")
+    add("--against", type=Path, metavar="FILE", help="compare with an earlier profile (its --json file)")
+    add("--compare", type=Path, nargs=2, metavar=("A", "B"), help="compare two profiles without running a script")
     add_output_flags(parser)
-    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace (open it in Perfetto)")
+    add("--trace", type=Path, metavar="FILE", help="write a Chrome trace, for Perfetto")
     return parser.parse_args(words)
 
 
@@ -98,12 +92,10 @@ def _print(profile: Profile, comparison: Comparison | None, top: int) -> None:
 
 
 def _write(profile: Profile, comparison: Comparison | None, args: Namespace) -> list[Path]:
-    """Write what the flags ask for; return the files."""
+    """Write the output files that the flags name; return their paths."""
     found = bottlenecks(profile)
     made = whole(profile, found, comparison)
     files = write_files(made, Namespace(json=args.json, csv=args.csv, html=None))
     if args.html is not None:
-        from toolkit.training.profile.page import training_page
-
         files.append(write_text(args.html, training_page(profile, found, comparison), "html"))
     return files

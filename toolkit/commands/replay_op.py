@@ -1,7 +1,8 @@
-"""Repeat one operator of a training from its dump alone, and compare what it gives with what the run has.
+"""Rerun one operator of a training dump from its stored inputs, and compare its outputs with the stored ones.
 
-FILE is a dump of torch_sdaa.utils.dumper, or what h5copy took out of one. OP is a call as 'teco compare-train' names
-it, aten.addmm.default/3; without a number it is the first of its operator. Without OP the calls are listed.
+FILE is a dump of torch_sdaa.utils.dumper, or a part of one made with h5copy. OP is a call as listed by
+'teco train compare', such as aten.addmm.default/3; without a number it is the operator's first call. Without OP, the
+calls are listed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from toolkit.training.dump.isolated import Repeater
 from toolkit.training.dump.judge import LIMIT
 from toolkit.training.dump.optimizers import ALONE
 
-EPILOG = "exit code: 0 it gives what the run has, 1 something else, 2 it cannot be repeated"
+EPILOG = "exit code: 0 the outputs agree, 1 they differ, 2 the operator cannot be rerun"
 
 COLUMNS = (
     Column("output", "output", True),
@@ -41,11 +42,12 @@ _CALLS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Repeat a call; exit code 1 where it gives something else than the dump has."""
-    parser = Parser("teco replay-op", __doc__, EPILOG)
+    """Rerun a call; return 1 if its outputs differ from the dump."""
+    parser = Parser("teco train replay", __doc__, EPILOG)
     parser.add_argument("file", metavar="FILE", type=Path, help="the dump")
-    parser.add_argument("op", metavar="OP", nargs="?", help="which call; without it all are listed")
-    parser.add_argument("--device", default="cpu", help="where it is repeated: cpu, sdaa, sdaa:1 (default: cpu)")
+    parser.add_argument("op", metavar="OP", nargs="?", help="call to rerun (default: list all calls)")
+    device = "device to run on: cpu, sdaa, sdaa:1 (default: cpu)"
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help=device)
     add_output_flags(parser)
     args = parser.parse_args(argv)
     with open_training_dump(args.file) as dump:
@@ -57,19 +59,19 @@ def main(argv: Sequence[str]) -> int:
 
 def _listed(dump: TrainingDump) -> ToolReport:
     rows = [{"call": call.where, **{c.key: getattr(call, c.key) for c in _CALLS[1:]}} for call in dump.calls]
-    notes = [] if dump.finished else ["it was not finished, or is a part of one: these are the calls it has"]
+    notes = [] if dump.finished else ["the dump is incomplete; only the calls it contains are listed"]
     lead = plural(len(rows), "call")
-    return ToolReport("teco replay-op", dump.path.name, lead, _CALLS, rows, notes=notes)
+    return ToolReport("teco train replay", dump.path.name, lead, _CALLS, rows, notes=notes)
 
 
 def _refused(call: OpCall, again: str, device: str) -> ToolReport:
-    """Return the report of a call that the run ended in."""
-    lead = f"{call.where} is refused on {device} as it was in the run" if again else f"{call.where} runs on {device}"
-    row = {"run": call.failed, "again": again or "it gives results"}
+    """Return the report of a call that failed in the run."""
+    lead = f"{call.where} fails on {device}, as in the run" if again else f"{call.where} runs on {device}"
+    row = {"run": call.failed, "again": again or "it returns results"}
     columns = (Column("run", "in the run"), Column("again", f"on {device}"))
-    lead += "" if again else f", where the run has: {call.failed}"
+    lead += "" if again else f"; in the run it failed: {call.failed}"
     return ToolReport(
-        "teco replay-op", call.where, lead, columns, [row], frozenset(() if again else (0,)), _facts(call)
+        "teco train replay", call.where, lead, columns, [row], frozenset(() if again else (0,)), _facts(call)
     )
 
 
@@ -93,8 +95,7 @@ def _repeated(dump: TrainingDump, call: OpCall, device: str) -> ToolReport:
         row |= {name: getattr(found, name) for name in type(found).__slots__}
         rows.append(row | {"same": "yes" if numbers.tobytes() == value.tobytes() else "no"})
     bad = frozenset(k for k, row in enumerate(rows) if not row["diff2"] <= row["limit"])
-    words = f"what the run has differs from what {call.where} gives on {device}"
-    lead = words if bad else f"{call.where} gives on {device} what the run has"
+    lead = f"{call.where} on {device} {'differs from' if bad else 'agrees with'} the run"
     if not bad and rows and all(row["same"] == "yes" for row in rows):
         lead += ", bit for bit"
-    return ToolReport("teco replay-op", call.where, lead, COLUMNS, rows, bad, _facts(call))
+    return ToolReport("teco train replay", call.where, lead, COLUMNS, rows, bad, _facts(call))

@@ -1,4 +1,4 @@
-"""Run a script of a model in the model's folder, with the parameters of its case unless flags say otherwise."""
+"""Run a script of a model in the model's folder, with the parameters of its case; flags override them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from toolkit.zoo import Model, find_case, find_model, load_zoo
 
 EPILOG = """\
 All further arguments go to the script, after the parameters of the model's case; `teco run MODEL STEP --help` shows
-the script's own help. Paths are taken from the model's folder. A file that only exists where you are is taken from
-there (--ckpt, --data_path, --pass_path, --weights), and so is what is to be written (--json, --out, --resume,
---save)."""
+the help of the script. Input paths (--ckpt, --data_path, --pass_path, --weights) are relative to the model's folder,
+or else to the current folder; output paths (--json, --out, --resume, --save) are relative to the current folder."""
 
 READ = ("--ckpt", "--data_path", "--pass_path", "--weights")
 WRITTEN = ("--json", "--out", "--resume", "--save")
-"""Flags whose value is a path, to be read or written."""
+"""Flags whose value is an input or an output path."""
 
 SEVERAL = ("--ckpt", "--data_path")
-"""Those that take several, each with its name: ``--ckpt det=a.onnx rec=b.onnx``."""
+"""Flags that take several named values: ``--ckpt det=a.onnx rec=b.onnx``."""
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Become the script's process, so that its exit code, its output and signals to it are its own."""
+    """Replace this process by the script, which passes on its exit code, output and signals."""
     model, case, step, flags = _arguments(argv, root)
     command = command_line(model, case, step, _from_here(flags, model.folder))
     print(f"in {model.path}: {shlex.join(['python', *command])}", file=sys.stderr)
@@ -41,10 +40,10 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 
 
 def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str]) -> list[str]:
-    """Return the script and its arguments: the parameters of the case that no flag replaces, then the flags.
+    """Return the script and its arguments: the parameters of the case without those given as flags, then the flags.
 
     Raises:
-        ConfigError: the model has no script for this step.
+        ConfigError: the model has no script for the step.
     """
     if step not in model.scripts:
         raise ConfigError(f"{model.path} has no step {step!r}; it has: {', '.join(model.scripts)}")
@@ -58,10 +57,10 @@ def command_line(model: Model, case: Case | None, step: str, flags: Sequence[str
 
 def _arguments(argv: Sequence[str], root: Path) -> tuple[Model, Case | None, str, list[str]]:
     parser = Parser("teco run", __doc__, EPILOG)
-    parser.add_argument("--case", metavar="NAME", help="take the parameters of this case, where a model has several")
+    parser.add_argument("--case", metavar="NAME", help="case whose parameters are used, if the model has several")
     parser.add_argument("model", metavar="MODEL", help="name, domain/name, case name or path")
     parser.add_argument("step", metavar="STEP", help=f"one of: {', '.join(STEPS)}")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="for the script")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="arguments of the script")
     args = parser.parse_args(argv)
     if args.step not in STEPS:
         raise ConfigError(f"unknown step {args.step!r};{did_you_mean(args.step, STEPS)} steps: {', '.join(STEPS)}")
@@ -75,7 +74,7 @@ def _arguments(argv: Sequence[str], root: Path) -> tuple[Model, Case | None, str
 
 
 def _take_case(flags: Sequence[str]) -> tuple[str, list[str]]:
-    """Take ``--case NAME`` out of the script's flags: it is ours wherever it stands."""
+    """Remove ``--case NAME`` from the script's flags; return the name and the other flags."""
     rest, name = [], ""
     words = iter(flags)
     for word in words:
@@ -92,12 +91,12 @@ def _take_case(flags: Sequence[str]) -> tuple[str, list[str]]:
 def _only_case(model: Model) -> Case | None:
     if len(model.cases) > 1:
         names = ", ".join(case.name for case in model.cases)
-        raise ConfigError(f"{model.path} has several cases: {names}; choose one by --case NAME")
+        raise ConfigError(f"{model.path} has several cases: {names}; choose one with --case NAME")
     return model.cases[0] if model.cases else None
 
 
 def _from_here(flags: Sequence[str], folder: Path) -> list[str]:
-    """Make values absolute that are paths from where the user is, those of ``NAME=PATH`` too."""
+    """Make paths relative to the current folder absolute, including those of ``NAME=PATH``."""
     changed: list[str] = []
     current = ""
     for word in flags:
@@ -111,7 +110,7 @@ def _from_here(flags: Sequence[str], folder: Path) -> list[str]:
 
 
 def _path_from_here(flag: str, value: str, folder: Path) -> str:
-    """Return a flag's value, as an absolute path where it is one from where the user is."""
+    """Return the value of a flag, made absolute if it is a path relative to the current folder."""
     if flag in WRITTEN or (flag in READ and _only_here(value, folder)):
         return str(Path(value).absolute())
     name, equals, path = value.partition("=")

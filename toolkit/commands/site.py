@@ -1,7 +1,7 @@
-"""Write one HTML page about the whole zoo, from the figures stored beside the models.
+"""Write an HTML page about all models of the zoo, from their stored results.
 
-With --write_docs also the tables of the zoo in README.md, README.zh-CN.md and example/README.md, from the same figures
-and the zoo.yaml of each model.
+With --write_docs, also write the model tables of README.md, README.zh-CN.md and example/README.md, from the same
+results and the zoo.yaml of each model, and the table of all flags, docs/flags.md.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from toolkit.arguments import Parser
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Write the page, and the tables where they are asked for, and say where they are."""
+    """Write the page and, with ``--write_docs``, the tables; print their paths."""
     parser = Parser("teco site", __doc__)
-    parser.add_argument("--out", type=Path, default=Path("site.html"), metavar="FILE", help="default: site.html")
-    parser.add_argument("--write_docs", action="store_true", help="also write the tables of the zoo's READMEs")
+    out = "output file (default: site.html)"
+    parser.add_argument("--out", type=Path, default=Path("site.html"), metavar="FILE", help=out)
+    parser.add_argument(
+        "--write_docs", action="store_true", help="also write the tables of the READMEs and docs/flags.md"
+    )
     args = parser.parse_args(argv)
     from model_config.reports import build_site, write_tables
 
-    written = write_tables(root) if args.write_docs else []
+    written = []
+    if args.write_docs:
+        from toolkit.flags_page import write_flags
+
+        written = [*write_tables(root), write_flags(root)]
     build_site(root, args.out)
     for path in (*written, args.out):
         print(f"{path}: written")

@@ -1,8 +1,7 @@
-"""Tabulate what models cost: parameters, multiply-adds, and simulated latency, throughput and memory on the card.
+"""Tabulate the cost of models: parameters, multiply-adds, and simulated latency, throughput and memory on the card.
 
-Parameters and multiply-adds are counted in the ONNX file, for one sample of the size it was exported for. Times and
-memory are simulated, from the cost model of target sdaa, with default_pass.py; nothing is computed, so random weights
-do as well as trained ones.
+Parameters and multiply-adds are counted in the ONNX file, for one sample of the exported size. Times and memory are
+simulated by the cost model of target sdaa, with default_pass.py; the model is not run, so weights may be random.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from toolkit.model_arguments import positive
 from toolkit.output import Column, ToolReport, add_output_flags, publish, write_text
 
 BEGIN, END = "<!-- teco table: begin -->", "<!-- teco table: end -->"
-"""What stands around the table in a Markdown file."""
+"""Marks around the table in a Markdown file."""
 
 BATCHES = (1, 16, 64)
 MB = 1e6
 
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
-    """Print or write the table; the exit code is 1 where a model has no line in it."""
+    """Print and write the table; return 1 if a model could not be tabulated."""
     args = _parser().parse_args(argv)
     batches = sorted(set(args.batches))
     rows, notes = _rows(args.models, batches, args.dtype, root)
@@ -45,18 +44,20 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
 def _parser() -> Parser:
     parser = Parser("teco table", __doc__)
     add = parser.add_argument
-    add("models", nargs="*", metavar="MODEL", help="ONNX files, or models of the zoo (default: all that have a file)")
-    add("--batches", type=positive, nargs="+", default=list(BATCHES), metavar="N", help="of the whole card (1 16 64)")
-    add("--dtype", choices=("float16", "float32"), default="float16", help="of the card's storage (float16)")
+    add("models", nargs="*", metavar="MODEL", help="ONNX files or models of the zoo (default: all that have a file)")
+    sizes = "batch sizes, for the whole card (default: 1 16 64)"
+    add("--batch_size", dest="batches", type=positive, nargs="+", default=list(BATCHES), metavar="N", help=sizes)
+    parser.hide("--batch_size", "--batches")
+    add("--dtype", choices=("float16", "float32"), default="float16", help="precision (default: float16)")
     add_output_flags(parser)
-    add("--markdown", type=Path, metavar="FILE", help="write the table into a page, between its two marks")
+    add("--markdown", type=Path, metavar="FILE", help="write the table between its two marks in a Markdown file")
     return parser
 
 
 def _rows(
     models: Sequence[str], batches: Sequence[int], dtype: str, root: Path
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return a row per model, and a line per model that has none."""
+    """Return a row per model, and an error line per model that could not be tabulated."""
     from toolkit.profile.costs import cost_of
 
     rows, notes = [], []
@@ -73,7 +74,7 @@ def _rows(
 
 
 def _files(models: Sequence[str], root: Path) -> Iterator[tuple[str, Path | TecoInferError]]:
-    """Yield the name and the file of every model that is meant, or why it has none."""
+    """Yield the name of every model, and its file or the error."""
     from toolkit.graph.inputs import model_file
     from toolkit.zoo import load_zoo
 
@@ -103,7 +104,7 @@ def _report(rows: Sequence[dict[str, Any]], notes: Sequence[str], batches: Seque
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the simulated figures of a row by the names of columns: ms, samples per second, MB of 10^6 bytes."""
+    """Return the simulated values of a row by column key: ms, samples per second, MB of 10^6 bytes."""
     found: dict[str, Any] = {"memory": round(row["simulated"][-1]["memory"] / MB, 1)}
     for one in row["simulated"]:
         found[f"latency_{one['batch']}"] = one["latency"] * 1e3
@@ -113,26 +114,26 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def _unknown(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
-        f"{row['model']}: {len(row['unknown'])} nodes work on sizes that follow from data: not counted"
+        f"{row['model']}: {len(row['unknown'])} nodes have data-dependent sizes and are not counted"
         for row in rows
         if row["unknown"]
     ]
 
 
 def write_markdown(path: Path, rows: Sequence[dict[str, Any]], notes: Sequence[str], batches: Sequence[int]) -> Path:
-    """Write the table between the marks of a page; return the page.
+    """Write the table between the marks of a Markdown file; return its path.
 
     Raises:
-        DataError: the page cannot be read or written, or lacks the marks.
+        DataError: the file cannot be read or written, or lacks the marks.
     """
     try:
         text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; give a page with {BEGIN} and {END}") from error
+        raise DataError(f"{path} cannot be read: {error}; choose a file with {BEGIN} and {END}") from error
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise DataError(f"{path}: lacks the marks {BEGIN} and {END}; add them where the table shall stand")
+        raise DataError(f"{path}: lacks the marks {BEGIN} and {END}; add them at the place of the table")
     lines = [*_table(rows, batches), *(f"- {note}" for note in (*notes, *_unknown(rows)))]
     return write_text(path, f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{after}", "markdown")
 

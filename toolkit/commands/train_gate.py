@@ -1,14 +1,13 @@
-"""Say whether a training script does on a device what it does on the CPU: its loss curves and its final metric.
+"""Test whether a training script converges on a device as on the CPU, by its loss curves and its final metric.
 
-SCRIPT is run under both devices for every seed: `python SCRIPT [ARGUMENTS] --device NAME --seed N --losses FILE`.
+SCRIPT is run on both devices for every seed: `python SCRIPT [ARGUMENTS] --device NAME --seed N --losses FILE`.
 It writes JSON lines to FILE, first {"device": "sdaa:0", "seed": 0}, then {"step": 0, "loss": 2.31} for every step, and
-prints its final metric as a line `eval_metric 0.98`. docs/training.md has a whole example.
+prints its final metric as a line `eval_metric 0.98`. docs/training.md has a complete example.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 from engine import ConfigError
 from model_config.results import EXIT_CODES
 from toolkit.arguments import Parser
-from toolkit.model_arguments import positive
+from toolkit.model_arguments import between, positive, split_flags
 from toolkit.output import Chart, Column, Line, ToolReport, add_output_flags, publish
 from toolkit.training.gate.judge import BOUNDS, Outcome, Pair, judge, paired
 from toolkit.training.gate.runs import Run, run_script
@@ -26,47 +25,41 @@ from utils.pipeline.run.interrupt import ended_like_ctrl_c
 from utils.places import check_folder
 
 EPILOG = """\
-arguments of the script follow two hyphens: teco train-gate train.py --seeds 5 -- --epochs 3
-PASS: equal bit for bit, or the 95 % interval of the metric's difference over the seeds lies inside --tolerance
-FAIL: it lies outside, or a run on the device diverges. INCONCLUSIVE: it lies on both sides; more seeds would decide
-exit code: 0 PASS, 1 FAIL, 4 INCONCLUSIVE, 2 a run crashed, took too long or did not write what it must
+arguments of the script follow --: teco train gate train.py --seeds 5 -- --epochs 3
+PASS: bit-identical, or the 95 % interval of the metric's difference over the seeds lies inside --tolerance
+FAIL: it lies outside, or a run on the device diverges. INCONCLUSIVE: it overlaps the tolerance; use more seeds
+exit code: 0 PASS, 1 FAIL, 4 INCONCLUSIVE, 2 a run crashed, exceeded --timeout or did not write the required lines
 """
 
 COLUMNS = (
     Column("seed", "seed", True),
     Column("steps", "steps", True),
-    Column("parted", "curves part at step", True),
+    Column("parted", "curves differ from step", True),
     Column("largest", "largest difference of a loss", True, spare=1),
     Column("baseline_loss", "last loss, baseline", True, spare=2),
     Column("target_loss", "last loss, device", True, spare=2),
     Column("baseline_metric", "metric, baseline", True),
     Column("target_metric", "metric, device", True),
-    Column("trouble", "what is wrong"),
+    Column("trouble", "problem"),
 )
 
 _CHARTS = 4
-"""Seeds whose curves are drawn."""
+"""Largest number of seeds whose curves are drawn."""
 
 _POINTS = 1000
-"""Of a curve that is drawn; of longer ones every second, third, ... step."""
+"""Largest number of points of a drawn curve; longer curves are subsampled."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the script for every seed on both devices; print and return the verdict."""
-    words, rest = list(argv), []
-    if "--" in words:
-        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
+    words, rest = split_flags(argv)
     args = _arguments(words)
     if not args.script.is_file():
-        raise ConfigError(f"{args.script} is no file; name the Python file of a training script")
+        raise ConfigError(f"{args.script} is not a file; name the Python file of a training script")
     if args.device == args.baseline:
-        raise ConfigError(f"--device {args.device} is the baseline too; name another")
-    with ended_like_ctrl_c():
-        if args.keep is not None:
-            pairs = _pairs(args, rest, args.keep)
-        else:
-            with tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
-                pairs = _pairs(args, rest, Path(folder))
+        raise ConfigError(f"--device {args.device} equals --baseline; choose another device")
+    with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="teco-train-gate-") as folder:
+        pairs = _pairs(args, rest, args.work_dir or Path(folder))
     outcome = judge(pairs, args.tolerance)
     for file in publish(report(args.script.name, pairs, outcome, args.tolerance), args):
         print(f"written: {file}")
@@ -74,39 +67,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = Parser("teco train-gate", __doc__, EPILOG)
-    parser.add_argument("script", metavar="SCRIPT", type=Path, help="Python file that trains")
-    parser.add_argument("--device", default="sdaa", help="which is judged: sdaa, sdaa:1 (default: sdaa)")
-    parser.add_argument("--baseline", default="cpu", help="device that it must equal (default: cpu)")
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="0 to N-1 (default: 3)")
-    parser.add_argument(
-        "--tolerance", type=_share, default=BOUNDS[0], help="relative, of the final metric (default: 0.001)"
-    )
-    parser.add_argument("--timeout", type=_seconds, default=600.0, metavar="SECONDS", help="of a run (default: 600)")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the losses and what the runs printed")
+    parser = Parser("teco train gate", __doc__, EPILOG)
+    add = parser.add_argument
+    add("script", metavar="SCRIPT", type=Path, help="Python file of the training")
+    add("--device", default="sdaa", metavar="DEVICE", help="device to judge, such as sdaa or sdaa:1 (default: sdaa)")
+    add("--baseline", default="cpu", metavar="DEVICE", help="device of the reference runs (default: cpu)")
+    add("--seeds", type=positive, default=3, metavar="N", help="number of seeds, from 0 (default: 3)")
+    tolerance = "relative tolerance of the final metric (default: 0.001)"
+    add("--tolerance", type=lambda text: between(text, 1), default=BOUNDS[0], metavar="SHARE", help=tolerance)
+    add("--timeout", type=between, default=600.0, metavar="SECONDS", help="time limit of each run (default: 600)")
+    add("--work_dir", type=Path, metavar="DIR", help="folder for the losses and logs (default: a temporary one)")
+    parser.hide("--work_dir", "--keep")
     add_output_flags(parser)
     args = parser.parse_args(words)
-    check_folder("--keep", args.keep)
+    check_folder("--work_dir", args.work_dir)
     return args
-
-
-def _number(text: str, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < most:
-        limit = "" if most == math.inf else f" and below {most:g}"
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0{limit}")
-    return value
-
-
-def _share(text: str) -> float:
-    return _number(text, 1.0)
-
-
-def _seconds(text: str) -> float:
-    return _number(text, math.inf)
 
 
 def _pairs(args: argparse.Namespace, rest: Sequence[str], folder: Path) -> list[Pair]:
@@ -123,7 +98,7 @@ def _pairs(args: argparse.Namespace, rest: Sequence[str], folder: Path) -> list[
 
 
 def report(title: str, pairs: Sequence[Pair], outcome: Outcome, tolerance: float) -> ToolReport:
-    """Return what the command shows: a row per seed, the curves as pictures, and all losses for the JSON."""
+    """Return the report: a row per seed, charts of the curves, and all losses for the JSON."""
     devices = {"device": pairs[0].target.device, "baseline": pairs[0].baseline.device}
     facts = {**devices, "seeds": str(len(pairs)), "tolerance": f"{100 * tolerance:g} %"}
     data: dict[str, Any] = {"verdict": outcome.verdict.value, "tolerance": tolerance}
@@ -140,7 +115,7 @@ def report(title: str, pairs: Sequence[Pair], outcome: Outcome, tolerance: float
     rows = [_row(pair) for pair in pairs]
     lead = f"{outcome.verdict.value}: {outcome.reason}"
     charts = [chart for pair in pairs[:_CHARTS] for chart in _charts(pair)]
-    return ToolReport("teco train-gate", title, lead, COLUMNS, rows, bad, facts, _notes(pairs, outcome), charts, data)
+    return ToolReport("teco train gate", title, lead, COLUMNS, rows, bad, facts, _notes(pairs, outcome), charts, data)
 
 
 def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:
@@ -151,14 +126,14 @@ def _notes(pairs: Sequence[Pair], outcome: Outcome) -> list[str]:
     parted = [pair for pair in pairs if pair.parted is not None]
     if parted and not any(pair.trouble for pair in pairs):
         first = min(parted, key=lambda pair: pair.parted or 0)
-        where = f"the curves of {len(parted)} of {len(pairs)} seeds part, the first at step {first.parted}"
+        where = f"the curves of {len(parted)} of {len(pairs)} seeds diverge, the first at step {first.parted}"
         notes.append(f"{where} (seed {first.baseline.seed})")
     elif not parted and any(not pair.same for pair in pairs):
-        notes.append("all losses are equal, the metrics are not: look at the evaluation")
+        notes.append("all losses are equal but the metrics differ; check the evaluation")
     if len(pairs) > _CHARTS:
-        notes.append(f"the page draws the curves of the first {_CHARTS} seeds; the JSON has all")
+        notes.append(f"the page shows the curves of the first {_CHARTS} seeds; the JSON contains all")
     if any(loss <= 0 for pair in pairs for run in (pair.baseline, pair.target) for loss in run.losses):
-        notes.append("losses of 0 and below are drawn at the lower edge")
+        notes.append("losses of 0 or less are drawn at the lower edge")
     return notes
 
 
@@ -170,7 +145,7 @@ def _row(pair: Pair) -> dict[str, Any]:
 
 
 def _charts(pair: Pair) -> list[Chart]:
-    """Return the curves of a seed, and where they differ a picture of by how much."""
+    """Return a chart of the curves of a seed, and one of their difference if they differ."""
     shown = range(0, len(pair.baseline.steps), -(-len(pair.baseline.steps) // _POINTS))
     lines = [
         Line(run.device, colour, [run.losses[i] if i < len(run.losses) else None for i in shown])

@@ -1,8 +1,9 @@
-"""Move a training script, or a project, from CUDA to the card by its source.
+"""Migrate the source of a training script, or of a project, from CUDA to the card.
 
-The input is only read. OUTPUT gets a folder, named as the scripts' folder and _msft: the project with its changes,
-change_list.csv (every change), unsupported_op.xlsx (what the card has no kernel for), msFmkTranspltlog.txt (the log)
-and, with `distributed`, run_distributed_sdaa.sh. What no rule can decide is listed with its line, why, and what to do.
+The input is not modified. The migrated project is written to a folder of --out, named after the input with the suffix
+_msft, with change_list.csv (all changes), unsupported_op.xlsx (operators without a kernel on the card),
+msFmkTranspltlog.txt (the log) and, with `distributed`, run_distributed_sdaa.sh. Lines that no rule can migrate are
+listed with the reason and the fix.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from transplant.writing import diff_text, launcher_text, place, write
 from utils.places import check_folder, check_given
 
 EPILOG = """\
-of one card make several: teco transplant -i project -o out distributed -m train.py -t model
-exit code: 0 all is done, 1 something is left to a person (the table says what), 2 nothing was written
+from one card to several: teco transplant -i project -o out distributed -m train.py -t model
+exit code: 0 everything was migrated, 1 some lines need manual work (see the table), 2 nothing was written
 """
 
 COLUMNS = (
@@ -43,12 +44,12 @@ CHANGED = "changed"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Migrate an input; print what is left to a person; return whether something is."""
+    """Migrate the input and print the lines that need manual work; return 1 if there are any."""
     args = _arguments(argv)
     root, only = split(args.input)
     target = None if args.dry_run else place(root, args.output, args.force)
     if target is not None and not only and target.is_relative_to(root):
-        raise ConfigError(f"--output {args.output} lies in the input {args.input}, which is only read; name another")
+        raise ConfigError(f"--out {args.output} lies inside the input {args.input}; choose another folder")
     rules = read_rules(args.rule) if args.rule else UserRules()
     several = args.command == "distributed"
     entry = _entry(args.main, root, only) if several else ""
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _files_only(found: ToolReport, args: argparse.Namespace) -> list[Path]:
-    """Write the files of a dry run, and leave standard output to the diff."""
+    """Write the files of a dry run; the report goes to standard error, since standard output has the diff."""
     from toolkit.output import print_report, write_files
 
     print_report(_brief(found), sys.stderr)
@@ -78,56 +79,55 @@ def _files_only(found: ToolReport, args: argparse.Namespace) -> list[Path]:
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("teco transplant", __doc__, EPILOG)
-    parser.add_argument("-i", "--input", type=Path, required=True, metavar="PATH", help="a script, or its folder")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where the migrated folder goes")
-    parser.add_argument("-r", "--rule", type=Path, metavar="FILE", help="JSON file with rules of your own")
-    parser.add_argument(
-        "-s",
-        "--specify-device",
-        action="store_true",
-        help="SDAA_CALCULATE_DEVICE says which device a run takes; may break what a script does with several",
-    )
-    parser.add_argument(
-        "-sim", "--similar", action="store_true", help="replace some names by similar ones; values and speed may differ"
-    )
-    parser.add_argument("--dry_run", action="store_true", help="write nothing, print the changes as a diff")
-    parser.add_argument("--force", action="store_true", help="write a folder of an earlier run anew")
+    add = parser.add_argument
+    add("-i", "--input", type=Path, required=True, metavar="PATH", help="a script, or its folder")
+    add("-o", "--out", dest="output", type=Path, metavar="DIR", help="output folder")
+    parser.hide("--out", "--output")
+    add("-r", "--rule", type=Path, metavar="FILE", help="JSON file with additional rules")
+    device = "select the device by SDAA_CALCULATE_DEVICE; scripts that use several devices may break"
+    add("-s", "--specify_device", action="store_true", help=device)
+    parser.hide("--specify_device", "--specify-device")
+    similar = "replace unsupported names by similar ones; values and speed may differ"
+    add("-sim", "--similar", action="store_true", help=similar)
+    add("--dry_run", action="store_true", help="write nothing, print the changes as a diff")
+    add("--force", action="store_true", help="overwrite the folder of an earlier run")
     add_output_flags(parser)
     commands = parser.add_subparsers(dest="command", metavar="distributed", parser_class=_Sub)
-    several = commands.add_parser("distributed", help="of one card make several; stands last")
-    several.add_argument("-m", "--main", type=Path, required=True, metavar="FILE", help="the script that is started")
-    several.add_argument("-t", "--target_model", default="model", metavar="NAME", help="the model's variable (model)")
+    several = commands.add_parser("distributed", help="migrate from one card to several; the last argument")
+    several.add_argument("-m", "--main", type=Path, required=True, metavar="FILE", help="main script of the training")
+    variable = "variable that holds the model (default: model)"
+    several.add_argument("-t", "--target_model", default="model", metavar="NAME", help=variable)
     try:
         args = parser.parse_args(argv)
     except ConfigError as error:
-        told = re.match(r"argument distributed: invalid choice: ('.*?')", str(error))
-        if told is None:
+        invalid = re.match(r"argument distributed: invalid choice: ('.*?')", str(error))
+        if invalid is None:
             raise
         raise ConfigError(
-            f"{told[1]} is no argument here: -s and -sim take no value, and -m and -t stand behind `distributed`"
+            f"{invalid[1]} is not a valid argument: -s and -sim take no value, and -m and -t follow `distributed`"
         ) from error
     if args.output is None and not args.dry_run:
-        parser.error("the following arguments are required: -o/--output")
+        parser.error("the following arguments are required: -o/--out")
     if args.output is not None and not args.dry_run:
-        check_folder("--output", args.output)
+        check_folder("--out", args.output)
     check_given("--input", args.input)
     if args.command and not all(part.isidentifier() for part in args.target_model.split(".")):
-        parser.error(f"-t {args.target_model} is no name of a variable")
+        parser.error(f"-t {args.target_model} is not a variable name")
     return args
 
 
 class _Sub(argparse.ArgumentParser):
-    """The parser of ``distributed``, whose errors are one line too."""
+    """Parser of ``distributed``, with errors in one line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ConfigError(f"{message} (see teco transplant --help)")
 
 
 def _entry(given: Path, root: Path, only: str) -> str:
-    """Return the file of ``-m`` from the root of the input.
+    """Return the file of ``-m`` relative to the root of the input.
 
     Raises:
-        ConfigError: it is none of the input's files.
+        ConfigError: the file is not a Python file of the input.
     """
     for base in (root, Path.cwd()):
         path = (base / given).resolve()
@@ -135,29 +135,20 @@ def _entry(given: Path, root: Path, only: str) -> str:
             name = path.relative_to(root.resolve()).as_posix()
             if only in ("", name):
                 return name
-    raise ConfigError(f"distributed -m {given} is no Python file of the input; name the script that is started")
+    raise ConfigError(f"distributed -m {given} is not a Python file of the input; pass the main script")
 
 
 def _check(outcome: Outcome, given: Path) -> None:
     if not outcome.scripts and not outcome.problems:
-        raise ConfigError(f"--input {given} has no Python file and no notebook; name the folder of a training script")
+        raise ConfigError(f"--input {given} has no Python file or notebook; pass the folder of a training script")
     if not outcome.uses_torch and not outcome.problems and not outcome.changes:
-        raise ConfigError(f"--input {given} is no training script: nothing in it uses torch; name another")
+        raise ConfigError(f"--input {given} is not a training script: it does not use torch; pass another")
 
 
 def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[str]) -> ToolReport:
-    """Return what was changed and what is left: a row for each place."""
-    rows = [
-        {
-            "file": note.file,
-            "place": note.place,
-            "kind": note.kind,
-            "what": note.what,
-            "reason": note.reason,
-            "fix": note.fix,
-        }
-        for note in (*outcome.todo, *(note for note in outcome.notes if not note.fix))
-    ]
+    """Return the report: a row for each change and for each line that needs manual work."""
+    listed = (*outcome.todo, *(note for note in outcome.notes if not note.fix))
+    rows = [{column.key: getattr(note, column.key) for column in COLUMNS} for note in listed]
     bad = frozenset(range(len(outcome.todo)))
     rows += [
         {
@@ -171,7 +162,7 @@ def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[st
         for change in outcome.changes
     ]
     counts = f"{plural(len(outcome.changes), 'change')} in {plural(len(outcome.written), 'file')}"
-    left = f"{plural(len(outcome.todo), 'place')} left to a person" if outcome.todo else "nothing left to do"
+    left = f"{plural(len(outcome.todo), 'place')} left to do by hand" if outcome.todo else "nothing left to do"
     lead = f"{counts}, {left}" + (f": {target}" if target else " (dry run)")
     kept = len(outcome.notes) - sum(1 for note in outcome.notes if note.fix)
     facts = {"files": str(len(outcome.files)), "scripts": str(outcome.scripts), "kept as they are": str(kept)}
@@ -196,22 +187,15 @@ def report(title: str, outcome: Outcome, target: Path | None, wrong: Sequence[st
             for one in outcome.operators
         ],
     }
-    notes = [f"{line}; this rule is left out" for line in wrong]
+    notes = [f"{line}; the rule is skipped" for line in wrong]
     missing = sum(1 for one in outcome.operators if one.level == "missing")
     if missing:
-        notes.append(f"{plural(missing, 'call')} of operators that the card refuses: see unsupported_op.xlsx")
+        notes.append(f"{plural(missing, 'call')} of operators that the card does not support: see unsupported_op.xlsx")
     return ToolReport("teco transplant", title, lead, COLUMNS, rows, bad, facts, notes, (), data)
 
 
 def _brief(found: ToolReport) -> ToolReport:
-    """Return what the terminal shows: the places that are left to a person."""
+    """Return the report for the terminal: the lines that need manual work."""
     rows = [found.rows[index] for index in sorted(found.bad)]
-    return ToolReport(
-        found.command,
-        found.title,
-        found.lead,
-        [c for c in COLUMNS if c.key != "kind"],
-        rows,
-        facts=found.facts,
-        notes=found.notes,
-    )
+    columns = [c for c in COLUMNS if c.key != "kind"]
+    return ToolReport(found.command, found.title, found.lead, columns, rows, facts=found.facts, notes=found.notes)

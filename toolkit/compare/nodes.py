@@ -1,4 +1,4 @@
-"""Every node of a model on two engines, side by side: inherited error and what each node adds by itself."""
+"""Comparison of every node of a model on two engines: accumulated and isolated errors."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from toolkit.graph.trace import Traced
 from toolkit.graph.weights import source
 
 INHERITED = 10.0
-"""How much more than by itself a node's value may be off for what it inherits: rounding adds up along the graph."""
+"""Factor of the limit of accumulated errors over that of isolated errors, since rounding adds up along the graph."""
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2}
-"""diff2 of a node by itself from which it is bad unless told otherwise, by the coarser of the two precisions."""
+"""Default limit of the isolated diff2, by the coarser of the two precisions."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
 _COPIES = 4
-"""Values of a tensor held at once: the baseline's, the other engine's, what is fed alone, what comes of it."""
+"""Arrays held per tensor: of both engines, and the input and output of the isolated run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,13 @@ class Row:
     """One output of one node.
 
     Attributes:
-        node: of the original model. tensor: the output's name.
-        status: ``compared``, or in a few words why not; a value of another shape than the baseline's is as bad as any.
+        node: of the original model. tensor: name of the output.
+        status: ``compared``, or the reason why not; a value with another shape than the baseline's is bad.
         dtype: as stored on the judged engine. shape: of its value.
-        census, reference: what the value and the baseline's value hold.
-        accumulated: each engine on its own values. isolated: the node alone on the baseline's values.
-        fused: nodes before it whose values the judged engine does not have because it computes them together with this
-            one; the figures are of all of them.
-        masked: elements left out of every figure: infinite on both engines, to a softmax that makes 0 of them.
+        census, reference: statistics of the value and of the baseline's value.
+        accumulated: difference of the two engines. isolated: difference of the node run on the baseline's values.
+        fused: preceding nodes that the judged engine computes in the same kernel; the differences are of all of them.
+        masked: number of excluded elements, which are infinite on both engines and become 0 in a softmax.
     """
 
     node: Node
@@ -75,13 +74,12 @@ class Row:
 
 @dataclass
 class Comparison:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
-        rows: in the order of the graph.
-        limit: diff2 from which a node is bad by itself; its value may be off by :data:`INHERITED` times as much.
-        notes: what is to be said about it, one line each.
-        seconds: wall time by what it was spent on.
+        rows: in the order of the graph. notes: one line each.
+        limit: largest isolated diff2 of a good node; accumulated diff2 may be :data:`INHERITED` times as large.
+        seconds: wall time by activity.
     """
 
     rows: list[Row]
@@ -91,31 +89,31 @@ class Comparison:
 
     @property
     def code(self) -> int:
-        """Exit code of a command that compares: 0 nothing bad, 1 something is, 2 there was nothing to compare."""
+        """Exit code of a comparing command: 0 no bad node, 1 a bad node, 2 nothing could be compared."""
         if self.first_bad:
             return 1
         return 0 if any(row.accumulated for row in self.rows) else 2
 
     @property
     def first_isolated(self) -> Row | None:
-        """The first node that is bad by itself."""
+        """The first node whose isolated difference is bad."""
         return next((row for row in self.rows if row.isolated and is_bad(row.isolated, self.limit)), None)
 
     @property
     def first_accumulated(self) -> Row | None:
-        """The first node whose value is off, for whatever reason."""
+        """The first node whose accumulated difference is bad."""
         return next(
             (row for row in self.rows if row.accumulated and is_bad(row.accumulated, INHERITED * self.limit)), None
         )
 
     @property
     def first_bad(self) -> Row | None:
-        """Where to look first: the first node that is bad by itself, else the first whose value is off."""
+        """The first bad node by isolated difference, else by accumulated difference."""
         return self.first_isolated or self.first_accumulated
 
 
 def is_bad(difference: Difference, limit: float) -> bool:
-    """Say whether a difference is beyond a limit; what is not finite is."""
+    """Return whether diff2 exceeds the limit or is not finite."""
     return not isfinite(difference.diff2) or difference.diff2 > limit
 
 
@@ -131,11 +129,10 @@ def compare_nodes(
     """Compare every node of a model on two engines.
 
     Args:
-        a: the baseline, the reference of every figure. b: the engine that is judged.
-        inputs: one array per input.
+        a: the baseline and reference. b: the judged engine. inputs: one array per input.
         isolated: also run every node of ``b`` alone on the baseline's values.
         limit: see :class:`Comparison`; ``None`` takes that of the coarser precision (:data:`LIMIT`).
-        memory: bytes of values held at once; a model that needs more is run once per group of nodes.
+        memory: largest number of bytes of values held; a larger model is run once per group of nodes.
 
     Raises:
         InputError, ModelError, EngineError: a model cannot be loaded or run on these inputs.
@@ -154,20 +151,20 @@ def compare_nodes(
     for group in progress(groups, "group"):
         result.rows += _compare_group(a, b, replay, inputs, group, masks, result, clock)
     note_masks(result)
-    _say_what_was_fused(result.rows, fused_nodes(b))
+    _mark_fused(result.rows, fused_nodes(b))
     result.rows.sort(key=lambda row: row.node.index)
     result.notes += _missing(a, result.rows)
     return result
 
 
 class _Clock:
-    """Adds wall time to a table of seconds."""
+    """Stopwatch that adds wall time to a table of seconds."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds, self._last = seconds, time.perf_counter()
 
     def lap(self, what: str) -> None:
-        """Book the time since the last call."""
+        """Add the time since the last call to the entry ``what``."""
         now = time.perf_counter()
         self._seconds[what] = self._seconds.get(what, 0.0) + now - self._last
         self._last = now
@@ -194,7 +191,7 @@ def _compare_group(
     clock: _Clock,
 ) -> list[Row]:
     only = {name for node in group for name in node.outputs if name}
-    # Named tensors are run in a session that ends with the run: each holds the weights once more, as it packs them.
+    # A run of named tensors uses a temporary session, since every session holds a packed copy of the weights.
     baseline = a.run(inputs, {*only, *(replay.needs(only) if replay is not None else ())})
     masks.see(baseline)
     clock.lap(f"run {a.target}")
@@ -229,7 +226,7 @@ def _rows(
             dtype = "float16" if name in b.half else values[name].dtype.name
             mask = masks.of(name, baseline[name])
             yield row_of(node, name, dtype, threshold, baseline[name], values[name], alone.get(name), mask)
-        elif not (a.note or b.note):  # of an engine that shows outputs only, rows of the rest would say nothing
+        elif not (a.note or b.note):  # engines that return only the outputs have no rows for inner tensors
             yield Row(node, name, _why_not(name, a, b))
 
 
@@ -246,10 +243,10 @@ def row_of(
     """Return the row of a tensor.
 
     Args:
-        node: that writes it. name: its own. dtype: as stored on the judged engine.
+        node: its producer. name: of the tensor. dtype: as stored on the judged engine.
         threshold: see :data:`engine.THRESHOLD`.
-        reference, value: of the baseline and of the judged engine. alone: what its node by itself makes.
-        mask: leaves infinite elements out.
+        reference, value: of the baseline and of the judged engine. alone: output of the isolated run.
+        mask: excludes infinite elements.
     """
     if any(array.dtype.kind not in "fiub" for array in (value, reference)):
         return Row(node, name, f"values are {value.dtype}, not numbers", dtype, value.shape)
@@ -267,7 +264,7 @@ def row_of(
 
 
 def _rest(mask: Mask, reference: Array, value: Array) -> tuple[Array, Array, int]:
-    """Return what a mask leaves of a reference and of a value beside it, and how many elements it does not."""
+    """Return the unmasked elements of the reference and of the value, and the number of masked elements."""
     left_out = mask.covers(reference, value)
     return reference[~left_out], value[~left_out], int(np.count_nonzero(left_out))
 
@@ -284,7 +281,7 @@ def _measured(judged: Sequence[Array], reference: Array, threshold: float, mask:
 
 
 def _range(array: Array) -> Census:
-    """Count what the baseline's value holds."""
+    """Return range and number of NaN and infinities of the baseline's value."""
     if not array.size:
         return Census(nan, nan, 0, 0, 0, 0)
     low, high = float(array.min()), float(array.max())
@@ -297,7 +294,7 @@ def _range(array: Array) -> Census:
 
 
 def note_masks(result: Comparison) -> None:
-    """Say what was left out of the rows."""
+    """Add a note on the masked elements."""
     rows = sorted((row for row in result.rows if row.masked), key=lambda row: row.node.index)
     if rows:
         result.notes.append(masked_note([row.node.name for row in rows], sum(row.masked for row in rows)))
@@ -305,16 +302,13 @@ def note_masks(result: Comparison) -> None:
 
 def _why_not(name: str, a: Traced, b: Traced) -> str:
     if name in a.skipped:
-        return f"{a.skipped[name]}, no array of numbers"
+        return f"{a.skipped[name]}, not an array of numbers"
     lacking = next((traced for traced in (a, b) if not traced.exposes(name)), None)
     return lacking.lacks if lacking else "not computed"
 
 
 def fused_nodes(traced: Traced) -> dict[str, tuple[Node, ...]]:
-    """Return the nodes that an engine computes together with the one that writes a tensor, by the tensor's name.
-
-    Those are the nodes before it, in the original model, of which the engine shows nothing.
-    """
+    """Return by tensor name the preceding nodes that the engine computes in the same kernel and does not expose."""
     if traced.model is None:
         return {}
     hidden: dict[str, list[Node]] = {}
@@ -330,7 +324,7 @@ def fused_nodes(traced: Traced) -> dict[str, tuple[Node, ...]]:
 
 
 def _of_data(traced: Traced) -> Iterator[Node]:
-    """Yield the nodes whose outputs follow from the inputs; all others are known when the engine is built."""
+    """Yield the nodes whose outputs depend on the inputs; the others are constant-folded when the engine is built."""
     data = {spec.name for spec in traced.inputs}
     for node in traced.nodes:
         if data.intersection(node.inputs) and node.op not in ("Shape", "Size"):
@@ -338,8 +332,8 @@ def _of_data(traced: Traced) -> Iterator[Node]:
             yield node
 
 
-def _say_what_was_fused(rows: list[Row], fused: Mapping[str, tuple[Node, ...]]) -> None:
-    """Say of tensors which nodes were fused into theirs, and of nodes that are not there into which one."""
+def _mark_fused(rows: list[Row], fused: Mapping[str, tuple[Node, ...]]) -> None:
+    """Set the fused nodes of each row, and the status of nodes that were fused into another."""
     rows[:] = [replace(row, fused=fused.get(row.tensor, ())) if row.accumulated else row for row in rows]
     into = {node.name: row.node.name for row in reversed(rows) for node in row.fused}
     for i, row in enumerate(rows):
@@ -348,20 +342,20 @@ def _say_what_was_fused(rows: list[Row], fused: Mapping[str, tuple[Node, ...]]) 
 
 
 def _missing(a: Traced, rows: Sequence[Row]) -> list[str]:
-    """Say what the rows do not show, and of which nothing follows."""
+    """Return notes on tensors that were not compared or cannot be judged."""
     kinds = [plural(count, f"{kind} tensor") for kind, count in sorted(Counter(a.skipped.values()).items())]
     inner = [node.name for node in a.nodes if node.op in ("If", "Loop", "Scan")]
     drawn = [node.name for node in a.nodes if node.op in _RANDOM]
     broken = [row.node.name for row in rows if _is_broken(row.reference)]
     notes: Iterable[tuple[Iterable[str], str, str]] = (
-        (kinds, "not compared, for they are no arrays of numbers: ", ""),
-        (inner[:3], "nodes inside the bodies of ", " are not shown; the node as a whole is"),
-        (drawn[:3], "", " draw random numbers: they and what follows differ in every run"),
-        (dict.fromkeys(broken[:3]), f"NaN or infinity on {a.target} already, the same counts as equal: ", ""),
+        (kinds, "not compared, since they are not arrays of numbers: ", ""),
+        (inner[:3], "nodes inside the bodies of ", " are not listed; the node as a whole is"),
+        (drawn[:3], "", " draw random numbers: they and all following nodes differ in every run"),
+        (dict.fromkeys(broken[:3]), f"NaN or infinity on {a.target} too, equal values count as no difference: ", ""),
     )
     return [f"{before}{', '.join(names)}{after}" for names, before, after in notes if names]
 
 
 def _is_broken(held: Census | None) -> bool:
-    """Say whether a value holds NaN or infinity."""
+    """Return whether a value contains NaN or infinity."""
     return held is not None and bool(held.nan or held.infinite)

@@ -1,7 +1,7 @@
-"""Run every node on the baseline's inputs at once.
+"""Run every node on the baseline's values, in one run of one graph.
 
-One graph is made in which each node reads its inputs from graph inputs, fed with the baseline's values, instead of
-from the node before it. So an error that a node makes itself is seen without those it inherits, in a single run.
+In this graph each node reads graph inputs, fed with the baseline's values, instead of the outputs of preceding nodes.
+Its outputs then have the isolated error of each node.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FLOAT, _HALF = 1, 10
 
 
 class Replay:
-    """The nodes of a traced model, each on its own.
+    """The isolated nodes of a traced model.
 
-    What a kernel fuses stays together: it reads the baseline's values where the kernel begins. Values that follow from
-    constants and shapes alone are computed, not fed.
+    Nodes fused into one kernel stay together: the kernel reads the baseline's values. Values that depend only on
+    constants and shapes are computed, not fed.
 
     Args:
-        traced: a model whose graph can be had. values: tensors the baseline can give.
+        traced: a model with an available graph. values: tensors that the baseline provides.
     """
 
     def __init__(self, traced: Traced, values: Collection[str]) -> None:
@@ -48,7 +48,7 @@ class Replay:
         self._writers = {name: node for node in self._model.graph.node for name in node.output if name}
 
     def needs(self, names: Collection[str]) -> set[str]:
-        """Return the original tensors whose baseline values are read to replay these."""
+        """Return the original tensors whose baseline values are needed to replay ``names``."""
         _, inputs = self._needed(names)
         return {name for name in self.cuts if _fed(name) in inputs}
 
@@ -58,9 +58,9 @@ class Replay:
         """Compute every node once.
 
         Args:
-            inputs: the model's inputs, in its order.
-            values: the baseline's values by original tensor name: all, or those :meth:`needs` names.
-            only: original tensors to return; ``None`` returns all that can be replayed.
+            inputs: the model's inputs, in order.
+            values: the baseline's values by original tensor name, at least those of :meth:`needs`.
+            only: original tensors to return; ``None`` returns all replayable ones.
         """
         names = [name for name in self.cuts if only is None or name in only]
         if not names:
@@ -75,7 +75,7 @@ class Replay:
         return dict(zip(names, session.run_named(feed), strict=True))
 
     def _needed(self, names: Collection[str]) -> tuple[set[str], set[str]]:
-        """Return what the nodes behind these original tensors write, and what they read and nobody writes."""
+        """Return the tensors that the nodes producing ``names`` write, and the graph inputs and weights they read."""
         from engine.onnx import used_names
 
         written: set[str] = set()
@@ -125,7 +125,7 @@ def _as(array: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _from_inputs(graph: GraphProto) -> set[str]:
-    """Return the tensors whose values follow from the graph's inputs, more than from their shapes."""
+    """Return the tensors whose values depend on the values of graph inputs, not only on their shapes."""
     from engine.onnx import used_names
 
     constants = {tensor.name for tensor in graph.initializer}
@@ -137,7 +137,7 @@ def _from_inputs(graph: GraphProto) -> set[str]:
 
 
 def _cut(traced: Traced, cuts: Mapping[str, str]) -> ModelProto:
-    """Return a copy of the graph in which the readers of every cut tensor read what is fed."""
+    """Return a copy of the graph in which the readers of every cut tensor read the fed value."""
     from onnx import ModelProto, helper
 
     from engine.onnx import rename_inputs
@@ -154,7 +154,7 @@ def _cut(traced: Traced, cuts: Mapping[str, str]) -> ModelProto:
         graph.input.append(helper.make_tensor_value_info(_fed(name), _element(traced, name), None))
         instead = _instead(name, traced, written)
         reads |= instead
-        # The casts that make one form of a tensor from another still work on what its own node wrote.
+        # Casts between forms of a tensor still read the output of its node.
         own |= {f"{name}:half", f"{name}:rounded", *([name] if f"{name}:value" in written else [])}
         if _rounded(name) in instead.values():
             casts += _rounding(name)
@@ -168,7 +168,7 @@ def _cut(traced: Traced, cuts: Mapping[str, str]) -> ModelProto:
 
 
 def _instead(name: str, traced: Traced, written: Collection[str]) -> dict[str, str]:
-    """Return what the readers of each form of a tensor read instead: the fed value, or that value rounded."""
+    """Return for each form of a tensor the name its readers read instead: of the fed or of the rounded value."""
     rounds = traced.wide and _element(traced, name) == _FLOAT
     forms = [form for form in (name, f"{name}:value", f"{name}:rounded") if form in written]
     stored = {form: form.endswith(":rounded") or name in traced.half for form in forms}
@@ -176,7 +176,7 @@ def _instead(name: str, traced: Traced, written: Collection[str]) -> dict[str, s
 
 
 def _rounding(name: str) -> list[NodeProto]:
-    """Return the casts that round what is fed as the storage does."""
+    """Return the casts that round the fed value to the storage precision."""
     from onnx import helper
 
     half = f"{_fed(name)}:half"
@@ -187,7 +187,7 @@ def _rounding(name: str) -> list[NodeProto]:
 
 
 def _element(traced: Traced, name: str) -> int:
-    """Return the element type a tensor has in the graph that runs."""
+    """Return the element type of a tensor in the graph that runs."""
     kind = traced.kinds[name]
     if kind not in (_FLOAT, _HALF) or traced.wide:
         return _FLOAT if kind == _HALF else kind

@@ -1,4 +1,4 @@
-"""What a comparison found, as a table, a picture and a sentence."""
+"""Report of a comparison: table, chart and summary."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ COLUMNS = (
     Column("diff2", "diff2", True),
     Column("diff3_max", "diff3 max", True, spare=4),
     Column("diff3_mean", "diff3 mean", True, spare=8),
-    Column("isolated_cosine", "cosine alone", True, brief=False, spare=10),
-    Column("isolated_diff1", "diff1 alone", True, brief=False, spare=10),
-    Column("isolated_diff2", "diff2 alone", True),
-    Column("isolated_diff3_max", "diff3 max alone", True, brief=False, spare=10),
-    Column("isolated_diff3_mean", "diff3 mean alone", True, brief=False, spare=10),
+    Column("isolated_cosine", "isolated cosine", True, brief=False, spare=10),
+    Column("isolated_diff1", "isolated diff1", True, brief=False, spare=10),
+    Column("isolated_diff2", "isolated diff2", True),
+    Column("isolated_diff3_max", "isolated diff3 max", True, brief=False, spare=10),
+    Column("isolated_diff3_mean", "isolated diff3 mean", True, brief=False, spare=10),
     Column("trend", "trend"),
     Column("status", "status"),
 )
@@ -47,11 +47,11 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def report(found: Comparison, command: str, title: str, facts: dict[str, str]) -> ToolReport:
-    """Return what is printed and written."""
+    """Return the report of a comparison."""
     marks = _trend([row.accumulated.diff2 if row.accumulated else None for row in found.rows])
     rows = [_plain(row) | {"trend": mark} for row, mark in zip(found.rows, marks, strict=True)]
     bad = frozenset(i for i, row in enumerate(found.rows) if row_is_bad(row, found.limit))
-    facts |= {"threshold": f"diff2 {found.limit:g} alone, {INHERITED * found.limit:g} accumulated"}
+    facts |= {"threshold": f"diff2 {found.limit:g} isolated, {INHERITED * found.limit:g} accumulated"}
     if found.seconds:
         facts |= {"time": ", ".join(f"{what} {seconds:.2f} s" for what, seconds in found.seconds.items())}
     data = {"threshold": found.limit, "seconds": found.seconds, "first_bad": _named(found.first_bad)}
@@ -61,17 +61,17 @@ def report(found: Comparison, command: str, title: str, facts: dict[str, str]) -
 
 
 def row_is_bad(row: Row, limit: float) -> bool:
-    """Say whether a row is to stand out."""
+    """Return whether a row is bad."""
     inherited = row.accumulated is not None and is_bad(row.accumulated, INHERITED * limit)
     return inherited or (row.isolated is not None and is_bad(row.isolated, limit))
 
 
 def lead(found: Comparison) -> str:
-    """Return the answer in a sentence."""
+    """Return the summary in one sentence."""
     compared = [(row.accumulated.diff2, row) for row in found.rows if row.accumulated]
     bad = found.first_bad
     if not compared:
-        why = f"{found.rows[0].tensor}: {found.rows[0].status}" if found.rows else "no tensor is on both sides"
+        why = f"{found.rows[0].tensor}: {found.rows[0].status}" if found.rows else "no common tensor"
         return f"nothing could be compared ({why})"
     if bad is None:
         worst, row = max(compared, key=lambda pair: pair[0])
@@ -86,18 +86,17 @@ def _why_bad(found: Comparison, bad: Row) -> str:
     alone = bad is found.first_isolated
     difference = bad.isolated if alone else bad.accumulated
     figure = f"diff2 {difference.diff2:.3g} " if difference else ""
-    how = f"by itself, beyond {found.limit:g}" if alone else f"accumulated, beyond {INHERITED * found.limit:g}"
-    return f"{figure}{how}"
+    return figure + (f"isolated, limit {found.limit:g}" if alone else f"accumulated, limit {INHERITED * found.limit:g}")
 
 
 def _together(row: Row) -> str:
-    """Say which nodes a row is about besides its own, and where these are from."""
+    """Return the text that lists the fused nodes of a row and their modules."""
     modules = dict.fromkeys(node.module for node in row.fused if node.module not in ("", row.node.module))
     return _span(row.fused) + (f" of module {', '.join(modules)}" if modules else "")
 
 
 def chart(found: Comparison) -> Chart:
-    """Return the trend of diff2 along the graph."""
+    """Return the chart of diff2 along the graph."""
     rows = [row for row in found.rows if row.accumulated]
     bad = found.first_bad
     return Chart(
@@ -126,7 +125,7 @@ def _plain(row: Row) -> dict[str, Any]:
         plain |= {key: getattr(row.census, key) for key in Census.__slots__}
         plain |= {"reference_minimum": row.reference.minimum, "reference_maximum": row.reference.maximum}
         plain |= {"masked": row.masked}
-        if prod(row.shape) == row.masked:  # nothing is left
+        if prod(row.shape) == row.masked:  # all elements are masked
             plain |= dict.fromkeys(("minimum", "maximum", "reference_minimum", "reference_maximum"))
     plain |= _figures(row.accumulated, "")
     return plain | _figures(row.isolated, "isolated_")
@@ -139,17 +138,16 @@ def _span(fused: Sequence[Node]) -> str:
 
 
 def _figures(difference: Difference | None, prefix: str) -> dict[str, Any]:
-    # Several times as fast as dataclasses.asdict, which shows in graphs of many small nodes.
+    # Several times as fast as dataclasses.asdict, which matters for graphs with many nodes.
     return {f"{prefix}{key}": getattr(difference, key) for key in Difference.__slots__} if difference else {}
 
 
 def _trend(values: Sequence[float | None]) -> list[str]:
     """Return a bar for every value, on a logarithmic scale from 1e-6 to 1."""
-    marks = []
-    for value in values:
-        if value is None:
-            marks.append("")
-            continue
+    steps = len(_BLOCKS)
+
+    def bar(value: float) -> str:
         share = (log10(max(value, 1e-6)) + 6) / 6 if isfinite(value) else 1.0
-        marks.append(_BLOCKS[min(len(_BLOCKS) - 1, int(share * len(_BLOCKS)))])
-    return marks
+        return _BLOCKS[min(steps - 1, int(share * steps))]
+
+    return ["" if value is None else bar(value) for value in values]

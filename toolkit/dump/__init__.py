@@ -1,1 +1,1 @@
-"""Keep the values inside a model: write them, read them back, compare what two machines computed."""
+"""Dumps of the tensors inside a model: write, read, compare and recover them."""

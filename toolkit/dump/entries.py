@@ -1,4 +1,4 @@
-"""What a dump says of each array, and the names both of its forms go by."""
+"""Entries of a dump and the file names of both formats."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from tecoinfer_modelzoo.text import shortened
 VERSION = 1
 MANIFEST = "manifest.json"
 JOURNAL = "entries.jsonl"
-"""Beside the files of a folder until all are written: what the dump is of, then one line per entry."""
+"""File in an unfinished folder dump: a line with the header, then one line per entry."""
 GRAPH_INPUT = "graph_input"
-"""Operator under which the model's own inputs are kept."""
+"""Operator name of the entries of the model's inputs."""
 HDF5 = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Where an array belongs.
+    """Position of an array in the model.
 
     Attributes:
         index: of the node in the graph; -1 for the model's inputs. op, name, module: of the node.
-        sequence: how many nodes of this operator come before it in the graph.
-        slot: ``input`` or ``output``. position: among the node's inputs or outputs.
-        tensor: its name.
+        sequence: number of preceding nodes with the same operator.
+        slot: ``input`` or ``output``. position: among the node's inputs or outputs. tensor: name of the tensor.
     """
 
     index: int
@@ -42,11 +41,10 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Entry(TensorPlace):
-    """An array that was written.
+    """A stored array.
 
     Attributes:
-        dtype, shape: of the array.
-        key: where it is: file name, or path inside the HDF5 file. An array is kept once, whoever reads it.
+        dtype, shape: of the array. key: file name, or path inside the HDF5 file; every tensor is stored once.
     """
 
     dtype: str
@@ -55,26 +53,26 @@ class Entry(TensorPlace):
 
     @classmethod
     def of(cls, place: TensorPlace, array: Array, key: str) -> Entry:
-        """Return the entry of an array at its place."""
+        """Return the entry of an array at a place."""
         known = {field.name: getattr(place, field.name) for field in fields(TensorPlace)}
         return cls(**known, dtype=array.dtype.name, shape=array.shape, key=key)
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Entry:
-        """Return an entry as a manifest has it.
+        """Return an entry from its fields in a manifest.
 
         Raises:
-            TypeError, KeyError: it is none.
+            TypeError, KeyError: a field is missing or invalid.
         """
         if not isinstance(fields["shape"], list):
-            raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is no list")
+            raise TypeError(f"shape {shortened(repr(fields['shape']), 100)} is not a list")
         entry = cls(**{**fields, "shape": tuple(fields["shape"])})
         for one in _FIELDS:
             value = getattr(entry, one.name)
             if type(value) is not {"int": int, "str": str}.get(str(one.type), tuple):
-                raise TypeError(f"{one.name} {shortened(repr(value), 100)} is no {one.type}")
+                raise TypeError(f"{one.name} {shortened(repr(value), 100)} is not of type {one.type}")
         if not all(type(size) is int and size >= 0 for size in entry.shape):
-            raise TypeError(f"shape {shortened(repr(entry.shape), 100)} has a size that is none")
+            raise TypeError(f"shape {shortened(repr(entry.shape), 100)} has an invalid size")
         return entry
 
 
@@ -82,7 +80,7 @@ _FIELDS = fields(Entry)
 
 
 def is_hdf5(path: Path) -> bool:
-    """Say whether a path stands for an HDF5 file."""
+    """Return whether a path has a suffix of HDF5 files."""
     return path.suffix.lower() in HDF5
 
 
@@ -90,6 +88,6 @@ def h5py_module() -> Any:
     """Return h5py.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: h5py is not installed.
     """
-    return needed_h5py("HDF5 dumps", "give --out a folder")
+    return needed_h5py("HDF5 dumps", "pass a folder as --out")

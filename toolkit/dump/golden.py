@@ -1,4 +1,4 @@
-"""A dump in the place of an engine: its values are the reference, from whatever machine they are."""
+"""A dump used in place of an engine, as the reference of a comparison."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from toolkit.graph.weights import source
 
 
 class Golden(Traced):
-    """The values of a dump, as if they were computed now.
+    """The values of a dump as a traced model.
 
     Args:
-        path: the model the dump is of. dump: where it is.
+        path: the model. dump: a dump of it.
 
     Raises:
-        DataError: the dump is damaged, or not one tensor of the model is in it.
+        DataError: the dump is damaged, or contains no tensor of the model.
     """
 
     def __init__(self, path: Path, dump: Path) -> None:
@@ -29,25 +29,25 @@ class Golden(Traced):
         self.origin = {name: name for name in self.kinds if name in self.dump.tensors}
         if not self.origin:
             raise DataError(
-                f"{dump} is of {self.dump.about.get('model')}: it holds no tensor of {path}; dump that model"
+                f"{dump} is a dump of {self.dump.about.get('model')} without a tensor of {path}; dump that model"
             )
         self.inputs = input_specs(original)
         self.half = frozenset(name for name in self.origin if self.dump.tensors[name].dtype == "float16")
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
-        """Return the dump's values, whatever the inputs; the engine it is compared with is to take the dump's too."""
+        """Return the values of the dump; ``inputs`` are ignored."""
         names = [name for name in self.origin if only is None or name in only]
         return {name: self.dump.read(self.dump.tensors[name]) for name in names}
 
     @property
     def lacks(self) -> str:
-        """Say where a tensor was looked for."""
+        """Status of a tensor that is not in the dump."""
         return f"not in dump {self.target}"
 
     def given(self) -> list[Array]:
-        """Return the inputs that the values were computed from.
+        """Return the inputs of the dump.
 
         Raises:
-            DataError: the dump lacks them.
+            DataError: the dump lacks an input.
         """
         return self.dump.inputs([spec.name for spec in self.inputs])

@@ -1,4 +1,4 @@
-"""How inputs differ from those a dump was made of: rows for the comparison, and mistakes in preprocessing by name."""
+"""Differences between given inputs and those of a dump: rows of the comparison, and likely preprocessing mistakes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from toolkit.dump.golden import Golden
 from toolkit.graph.nodes import Node
 
 CLOSE = 1e-3
-"""Largest relative difference that counts as explained."""
+"""Largest relative difference of an explained input."""
 
 REVERSED = "its channels in reverse order (BGR for RGB)"
 SCALED = "another mean and std"
 
 
 def input_rows(dump: Golden, inputs: Sequence[Array]) -> list[Row]:
-    """Return a row for each input that is not the dump's; none where the dump does not tell."""
+    """Return a row for each input that differs from the dump's; none if the dump has no inputs."""
     return [
         row_of(Node(-1, name, GRAPH_INPUT, (), (name,), ""), name, got.dtype.name, THRESHOLD["float32"], own, got, got)
         for name, own, got in _pairs(dump, inputs)
@@ -28,16 +28,16 @@ def input_rows(dump: Golden, inputs: Sequence[Array]) -> list[Row]:
 
 
 def input_notes(dump: Golden, inputs: Sequence[Array]) -> list[str]:
-    """Return what is to be said of these inputs."""
+    """Return a note for each input that differs from the dump's, with the likely mistake."""
     notes = []
     for name, own, got in _pairs(dump, inputs):
         why = mistake(own, got)
-        notes.append(f"input {name!r} is not the one dump {dump.target} was made of" + (f": {why}" if why else ""))
+        notes.append(f"input {name!r} differs from that of dump {dump.target}" + (f": {why}" if why else ""))
     return notes
 
 
 def _pairs(dump: Golden, inputs: Sequence[Array]) -> Iterator[tuple[str, Array, Array]]:
-    """Yield name, the dump's and the given value of each input where they differ."""
+    """Yield name, the dump's and the given value of each differing input."""
     try:
         own = dump.given()
     except DataError:
@@ -48,14 +48,10 @@ def _pairs(dump: Golden, inputs: Sequence[Array]) -> Iterator[tuple[str, Array, 
 
 
 def mistake(own: Array, given: Array) -> str:
-    """Say by which mistake in preprocessing pictures of shape (N, C, H, W) came to differ; "" where it is not known."""
-    if (
-        own.ndim != 4
-        or own.shape != given.shape
-        or own.dtype.kind != "f"
-        or not given.size
-        or given.min() == given.max()
-    ):
+    """Return the preprocessing mistake that explains the difference of images (N, C, H, W), or "" if none does."""
+    if own.ndim != 4 or own.shape != given.shape or own.dtype.kind != "f":
+        return ""
+    if not given.size or given.min() == given.max():
         return ""
     turned = own[:, ::-1]
     if own.shape[1] == 3 and _near(turned, given):
@@ -73,7 +69,7 @@ def _near(wanted: Array, given: Array) -> bool:
 
 
 def _fitted(own: Array, given: Array) -> Array:
-    """Return the values with each channel scaled and shifted so that it is as near to what is given as can be."""
+    """Return the values with each channel scaled and shifted by the least-squares fit to the given values."""
     x, y = (np.moveaxis(array, 1, 0).reshape(array.shape[1], -1).astype(np.float64) for array in (own, given))
     with np.errstate(invalid="ignore", over="ignore"):
         dx, dy = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Compare two dumps, such as those of one model on two machines."""
+"""Comparison of two dumps, for example of one model on two machines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from toolkit.graph.nodes import Node
 
 
 def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
-    """Compare what two dumps hold of the same tensors.
+    """Compare the tensors that two dumps have in common.
 
     Args:
-        a: the reference. b: the one that is judged.
-        limit: diff2 from which a node is bad; ``None`` takes that of the coarser precision.
+        a: the reference. b: the dump to judge.
+        limit: as of :class:`Comparison`; ``None`` takes that of the coarser precision.
 
     Raises:
-        DataError: they have no tensor in common, or an array is damaged.
+        DataError: the dumps have no tensor in common, or an array is damaged.
     """
     common = [name for name in b.outputs if name in a.outputs]
     if not common:
@@ -39,23 +39,23 @@ def compare_dumps(a: Dump, b: Dump, limit: float | None = None) -> Comparison:
 
 
 def _differences(a: Dump, b: Dump) -> Iterator[str]:
-    """Say in what the dumps differ as a whole."""
+    """Yield notes on the differences of the dumps as a whole."""
     if a.about.get("model_sha256") != b.about.get("model_sha256"):
         yield f"the dumps are of different files: {a.about.get('model')} and {b.about.get('model')}"
     for dump, other in ((a, b), (b, a)):
         if "recovered_from" in dump.about:
-            yield f"{dump.path} is what was left of {dump.about['recovered_from']}"
+            yield f"{dump.path} was recovered from {dump.about['recovered_from']}"
         alone = [name for name in dump.outputs if name not in other.outputs]
         if alone:
             yield f"{len(alone)} tensors only in {dump.path}: {', '.join(alone[:3])}"
 
 
 def _other_inputs(result: Comparison) -> Iterator[str]:
-    """Say which inputs of the model are not the same in both dumps."""
+    """Yield notes on the inputs that differ between the dumps."""
     for row in result.rows:
         if row.node.op == GRAPH_INPUT and row.accumulated and is_bad(row.accumulated, result.limit):
             how = f"differs, diff2 {row.accumulated.diff2:.3g}" if row.census else f"has {row.status}"
-            yield f"the dumps are of different inputs: {row.tensor!r} {how}"
+            yield f"the dumps have different inputs: {row.tensor!r} {how}"
 
 
 def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str, masks: Masks) -> Row:
@@ -69,12 +69,12 @@ def _row(a: Dump, b: Dump, wanted: Entry, found: Entry, precision: str, masks: M
 
 
 def _masks(a: Dump, b: Dump) -> Masks:
-    """Return what the dumps say of masks, after a look at the reference's sinks; older ones say nothing."""
+    """Return the masks stored in the dumps, updated with the reference's sinks; old dumps store none."""
     dump = a if "masks" in a.about else b
     try:
         masks = Masks.read(dump.about.get("masks", {}))
     except (TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{dump.path}: what its manifest says of masks is damaged; dump again") from error
+        raise DataError(f"{dump.path}: 'masks' of its manifest is invalid; dump again") from error
     for sink in masks.sinks:
         both = [a.tensors.get(name) for name in (sink.read, sink.written)]
         masks.see({entry.tensor: a.read(entry) for entry in both if entry is not None})

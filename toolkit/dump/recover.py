@@ -1,4 +1,4 @@
-"""Read what is left of a dump that was cut short or not finished, and make a whole one of it."""
+"""Recovery of an incomplete dump: copy its readable arrays into a new dump."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from toolkit.dump.writer import open_writer
 from utils.arrays import read_npy
 
 PATIENCE, SPEED = 20.0, 20 << 20
-"""Seconds that reading a damaged .h5 file may take, and bytes that give it one more."""
+"""Time limit for reading a damaged .h5 file: a constant in seconds, and bytes per additional second."""
 
 _END = 2**40
-"""Size an HDF5 file is taken to have, whatever is left of it: the library refuses one shorter than it once was."""
+"""Assumed size of an HDF5 file in bytes: the library rejects a file shorter than its original size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was read: ``entries`` of the new dump, what it is ``about``, and tensors whose values are ``lost``."""
+    """Result: ``entries`` and header (``about``) of the new dump, and names of the ``lost`` tensors."""
 
     entries: list[Entry]
     about: dict[str, Any]
@@ -41,7 +41,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is left: what it is about, where arrays are, and what reads one (``None`` where it is damaged)."""
+    """Incomplete dump: header, places and keys of arrays, and a function that reads one (``None`` if damaged)."""
 
     about: dict[str, Any]
     places: list[tuple[TensorPlace, str]]
@@ -49,22 +49,22 @@ class _Rest:
 
 
 def recover(path: Path, out: Path) -> Recovered:
-    """Copy what can be read of a damaged dump into a new one.
+    """Copy the readable part of a damaged dump into a new one.
 
     Args:
-        path: a folder or an .h5 file that ``teco dump`` began. out: as for :func:`toolkit.dump.writer.open_writer`.
+        path: a folder or an .h5 file of ``teco dump``. out: as for :func:`toolkit.dump.writer.open_writer`.
 
     Raises:
-        DataError: nothing in it can be read, or ``out`` cannot be written.
+        DataError: no array can be read, or ``out`` cannot be written.
     """
     if not path.exists():
         raise DataError(f"dump {path} does not exist")
     if not path.is_dir():
-        _check_that_it_ends(path)
+        _check_readable(path)
     opened: AbstractContextManager[_Rest] = _folder(path) if path.is_dir() else _hdf5(path)
     with opened as rest:
         if all(rest.read(key) is None for _, key in rest.places):
-            raise DataError(f"{path}: no array in it can be read; dump again")
+            raise DataError(f"{path}: no array can be read; dump again")
         lost = []
         with open_writer(out, {**rest.about, "recovered_from": path.name}) as writer:
             for place, key in rest.places:
@@ -78,7 +78,7 @@ def recover(path: Path, out: Path) -> Recovered:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[_Rest]:
-    """Read the manifest of a folder, or the journal of one that was not finished."""
+    """Read the manifest of a folder, or its journal if it was not finished."""
     whole, journal = path / MANIFEST, path / JOURNAL
     try:
         if whole.is_file():
@@ -88,14 +88,14 @@ def _folder(path: Path) -> Iterator[_Rest]:
             about, *lines = _whole_lines(text_of(journal))
         entries = [Entry.read(line) for line in lines]
         if not isinstance(about, dict):
-            raise TypeError("it begins with no object")
+            raise TypeError("the first line is not an object")
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} has neither a {MANIFEST} nor a {JOURNAL} that can be read; dump again") from error
+        raise DataError(f"{path} has no readable {MANIFEST} or {JOURNAL}; dump again") from error
     yield _Rest(about, [(entry, entry.key) for entry in entries], lambda key: _npy(path, key))
 
 
 def _whole_lines(text: str) -> list[Any]:
-    """Return what the lines of a journal say; the last one may be cut short."""
+    """Return the parsed lines of a journal, without an incomplete last line."""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("}\n")]
 
 
@@ -110,17 +110,17 @@ _WALK = "import sys; sys.path[:] = sys.argv[2:]; from toolkit.dump.recover impor
 
 
 def walk(path: str) -> None:
-    """Read all that can be read of an .h5 file, and keep nothing."""
+    """Read every readable array of an .h5 file, as a test."""
     with _hdf5(Path(path)) as rest:
         for _, key in rest.places:
             rest.read(key)
 
 
-def _check_that_it_ends(path: Path) -> None:
-    """Read a damaged file in a process of its own first: HDF5's library may go round in it for ever, or die of it.
+def _check_readable(path: Path) -> None:
+    """Read a damaged file in a separate process first, since the HDF5 library may hang or crash.
 
     Raises:
-        DataError: it does.
+        DataError: the library hangs or crashes.
     """
     h5py_module()
     seconds = PATIENCE + path.stat().st_size / SPEED
@@ -128,10 +128,10 @@ def _check_that_it_ends(path: Path) -> None:
     try:
         ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as error:
-        raise DataError(f"{path}: HDF5's library does not come to an end with it; dump again") from error
+        raise DataError(f"{path}: the HDF5 library hangs reading it; dump again") from error
     if ran.returncode < 0:
         name = signal.Signals(-ran.returncode).name
-        raise DataError(f"{path}: HDF5's library dies of it ({name}); dump again")
+        raise DataError(f"{path}: the HDF5 library crashes reading it ({name}); dump again")
 
 
 @contextmanager
@@ -142,8 +142,7 @@ def _hdf5(path: Path) -> Iterator[_Rest]:
             file = h5py.File(_Padded(raw), "r")
             about = json.loads(file.attrs["about"])
         except DAMAGED as error:
-            reason = one_line(error)
-            raise DataError(f"{path}: nothing in it can be read ({reason}); dump again") from error
+            raise DataError(f"{path}: nothing can be read ({one_line(error)}); dump again") from error
         size = path.stat().st_size
         with file:
             places = sorted(_places(file), key=lambda pair: (pair[0].index, pair[0].slot, pair[0].position))
@@ -151,26 +150,26 @@ def _hdf5(path: Path) -> Iterator[_Rest]:
 
 
 class _Padded(io.RawIOBase):
-    """A file with zeros behind its end, which mean nothing to HDF5."""
+    """A file padded with zeros, which HDF5 ignores."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._at = file, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; return it."""
+        """Set the position; return it."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: _END}[whence]
         return self._at
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -184,7 +183,7 @@ class _Padded(io.RawIOBase):
 
 
 def _places(file: Any) -> Iterator[tuple[TensorPlace, str]]:
-    """Yield what the groups of a file say of its arrays, as far as they can be read."""
+    """Yield place and key of every array whose attributes can be read."""
     for op in _names(file):
         for sequence in _names(file, op):
             for slot in _names(file, op, sequence):
@@ -211,7 +210,7 @@ def _names(file: Any, *group: str) -> list[str]:
 
 
 def _stored(file: Any, key: str, size: int) -> Array | None:
-    """Return an array that lies in the file from end to end."""
+    """Return an array, or ``None`` if it is damaged or lies beyond the end of the file."""
     try:
         data = file[key]
         start = data.id.get_offset()

@@ -1,4 +1,4 @@
-"""Which nodes are dumped: all or every n-th, one by name, or a range."""
+"""Selection of the nodes to dump: every n-th, one by name, or a range."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolkit.graph.nodes import Node
 
 
 def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
-    """Return every ``step``-th node, the first one first, and the last node whatever the step."""
+    """Return every ``step``-th node from the first, and the last node."""
     if step < 1:
         raise ConfigError(f"every {step} nodes: the step must be at least 1")
     chosen = list(nodes[::step])
@@ -18,10 +18,10 @@ def every(nodes: Sequence[Node], step: int = 1) -> list[Node]:
 
 
 def once(nodes: Sequence[Node], name: str) -> list[Node]:
-    """Return the node of this name, or the one that writes a tensor of this name.
+    """Return the node with the name, or the producer of the tensor with the name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no node or tensor has the name.
     """
     return [_find(nodes, name)]
 
@@ -31,10 +31,10 @@ def between(nodes: Sequence[Node], first: str, last: str) -> list[Node]:
 
     Args:
         nodes: of the model, in order.
-        first, last: each an index from 0, or the name of a node or tensor; "" stands for the model's own end.
+        first, last: index from 0, or name of a node or tensor; "" is the first or last node of the model.
 
     Raises:
-        ConfigError: an end is not there, or the last comes before the first.
+        ConfigError: an end does not exist, or the last node precedes the first.
     """
     start = _find(nodes, first).index if first else 0
     end = _find(nodes, last).index if last else len(nodes) - 1

@@ -1,4 +1,4 @@
-"""Read a dump: a folder of .npy files with a manifest, or one HDF5 file."""
+"""Reader of dumps: a folder of .npy files with a manifest, or one HDF5 file."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from toolkit.dump.entries import GRAPH_INPUT, JOURNAL, MANIFEST, VERSION, Entry,
 from utils.arrays import read_npy
 
 DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError)
-"""What h5py raises on a file that is not what it should be."""
+"""Exceptions that h5py raises for damaged files."""
 
 
 class Dump:
-    """A dump that was read: ``about`` says of what, ``entries`` what is in it."""
+    """An open dump: header (``about``) and ``entries``."""
 
     def __init__(self, path: Path, manifest: Any) -> None:
         self.path = path
         try:
             if manifest["schema_version"] > VERSION:
-                raise DataError(f"{path} is a dump of version {manifest['schema_version']}; this teco reads {VERSION}")
+                raise DataError(f"{path} is a dump of version {manifest['schema_version']}; supported: up to {VERSION}")
             self.entries = [Entry.read(entry) for entry in manifest["entries"]]
             self.about = {key: value for key, value in manifest.items() if key != "entries"}
         except (TypeError, KeyError, AttributeError) as error:
-            raise DataError(f"{path}: its {MANIFEST} is not that of a dump ({reason_of(error)}); dump again") from error
+            raise DataError(f"{path}: its {MANIFEST} is invalid ({reason_of(error)}); dump again") from error
         self.outputs = {entry.tensor: entry for entry in self.entries if entry.slot == "output"}
-        """Tensor -> entry of the node that writes it; the model's inputs too."""
+        """Tensor -> entry as output of its node, including the model's inputs."""
         self.tensors = {entry.tensor: entry for entry in self.entries} | self.outputs
-        """The same, and what nodes only read."""
+        """Tensor -> entry, including tensors that are only inputs of nodes."""
 
     def read(self, entry: Entry) -> Array:
         """Return an array.
 
         Raises:
-            DataError: it is damaged, or not what the manifest says.
+            DataError: it is damaged, or its dtype or shape differs from the manifest.
         """
         array = self._load(entry)
         if array.dtype.name != entry.dtype or array.shape != entry.shape:
             raise DataError(
-                f"{self.path}: {entry.key} holds {array.dtype}{list(array.shape)}, its manifest says "
+                f"{self.path}: {entry.key} is {array.dtype}{list(array.shape)}, but in the manifest "
                 f"{entry.dtype}{list(entry.shape)}; dump again"
             )
         return array
 
     def _load(self, entry: Entry) -> Array:
         if Path(entry.key).name != entry.key:
-            raise DataError(f"{self.path}: {entry.key!r} is no file of the dump; dump again")
+            raise DataError(f"{self.path}: {entry.key!r} is not a file of the dump; dump again")
         return read_npy(self.path / entry.key)
 
     def inputs(self, names: Sequence[str]) -> list[Array]:
-        """Return the model's inputs as they were fed, in the given order.
+        """Return the model's inputs of these names.
 
         Raises:
-            DataError: the dump lacks one.
+            DataError: the dump lacks an input.
         """
         given = {entry.tensor: entry for entry in self.entries if entry.op == GRAPH_INPUT}
         missing = [name for name in names if name not in given]
@@ -79,28 +79,28 @@ def open_dump(path: Path) -> Dump:
     """Open a dump.
 
     Raises:
-        DataError: it is missing, is no dump, was not finished, or was cut short. ConfigError: h5py is not installed.
+        DataError: it does not exist, is incomplete or not a dump. ConfigError: h5py is not installed.
     """
     if path.is_dir():
         return Dump(path, _read_manifest(path))
     if not is_hdf5(path):
-        raise DataError(f"{path} is no dump; pass a folder that 'teco dump' wrote, or its .h5 file")
+        raise DataError(f"{path} is not a dump; pass a folder or an .h5 file written by 'teco dump'")
     with _opened(path) as file:
         if MANIFEST not in file:
-            raise DataError(f"{path} is no dump, or one that was not finished; {recoverable(path)}")
+            raise DataError(f"{path} is incomplete or not a dump; {recoverable(path)}")
         return _Hdf5Dump(path, json.loads(bytes(file[MANIFEST][()])))
 
 
 def recoverable(path: Path) -> str:
-    """Say what can be done about a damaged dump."""
-    return f"dump again, or read what is left of it with 'teco dump recover {path} --out NEW'"
+    """Return the advice for an incomplete dump."""
+    return f"dump again, or recover the readable part with 'teco dump recover {path} --out NEW'"
 
 
 def _read_manifest(path: Path) -> Any:
     file = path / MANIFEST
     if not file.is_file():
         rest = recoverable(path) if (path / JOURNAL).is_file() else "dump again"
-        raise DataError(f"{path} has no {MANIFEST}: no dump, or one that was not finished; {rest}")
+        raise DataError(f"{path} has no {MANIFEST}: it is incomplete or not a dump; {rest}")
     try:
         return json.loads(text_of(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -118,8 +118,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except TecoInferError:
         raise
     except DAMAGED as error:
-        reason = one_line(error)
-        raise DataError(f"{path} is not a readable HDF5 file: {reason}; {recoverable(path)}") from error
+        raise DataError(f"{path} is not a readable HDF5 file: {one_line(error)}; {recoverable(path)}") from error
 
 
 __all__ = ["GRAPH_INPUT", "Dump", "Entry", "open_dump", "recoverable"]

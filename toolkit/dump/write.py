@@ -1,4 +1,4 @@
-"""Run a model once and keep what nodes read and write."""
+"""Run a model and dump the inputs and outputs of its nodes."""
 
 from __future__ import annotations
 
@@ -29,20 +29,17 @@ def write_dump(
     with_inputs: bool = True,
     memory: int = MEMORY,
 ) -> Dumped:
-    """Run a model and write what the chosen nodes read and write, and the model's own inputs.
+    """Run a model and write the tensors of the chosen nodes, and the model's inputs.
 
-    Weights are not written: they are in the model. float16 storage is written as float16.
+    Weights are not written, since the model contains them. float16 storage is written as float16.
 
     Args:
-        traced: the model on a target.
-        inputs: one array per input.
-        nodes: which to keep.
+        traced: the model on a target. inputs: one array per input. nodes: nodes to dump.
         out: an .h5 file, or a folder for .npy files.
-        with_inputs: also keep what the nodes read.
-        memory: bytes of values held at once.
+        with_inputs: also write the inputs of the nodes. memory: largest number of bytes of values held.
 
     Raises:
-        ConfigError, DataError: ``out`` is taken or cannot be written.
+        ConfigError, DataError: ``out`` exists or cannot be written.
         InputError, ModelError, EngineError: the model cannot be run on these inputs.
     """
     sequences = _sequences(traced.nodes)
@@ -59,12 +56,12 @@ def write_dump(
             values = {**given, **traced.run(inputs, wanted if some else None)}
             for node in group:
                 missing += _keep(writer, traced, node, sequences[node.index], values, with_inputs)
-            del values  # before the next group is computed
+            del values  # frees memory before the next group
     return Dumped(writer, missing)
 
 
 class Dumped:
-    """What was written: ``entries``, the ``writer``'s ``about``, and the outputs that the target does not give."""
+    """Result: ``entries`` and header (``about``) of the dump, and outputs that the target does not provide."""
 
     def __init__(self, writer: Writer, missing: list[str]) -> None:
         self.entries, self.about, self.missing = writer.entries, writer.about, missing
@@ -93,7 +90,7 @@ def _about(traced: Traced) -> dict[str, Any]:
 def _keep(
     writer: Writer, traced: Traced, node: Node, sequence: int, values: Mapping[str, Array], with_inputs: bool
 ) -> list[str]:
-    """Write a node's tensors; return the outputs that are not there."""
+    """Write the tensors of a node; return the missing outputs."""
     missing = []
     for place in _places(node, sequence, with_inputs):
         value = values.get(place.tensor)

@@ -1,7 +1,7 @@
-"""Write a dump: a folder of .npy files with a manifest, or one HDF5 file with ``/op/sequence/{input,output}``.
+"""Writers of dumps: a folder of .npy files with a manifest, or one HDF5 file with ``/op/sequence/{input,output}``.
 
-Both are marked as whole at the very end, so one that was cut short is never taken for a small one. What it holds can be
-read all the same (:mod:`toolkit.dump.recover`). Ctrl-C leaves nothing.
+The manifest is written last, so that an incomplete dump is detected. Its content can be read with
+:mod:`toolkit.dump.recover`. Ctrl-C removes the dump.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 _ROOM = 2**17
-"""Bytes reserved for what describes an array in an HDF5 file; it takes a few KiB."""
+"""Bytes reserved for the metadata of an array in an HDF5 file, which takes a few KiB."""
 
 
 @contextmanager
 def _later() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of the block: h5py loses one that comes while it frees its objects."""
+    """Delay Ctrl-C to the end of the block: h5py ignores a signal that arrives while it frees its objects."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -53,10 +53,10 @@ def _later() -> Iterator[None]:
 
 
 class Writer(ABC):
-    """Writes a dump; a context manager, whose end marks the dump as whole unless an error came up.
+    """Writer of a dump; a context manager that completes the dump on exit, unless an error was raised.
 
     Args:
-        path: where to. about: what was dumped: model, its hash, target, dtype.
+        path: output. about: header: model, its hash, target, dtype.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
@@ -65,10 +65,10 @@ class Writer(ABC):
         self._keys: dict[str, str] = {}
 
     def add(self, place: TensorPlace, array: Array) -> None:
-        """Keep an array; a tensor that was kept before is only referred to.
+        """Write an array, or a reference if the tensor was written before.
 
         Raises:
-            DataError: it cannot be written; what was kept before stays readable.
+            DataError: it cannot be written; arrays written before stay readable.
         """
         key = self._keys.get(place.tensor)
         with _later():
@@ -76,8 +76,10 @@ class Writer(ABC):
                 where = self.write(place, array) if key is None else self.refer(place, key)
                 entry = Entry.of(place, array, where)
                 self.note(entry)
-            except ValueError as error:  # HDF5 takes no name with a NUL in it
-                raise DataError(f"{self.path}: {place.tensor!r} cannot be named in it; give --out a folder") from error
+            except ValueError as error:  # HDF5 rejects names that contain NUL
+                raise DataError(
+                    f"{self.path}: HDF5 rejects the name {place.tensor!r}; pass a folder as --out"
+                ) from error
             except (OSError, RuntimeError) as error:
                 raise self._unwritable(error) from error
             self._keys.setdefault(place.tensor, where)
@@ -89,27 +91,27 @@ class Writer(ABC):
 
     @abstractmethod
     def refer(self, place: TensorPlace, key: str) -> str:
-        """Let a place mean an array that was written before; return its key."""
+        """Refer to an array that was written before; return the key."""
 
     @abstractmethod
     def note(self, entry: Entry) -> None:
-        """Put down where an array belongs, so that it can be found should nothing follow."""
+        """Record an entry, for the recovery of an incomplete dump."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Mark the dump as whole."""
+        """Write the manifest."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close what is open."""
+        """Close the files."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was written."""
+        """Delete the dump."""
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether there is more in it than the model's inputs."""
+        """Whether the dump contains more than the model's inputs."""
         return any(entry.op != GRAPH_INPUT for entry in self.entries)
 
     def __enter__(self) -> Self:
@@ -126,7 +128,7 @@ class Writer(ABC):
                 if error is not None and (isinstance(error, KeyboardInterrupt) or not self.worth_keeping):
                     self.discard()
             except (OSError, RuntimeError) as failure:
-                if error is None:  # else it is the second one, and says less
+                if error is None:  # otherwise the first error is the informative one
                     raise self._unwritable(failure) from failure
 
     def _head(self) -> dict[str, Any]:
@@ -137,15 +139,13 @@ class Writer(ABC):
 
     def _unwritable(self, error: OSError | RuntimeError) -> DataError:
         rest = (
-            f"; 'teco dump recover {self.path} --out NEW' reads what was written before it"
-            if self.worth_keeping
-            else ""
+            f"; 'teco dump recover {self.path} --out NEW' reads the part written before" if self.worth_keeping else ""
         )
         return DataError(f"{self.path} cannot be written: {_reason(error)}; choose another --out{rest}")
 
 
 def _reason(error: OSError | RuntimeError) -> str:
-    # What h5py says is a page long, but it mostly keeps the number; NumPy only says how much it could write.
+    # Messages of h5py are a page long but mostly have an errno; NumPy reports only the number of written bytes.
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return f"the disk may be full ({one_line(error)})"
@@ -156,7 +156,7 @@ class _Folder(Writer):
         super().__init__(path, about)
         self._made = not path.exists()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(f"--out {path} exists and is not an empty folder; name a new one")
+            raise ConfigError(f"--out {path} exists and is not an empty folder; choose a new one")
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._journal = (path / JOURNAL).open("w", encoding="utf-8", buffering=1)
@@ -184,20 +184,20 @@ class _Folder(Writer):
         self._journal.close()
 
     def discard(self) -> None:
-        for file in self.path.iterdir():  # it was empty before
+        for file in self.path.iterdir():  # the folder was empty before
             file.unlink()
         if self._made:
             self.path.rmdir()
 
 
 class _Hdf5(Writer):
-    """Reserves room on the disk before the library writes: one that finds it full damages what it wrote before."""
+    """Writer that reserves disk space before each write, since the library damages the file if the disk is full."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         super().__init__(path, about)
         h5py = h5py_module()
         if path.exists():
-            raise ConfigError(f"--out {path} exists; name a new file")
+            raise ConfigError(f"--out {path} exists; choose a new file")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._room = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -225,16 +225,16 @@ class _Hdf5(Writer):
     def refer(self, place: TensorPlace, key: str) -> str:
         self._reserve(self._file.id.get_filesize(), 0)
         own = _key(place)
-        self._file[own] = self._file[key]  # a second name of the same data
+        self._file[own] = self._file[key]  # hard link to the same data
         return own
 
     def note(self, entry: Entry) -> None:
         group = self._file[_group(entry)]
         group.attrs.update({"op": entry.op, "name": entry.name, "index": entry.index, "module": entry.module})
-        self._file.flush()  # what describes an array stays in memory otherwise, until the file is closed
+        self._file.flush()  # otherwise metadata stays in memory until the file is closed
 
     def finish(self) -> None:
-        # Attributes end at 64 KiB, so the manifest is a data set; being the last one written, it marks the whole.
+        # Attributes are limited to 64 KiB, so the manifest is a data set; it is written last and marks completion.
         text = np.frombuffer(json.dumps(self._manifest()).encode(), np.uint8)
         self._reserve(self._file.id.get_filesize(), text.nbytes)
         self._file.create_dataset(MANIFEST, data=text)
@@ -244,7 +244,7 @@ class _Hdf5(Writer):
             self._file.flush()
             size = self._file.id.get_filesize()
             self._file.close()
-            os.ftruncate(self._room, min(size, os.fstat(self._room).st_size))  # the room that was not needed
+            os.ftruncate(self._room, min(size, os.fstat(self._room).st_size))  # releases unused reserved space
         finally:
             os.close(self._room)
 
@@ -261,9 +261,9 @@ def _key(place: TensorPlace) -> str:
 
 
 def open_writer(path: Path, about: Mapping[str, Any]) -> Writer:
-    """Begin a dump: an HDF5 file where the path ends in .h5 or .hdf5, else a folder of .npy files.
+    """Create a dump: an HDF5 file if the path ends in .h5 or .hdf5, else a folder of .npy files.
 
     Raises:
-        ConfigError: the path is taken, or h5py is not installed. DataError: it cannot be written.
+        ConfigError: the path exists, or h5py is not installed. DataError: it cannot be written.
     """
     return _Hdf5(path, about) if is_hdf5(path) else _Folder(path, about)

@@ -1,1 +1,1 @@
-"""From a failed accuracy gate to the nodes that must stay float32, and to the mistakes that are not precision."""
+"""Search for the cause of a failed accuracy gate: nodes that must stay float32, or mistakes other than precision."""

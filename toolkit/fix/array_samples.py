@@ -1,4 +1,4 @@
-"""Samples that need no task: rows of an ``.npz`` file, or pictures preprocessed as a classifier's."""
+"""Samples without a task: rows of an ``.npz`` file, or images preprocessed for a classifier."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LABELS = ("labels", "y")
 
 
 class ArraySamples(Samples):
-    """Rows of arrays, or pictures preprocessed as a classifier's.
+    """Rows of arrays, or images preprocessed for a classifier.
 
     Args:
         count, labelled, specs, batch: as the attributes.
-        made: yields the parts; keyword arguments of the preprocessing change it, where there is any.
-        notes: how pictures are preprocessed; ``None``: the samples are no pictures.
-        folders: of pictures whose targets number class folders.
+        made: yields the parts; accepts keyword arguments that change the preprocessing of images.
+        notes: preprocessing of images. pictures: the samples are images.
+        folders: class folders, if the targets are indices of class folders.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class ArraySamples(Samples):
         return self._made(**changes)
 
     def measure(self, metric: str | None) -> RawMeasure:
-        """Return a metric of raw outputs, top1 where none is named."""
+        """Return a metric of raw outputs, top1 by default."""
         name = metric or "top1"
         metric_named(name)
         if needs_labels(name) and not self.labelled:
             where = f"{self.where}: " if self.where else ""
-            raise DataError(f"{where}metric {name} needs labels, and there are none; use --metric agree or close")
+            raise DataError(f"{where}metric {name} needs labels, but the data has none; use --metric agree or close")
         return RawMeasure(name, folders=self.folders)
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
-        """Return single samples as one part, in order of their place in the data set."""
+        """Return single samples as one part, in data set order."""
         axes = [spec.batch_axis for spec in self.specs]
         found = [_picked(part, rows, axes) for part, rows in self._places(set(indices)) if rows]
         return [_joined(found, axes)]
 
     def _places(self, wanted: Collection[int]) -> Iterator[tuple[Feed, list[int]]]:
-        """Yield the parts, each with the rows of the samples that are wanted."""
+        """Yield the parts, each with the rows of the wanted samples."""
         first = 0
         for part in self:
             yield part, [row for row in range(len(part.names)) if first + row in wanted]
@@ -96,17 +96,15 @@ def load_samples(
     """Open a data set.
 
     Args:
-        path: an ``.npz`` file with one array per input under the inputs' names (``images`` or ``x`` will do for a
-            single one) and perhaps ``labels``, where an input without a batch has one array for all samples; or
-            pictures, as :func:`utils.datasets.load_dataset` takes them.
-        inputs: what the model takes.
-        metadata: the model's; pictures are preprocessed as its export says (:class:`utils.stored.Stored`).
-        batch: samples of a part.
-        limit: take only so many samples from the beginning.
+        path: an ``.npz`` file with one array per input name (``images`` or ``x`` for a single input) and optional
+            ``labels``, where an input without a batch axis has one array for all samples; or images, as for
+            :func:`utils.datasets.load_dataset`.
+        inputs: of the model. batch: samples per part. limit: number of samples, from the beginning.
+        metadata: of the model; images are preprocessed accordingly (:class:`utils.stored.Stored`).
 
     Raises:
-        DataError: nothing usable at the path, or arrays that do not fit.
-        ModelError: what the export stored of pictures cannot be read.
+        DataError: the data is missing or does not fit the model.
+        ModelError: the metadata on images is invalid.
     """
     stored = Stored(metadata)
     if path.suffix == ".npz":
@@ -120,10 +118,10 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
     arrays = read_npz(path)
     labels = next((arrays[name] for name in LABELS if name in arrays), None)
     if labels is not None and labels.ndim == 0:
-        raise DataError(f"{path}: its labels are a single value; give one per sample")
+        raise DataError(f"{path}: 'labels' is a single value; provide one label per sample")
     axes = [spec.batch_axis for spec in inputs]
     if all(axis is None for axis in axes):
-        raise DataError("no input of the model has a row per sample; export it with a batch to try data sets")
+        raise DataError("no input of the model has a batch axis; export the model with one to use a data set")
     found = [_column(path, arrays, spec, alone=len(inputs) == 1) for spec in inputs]
     columns = [_taken(array, axis, slice(limit)) for array, axis in zip(found, axes, strict=True)]
     count = _count(path, columns, axes, None if labels is None else labels[:limit])
@@ -139,16 +137,16 @@ def _rows(path: Path, inputs: Sequence[TensorSpec], notes: PictureNotes, batch: 
 
 
 def _count(path: Path, columns: Sequence[Array], axes: Sequence[int | None], labels: Array | None) -> int:
-    """Return how many samples arrays hold: all equally many."""
+    """Return the number of samples, which must be equal for all arrays."""
     counts: set[int] = {column.shape[axis] for column, axis in zip(columns, axes, strict=True) if axis is not None}
     counts |= {len(labels)} if labels is not None else set()
     if len(counts) != 1 or 0 in counts:
-        raise DataError(f"{path}: its arrays hold {sorted(counts)} samples; give all equally many")
+        raise DataError(f"{path}: arrays have {sorted(counts)} samples; all must have the same number, at least 1")
     return counts.pop()
 
 
 def _taken(array: Array, axis: int | None, rows: slice) -> Array:
-    """Return a slice of the samples of an array; one without a batch as it is."""
+    """Return a slice of the samples of an array; an array without a batch axis is returned unchanged."""
     return array if axis is None else array[(slice(None),) * axis + (rows,)]
 
 
@@ -156,7 +154,7 @@ def _column(path: Path, arrays: Mapping[str, Array], spec: TensorSpec, alone: bo
     names = (spec.name, "images", "x") if alone else (spec.name,)
     found = next((arrays[name] for name in names if name in arrays), None)
     if found is None:
-        raise DataError(f"{path} lacks input {spec.name!r}; it holds: {', '.join(arrays) or 'nothing'}")
+        raise DataError(f"{path} lacks input {spec.name!r}; it contains: {', '.join(arrays) or 'nothing'}")
     if found.ndim != len(spec.shape) or found.dtype.kind != spec.dtype.kind:
         what = f"{found.dtype} of shape {found.shape}"
         raise DataError(f"{path}: {spec.name!r} is {what}, the model takes {spec.dtype} {shape_text(spec.shape)}")
@@ -168,9 +166,8 @@ def _pictures(path: Path, inputs: Sequence[TensorSpec], stored: Stored, batch: i
     from utils.metrics.classification import ClassFolders
 
     notes = stored.picture
-
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].shape[1] != 3:
-        raise DataError(f"{path}: pictures do not fit the model's inputs; pass an .npz file with one array per input")
+        raise DataError(f"{path}: images do not fit the model's inputs; pass an .npz file with one array per input")
     how = notes.fitted(inputs[0].shape[2:])
     resize, crop = how.pop("resize_shape"), how.pop("crop_shape")
     dataset = load_dataset(path)
@@ -196,13 +193,13 @@ def preprocess_like(
     squash: bool = False,
     **scale: Any,
 ) -> Array:
-    """Preprocess pictures as the classification models here do, or with one thing done otherwise.
+    """Preprocess images as the classification models of the zoo do, optionally with one change.
 
     Args:
         pictures: paths. resize: short side in pixels, or height and width. crop: height and width.
-        filter_name: another filter of Pillow's to resize with, such as ``NEAREST``.
-        squash: resize to the crop's size at once, whatever that does to the picture's proportions.
-        scale: ``mean``, ``std`` and ``interpolation`` of the model; ImageNet's usual ones without them.
+        filter_name: another Pillow filter for resizing, such as ``NEAREST``.
+        squash: resize to the size of the crop, without keeping the aspect ratio.
+        scale: ``mean``, ``std`` and ``interpolation`` of the model; by default those of ImageNet.
 
     Returns:
         N x 3 x height x width, float32.

@@ -1,4 +1,4 @@
-"""Which task the command line asks for, which of its models is meant, and the task's options outside a script."""
+"""Task selected on the command line, its model and its options."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from utils.tasks.base import Task
 from utils.tasks.legacy import task_class
 
 _OURS = ("batch_size", "dim", "input_shapes", "input_name")
-"""Common flags of the scripts that say what the model is fed; the others are for runs, which these tools make."""
+"""Common flags of the scripts that determine the model's inputs; the others configure runs and are rejected here."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says of a task.
+    """Task selected on the command line.
 
     Attributes:
-        task: the task; one in the form before becomes a class. flags: its flags, as words.
-        model_name: which of the task's models is meant; empty where it has one.
-        others: the ONNX files of its other models, by name.
+        task: the task; a legacy task is converted to a class. flags: its flags, as words.
+        model_name: name of the model in the task; empty if the task has one model.
+        others: ONNX files of the other models by name.
     """
 
     task: type[Task]
@@ -37,10 +37,10 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """The name of the model among the task's.
+        """Name of the model in the task.
 
         Raises:
-            ConfigError: the task has several, and none or an unknown one is named.
+            ConfigError: the name is missing or unknown, or given for a task with one model.
         """
         known = self.task.models
         if not known:
@@ -48,19 +48,19 @@ class Asked:
                 raise ConfigError(f"task {self.task.name} has one model; leave out --model_name and --ckpt")
             return MODEL
         if self.model_name not in known:
-            said = f"--model_name {self.model_name}" if self.model_name else "no --model_name"
-            raise ConfigError(f"{said}: task {self.task.name} has the models {', '.join(known)}; say which MODEL is")
+            flag = f"--model_name {self.model_name}" if self.model_name else "no --model_name"
+            raise ConfigError(f"{flag}: task {self.task.name} has the models {', '.join(known)}; pass one of them")
         return self.model_name
 
     def options(self, path: Path, data: Sequence[str], batch: int, dims: Mapping[str, Sequence[int]]) -> Options:
         """Return the task's options for a model.
 
         Args:
-            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples of a call.
+            path: the model. data: data paths, each ``PATH`` or ``NAME=PATH``. batch: samples per call.
             dims: sizes of symbolic dimensions.
 
         Raises:
-            ConfigError: a flag cannot be read, or is not for these tools.
+            ConfigError: a flag is invalid or not supported here.
         """
         files = {**self.others, self.name: path} if self.task.models else path
         words = ["--data_path", *data] if data else []
@@ -71,20 +71,18 @@ class Asked:
         own = {flag.key for flag in self.task.flags}
         for flag in COMMON:
             if flag.key not in (*_OURS, *own) and getattr(found, flag.key) != flag.default:
-                raise ConfigError(
-                    f"{flag.name} is for the scripts; here it is decided which runs are made: leave it out"
-                )
+                raise ConfigError(f"{flag.name} is a flag of the scripts and not supported here; leave it out")
         if found.batch_size != batch:
-            raise ConfigError(f"--batch_size {found.batch_size} behind --: pass --batch_size before it")
+            raise ConfigError(f"--batch_size {found.batch_size} after --: pass --batch_size before it")
         return found
 
     def _parsed(self, words: Sequence[str], files: Path | Mapping[str, Path]) -> Options:
-        said = io.StringIO()
+        printed = io.StringIO()
         try:
-            with redirect_stderr(said):
+            with redirect_stderr(printed):
                 return options(f"The flags of task {self.task.name}.", self.task, "valid", words, ckpt=files)
         except SystemExit as stop:
             if not stop.code:  # --help
                 raise
-            line = said.getvalue().strip().splitlines()[-1:] or [""]
+            line = printed.getvalue().strip().splitlines()[-1:] or [""]
             raise ConfigError(f"task {self.task.name}: {line[0].partition('error: ')[2] or line[0]}") from stop

@@ -1,8 +1,7 @@
-"""Which of a task's choices were made otherwise by the source: a greedy search, in pairs where single ones say nothing.
+"""Greedy search for the export settings that the source model has set otherwise, singly or in pairs.
 
-A choice of the stage ``decode`` is tried on outputs that are kept; only one of ``prepare`` runs the model. The search
-sees one part of the samples. What it finds must be better, surely, on another part, and so must each choice of it by
-itself: what helps by chance is left out.
+A setting of stage ``decode`` is tried on stored outputs; only a setting of stage ``prepare`` runs the model. The search
+uses one part of the samples. Its result, and each single setting of it, must be significantly better on another part.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from toolkit.fix.choice_trials import Bench, Tried, Values
 from utils.tasks.base import ExportSetting
 
 SEEN, HELD = 32, 96
-"""Most samples that the search sees, and most of the others that confirm it."""
+"""Largest number of samples of the search, and of the confirmation."""
 
 LEAST = 4
-"""Samples that either part must have."""
+"""Smallest number of samples of either part."""
 
 EXACT = 1e-6
-"""How far from the source's own numbers another summation may be."""
+"""Largest difference from the source's values that is due to the order of summation."""
 
 LOW = 0.5
-"""Share of the reference below which the search looks for two mistakes before it looks for small ones."""
+"""Share of the reference below which pairs of settings are tried before fine settings."""
 
 SCREENED, FINALISTS = 10, 3
-"""Samples that pairs are tried on first, and how many of the best pairs are tried on all seen ones."""
+"""Number of samples on which pairs are tried first, and number of best pairs tried on all samples of the search."""
 
 RUNS = 60
-"""Passes of the screened samples through the model, after which no further pairs are tried."""
+"""Limit of the runs of the screened samples, after which no further pairs are tried."""
 
 Changes = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Step:
-    """Values that were tried on the samples the search sees; ``better``: surely, than what there was before."""
+    """Trial on the samples of the search; ``better``: significantly better than the values before."""
 
     values: Changes
     value: float
@@ -50,17 +49,16 @@ class Step:
 
 @dataclass(frozen=True)
 class FoundChoices:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        values: of choices, other than they are now; empty where nothing is to be changed.
-        before, after: the measure over all samples.
-        reached: whether the measure comes to the reference's with ``values``.
-        confirmed: whether ``values`` are surely better on samples that the search has not seen.
-        nearest: the best that the search came by where it found nothing, and its measure on the samples it saw.
-        equal: other values of the found choices that make no difference, by their keys.
-        beside: the task's own metric before and after, where it was measured.
-        steps: what was tried. runs: passes through the model. seen, held: samples of either part.
+        values: changed settings; empty if none needs a change. before, after: the measure over all samples.
+        reached: whether the measure with ``values`` reaches the reference.
+        confirmed: whether ``values`` are significantly better on the held-out samples.
+        nearest: the best trial of the search, and its measure on the samples of the search.
+        equal: other values of the found settings that make no difference, by key.
+        beside: the task's metric before and after, if it was measured.
+        steps: all trials. runs: runs of the model. seen, held: number of samples of search and confirmation.
     """
 
     values: Changes
@@ -79,11 +77,11 @@ class FoundChoices:
 
 @dataclass
 class Search:
-    """Looks for values of choices that explain a measure.
+    """Search for the values of settings that explain a measure.
 
     Attributes:
-        bench: tries values on the samples the search sees. screen: on a few of them, where there is much to try.
-        heard: told of every trial.
+        bench: runs trials on the samples of the search. screen: on a few of them, for pairs.
+        heard: called with every trial.
     """
 
     bench: Bench
@@ -93,12 +91,12 @@ class Search:
     _known: dict[str, Tried] = field(default_factory=dict)
 
     def run(self, start: Values) -> Tried:
-        """Return the best that is found from some values on."""
+        """Return the best trial reached from ``start``."""
         best: Tried = self._try(start)
         found: Tried | None = None
         while not _exact(self.bench, best.value):
             low = not self._worth(best) > LOW * abs(self.bench.goal.reference)
-            # far from everything a fine choice changes nothing, and near it two rough ones are hardly wrong
+            # far from the reference a fine setting changes nothing; near it two wrong rough settings are unlikely
             orders = (self._pairs, self._fine) if low else (self._fine, self._pairs)
             for look in (self._rough, *orders):
                 found = look(best)
@@ -116,16 +114,16 @@ class Search:
         return self._single(best, fine=True)
 
     def _single(self, best: Tried, fine: bool) -> Tried | None:
-        """Return the best of one change more where that is surely better; ``None`` where none is."""
+        """Return the best trial with one more change, or ``None`` if none is significantly better."""
         cheap = self._best(best, self._singles(best, "decode", fine))
         if cheap is not None and self.bench.goal.reached(cheap.value):
             return cheap
-        # what runs the model may explain more than other forms of the answers do
+        # a setting that runs the model may explain more than one of the decoding
         dear = self._best(best, self._singles(best, "prepare", fine))
         return max((one for one in (cheap, dear) if one is not None), key=self._worth, default=None)
 
     def _pairs(self, best: Tried) -> Tried | None:
-        """Return the best of two rough changes more, the cheap ones first."""
+        """Return the best trial with two more rough changes, those without a run of the model first."""
         if self.bench.goal.reached(best.value):
             return None
         for first, second in (("decode", "decode"), ("prepare", "decode"), ("prepare", "prepare")):
@@ -135,13 +133,13 @@ class Search:
         return None
 
     def _singles(self, best: Tried, stage: str, fine: bool) -> Iterator[Changes]:
-        """Yield the best so far with one choice changed."""
+        """Yield the best values with one setting changed."""
         for choice in self._of(stage, fine):
             for value in self._others(choice, best):
                 yield self._with(best.values, {choice.key: value})
 
     def _both(self, best: Tried, first: str, second: str) -> Iterator[Changes]:
-        """Yield the best so far with two choices changed, whose values of the first stage come one after the other."""
+        """Yield the best values with two settings changed, grouped by the value of the first."""
         for one, a in self._changes(best, first):
             for other, b in self._changes(best, second):
                 apart = one.key < other.key if first == second else one.key != other.key
@@ -152,12 +150,12 @@ class Search:
         return [(choice, value) for choice in self._of(stage, False) for value in self._others(choice, best)]
 
     def _screened(self, several: Iterator[Changes]) -> Iterator[Changes]:
-        """Yield the few values that are best on a few samples."""
+        """Yield the values that are best on the screened samples."""
         tried = [self.screen.tried(values) for values in several]
         yield from (one.values for one in sorted(tried, key=self._worth, reverse=True)[:FINALISTS])
 
     def _of(self, stage: str, fine: bool) -> list[ExportSetting]:
-        """Return the choices of a stage that make a difference; the rough ones too where fine ones are asked for."""
+        """Return the settings of a stage that affect the goal; ``fine`` includes the fine ones."""
         if stage not in self.bench.goal.stages:
             return []
         return [choice for choice in self.bench.choices if choice.stage == stage and (fine or not choice.fine)]
@@ -167,12 +165,12 @@ class Search:
         return [value for value in choice.values if value != now]
 
     def _with(self, values: Values, changes: Changes) -> Changes:
-        """Return values with changes; what is as it was from the beginning is left out."""
+        """Return values with changes, without those equal to the initial values."""
         now = {choice.key: self.bench.now(choice) for choice in self.bench.choices}
         return {key: value for key, value in {**values, **changes}.items() if value != now[key]}
 
     def _best(self, before: Tried, several: Iterator[Changes]) -> Tried | None:
-        """Return the best of some values where it is surely better than what there was."""
+        """Return the best trial of several values, or ``None`` if it is not significantly better than ``before``."""
         tried = [self._try(values) for values in several]
         best = max(tried, key=self._worth, default=None)
         if best is None or not self._worth(best) > self._worth(before) or not self.bench.surely(best, before):
@@ -202,30 +200,22 @@ def find_choices(
     heard: Callable[[Step], None] = lambda step: None,
     start: Values | None = None,
 ) -> FoundChoices:
-    """Look for values of choices that explain the source's answers, arrays or metric.
+    """Search for the values of settings that explain the source's answers, arrays or metric.
 
     Args:
-        make: a bench over the samples at some places. count: of all samples.
-        heard: told of every trial. start: values that are known already.
+        make: returns a bench for the samples at some indices. count: number of samples.
+        heard: called with every trial. start: values that are already known.
 
     Raises:
-        DataError: too few samples to tell a cause from chance.
+        DataError: there are too few samples.
     """
     known = dict(start or {})
     whole = make(range(count))
     seen, held = halves(count)
     before = whole.tried(known, keep=False)
     if _exact(whole, before.value):
-        return FoundChoices(
-            known,
-            before.value,
-            before.value,
-            True,
-            False,
-            (known, before.value),
-            beside=(before.beside,) * 2,
-            runs=whole.runs,
-        )
+        own, value = (before.beside, before.beside), before.value
+        return FoundChoices(known, value, value, True, False, (known, value), beside=own, runs=whole.runs)
     first, screen, other = (replace(make(part), beside=None) for part in (seen, seen[:SCREENED], held))
     search = Search(first, screen, heard)
     best = search.run(known)
@@ -250,21 +240,20 @@ def find_choices(
 
 
 def halves(count: int) -> tuple[list[int], list[int]]:
-    """Return the places of the samples that a search sees, and of those that confirm it: drawn, so that no order of a
-    data set puts one kind into one part.
+    """Return the sample indices of the search and of the confirmation, drawn with a fixed seed.
 
     Raises:
-        DataError: there are too few.
+        DataError: there are too few samples.
     """
     if count < 2 * LEAST:
-        raise DataError(f"{count} samples: half of them must confirm what the rest shows; pass {2 * LEAST} or more")
+        raise DataError(f"{count} samples are too few for a search and its confirmation; pass {2 * LEAST} or more")
     order = np.random.default_rng(0).permutation(count)
     seen = min(SEEN, count // 2)
     return sorted(order[:seen].tolist()), sorted(order[seen : seen + HELD].tolist())
 
 
 def _needed(bench: Bench, values: Changes, known: Changes) -> tuple[Changes, bool]:
-    """Return what of the values is needed on other samples, and whether they are surely better than none."""
+    """Return the values needed on the held-out samples, and whether they are significantly better than none."""
     nothing, best = bench.tried(known), bench.tried(values)
     if values == known or not bench.surely(best, nothing):
         return known, False
@@ -278,7 +267,7 @@ def _needed(bench: Bench, values: Changes, known: Changes) -> tuple[Changes, boo
 
 
 def _equal(bench: Bench, values: Changes) -> dict[str, list[Any]]:
-    """Return other values that give the same measure to six digits on the samples that confirm."""
+    """Return other values that give the same measure to six digits on the held-out samples."""
     found: dict[str, list[Any]] = {}
     best = bench.tried(values).value
     for choice in bench.choices:
@@ -291,10 +280,7 @@ def _equal(bench: Bench, values: Changes) -> dict[str, list[Any]]:
 
 
 def _exact(bench: Bench, value: float) -> bool:
-    """Say whether nothing is left to explain: beside the source's own numbers even what is within the tolerance may be.
-
-    A metric that is reached says no more.
-    """
+    """Return whether nothing is left to explain: the metric is reached, or the source's values are equal to 1e-6."""
     return bench.goal.reached(value) and (bench.goal.right is None or value >= 1 - EXACT)
 
 

@@ -1,4 +1,4 @@
-"""What other values of a task's choices come to: preparation, model, answers and a measure, on some of the samples."""
+"""Trials of other values of a task's export settings: preparation, model, decoding and measure, on some samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, Engine, fits
-from model_config.judge.resampling import values_of
+from model_config.judge.bound import values_of
 from toolkit.fix.columns import Columns, joined, paired
 from toolkit.fix.records import Feed, Measure, RawMeasure
 from toolkit.fix.samples import cast_to, listed
@@ -20,23 +20,23 @@ from utils.metrics.base import MeanMetric, Metric, Records
 from utils.tasks.base import ExportSetting
 
 Values = Mapping[str, Any]
-"""Values of choices by their keys; what is not in it stays as it is."""
+"""Values of settings by key; absent settings are unchanged."""
 
 DRAWS = 200
-"""Resamples of the samples by which one set of values is surely better than another."""
+"""Number of bootstrap resamples of the significance test."""
 
 GAIN = 5e-4
-"""Share of the reference by which something must be better to be of any use, however surely it is."""
+"""Smallest useful improvement, as a share of the reference."""
 
 SAME = 1e-4
-"""How far from the source's own numbers other kernels may be."""
+"""Largest difference from the source's values that is due to other kernels."""
 
 KEPT = 2
-"""Preparations whose outputs are kept, the latest ones, so that answers can be made of them in other ways."""
+"""Number of preparations whose outputs are kept for trials of the decoding."""
 
 
 class Agreement(MeanMetric):
-    """How far final answers agree with the source framework's, sample by sample."""
+    """Agreement of final answers with those of the source framework, per sample."""
 
     name, bounds = "agreement", (0.0, 1.0)
 
@@ -44,26 +44,25 @@ class Agreement(MeanMetric):
         self.agreement = agreement
 
     def records(self, predictions: Any, targets: Any, contexts: Sequence[Any] | None) -> Array:
-        """Return one number per sample; NaN where the source has no answer."""
+        """Return one number per sample; NaN if the source has no answer."""
         pairs = zip(predictions, targets, strict=True)
         return np.array([math.nan if right is None else self.agreement(one, right) for one, right in pairs])
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the mean over the samples that have an answer."""
+        """Return the mean over the samples with an answer."""
         known = ~np.isnan(records)
         return super().value(records[known], weights[known])
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What trials are measured by.
+    """Measure of the trials.
 
     Attributes:
-        measure: makes the metric, and compares arrays where ``view`` is of arrays.
-        view: ``inputs``: what is prepared is compared, ``outputs``: what the model returns, ``answers``: what is
-            decoded.
-        right: per sample, or of arrays one each with a row per sample; ``None``: the data set's own targets.
-        reference: what the measure should come to, or pass. tolerance: relative difference that counts as that.
+        measure: makes the metric, and compares arrays for the views ``inputs`` and ``outputs``.
+        view: compared values: ``inputs`` of the model, its ``outputs``, or decoded ``answers``.
+        right: expected values per sample, or arrays with a row per sample; ``None``: targets of the data set.
+        reference: value to reach. tolerance: relative difference that still counts as reached.
     """
 
     measure: Measure
@@ -74,21 +73,21 @@ class Goal:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that make a difference."""
+        """The stages whose settings affect the view."""
         return ("decode", "prepare") if self.view == "answers" else ("prepare",)
 
     def reached(self, value: float) -> bool:
-        """Say whether a value is the reference's, within the tolerance."""
+        """Return whether a value reaches the reference within the tolerance."""
         short = self.reference - value if self.measure.make().higher_is_better else value - self.reference
         return short <= self.tolerance * abs(self.reference)
 
 
 class Tried(NamedTuple):
-    """What some values come to.
+    """Result of a trial.
 
     Attributes:
-        values: of choices. value: the measure, NaN where the model or the answers cannot take them.
-        columns: its records. beside: the task's own metric, where it is measured too.
+        values: of settings. value: the measure, NaN if the model or the decoding failed.
+        columns: its records. beside: the task's metric, if it is measured too.
     """
 
     values: dict[str, Any]
@@ -99,13 +98,13 @@ class Tried(NamedTuple):
 
 @dataclass
 class Bench:
-    """Tries values of choices on some of a task's samples.
+    """Trials of settings on some samples of a task.
 
     Attributes:
         samples: of the task. engine: the model in float32. goal: the measure.
-        choices: of the task. places: the samples.
-        beside: makes the task's own metric, which is measured too where there is one.
-        runs: passes of the samples through the model so far. tries: sets of values tried so far.
+        choices: settings of the task. places: indices of the samples.
+        beside: makes the task's metric, to be measured too; optional.
+        runs: number of runs of the model. tries: number of trials.
     """
 
     samples: TaskSamples
@@ -120,18 +119,18 @@ class Bench:
 
     @property
     def metric(self) -> Metric:
-        """The metric, which has seen nothing."""
+        """A new metric."""
         return self.goal.measure.make()
 
     def now(self, choice: ExportSetting) -> Any:
-        """Return a choice's value as the flags and the export say it."""
+        """Return the current value of a setting, from flags and metadata."""
         return choice.now(self.samples.model, self.samples.opt)
 
     def tried(self, values: Values, keep: bool = True) -> Tried:
-        """Run with some values.
+        """Run a trial.
 
         Args:
-            values: of choices. keep: the outputs, for other ways to make answers of them.
+            values: of settings. keep: keep the outputs for trials of the decoding.
         """
         self.tries += 1
         metric, found = self.metric, list[tuple[Feed, Any]]()
@@ -149,9 +148,9 @@ class Bench:
         return Tried(dict(values), value, columns, math.nan if own is None else own.compute())
 
     def surely(self, one: Tried, other: Tried) -> bool:
-        """Say whether one set of values is better than another whichever samples there had been (95 %).
+        """Return whether one trial is significantly better than another, by a bootstrap over the samples (95 %).
 
-        One that gives the source's own numbers does not do so by chance.
+        Values equal to the source's need no test.
         """
         if one.columns is None or other.columns is None:
             return other.columns is None and one.columns is not None
@@ -174,7 +173,7 @@ class Bench:
     ) -> Array | Records:
         goal = self.goal
         if goal.view != "answers":
-            assert goal.right is not None  # noqa: S101 - arrays are compared with arrays
+            assert goal.right is not None  # noqa: S101 - a goal on arrays has arrays
             return goal.measure.update(metric, part, outputs, [array[list(places)] for array in goal.right])
         predictions = self.samples.varied(values).task.decode(outputs, part.contexts)
         if own is not None:
@@ -183,7 +182,7 @@ class Bench:
         return metric.update(predictions, targets, part.contexts)
 
     def _outputs(self, values: Values, keep: bool) -> Iterator[tuple[Feed, list[int], Any]]:
-        """Yield parts, the places of their samples, and what is measured of them before it is decoded."""
+        """Yield parts, the indices of their samples, and the values to compare or to decode."""
         before = {choice.key for choice in self.choices if choice.stage == "prepare"}
         key = tuple(sorted((name, repr(value)) for name, value in values.items() if name in before))
         if key in self._kept:
@@ -211,16 +210,17 @@ class Bench:
                 yield part, places, fed
                 continue
             if not all(fits(array.shape, spec) for spec, array in zip(self.engine.inputs, fed, strict=True)):
-                raise ValueError("the model cannot take it")
+                raise ValueError("the inputs do not fit the model")
             outputs = self.engine(fed)
             yield part._replace(inputs=[]), places, listed(outputs) if self.goal.view == "outputs" else outputs
 
 
 def raw_goal(names: Sequence[str], arrays: Mapping[str, Array], outputs: Sequence[str], metric: str) -> Goal:
-    """Return the goal that a file of the source's arrays sets: its inputs where it has them, or else its outputs.
+    """Return the goal for arrays of the source model: its inputs if all are present, else its outputs.
 
     Args:
-        names: of the model's inputs. arrays: of the file. outputs: names of the model's outputs. metric: of raw rows.
+        names: of the model's inputs. arrays: of the file. outputs: names of the model's outputs.
+        metric: name of a metric of raw outputs.
     """
     if set(names) <= set(arrays):
         return Goal(RawMeasure(metric), "inputs", [arrays[name] for name in names], 1.0)

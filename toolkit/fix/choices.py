@@ -1,4 +1,4 @@
-"""``teco fix --golden`` and ``--reference`` for a task that says which of its choices people get wrong."""
+"""``teco fix --golden`` and ``--reference`` for tasks with export settings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from toolkit.output import Column, ToolReport
 from utils.arrays import read_npz
 
 SHOWN = 40
-"""Trials that the report lists, the best ones."""
+"""Number of best trials in the report."""
 
 AGREE = 0.005
-"""How far final answers may be from the source's and still count as the same."""
+"""Largest relative difference of final answers that count as equal."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is to be explained.
+    """Values of the source model to explain.
 
     Attributes:
-        golden: file of the source's arrays (.npz) or final answers. reference: the metric that the source has.
-        metric: the one meant; ``None``: the task's own, or ``close`` for arrays.
+        golden: file of its arrays (.npz) or final answers. reference: its metric.
+        metric: name; ``None``: the task's own, or ``close`` for arrays.
     """
 
     golden: Path | None
@@ -40,7 +40,7 @@ class Questions:
 
 
 def as_flags(values: Mapping[str, Any]) -> str:
-    """Return values of flags as one writes them: ``--box_format xywh --enlarge false``."""
+    """Return values as command-line flags: ``--box_format xywh --enlarge false``."""
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
     return " ".join(f"--{key} {word}" for key, word in words.items())
 
@@ -48,28 +48,28 @@ def as_flags(values: Mapping[str, Any]) -> str:
 def explain(
     path: Path, asked: Questions, wanted: Wanted, heard: Callable[[Step], None] = lambda step: None
 ) -> tuple[ToolReport, bool]:
-    """Look for the choices that explain what the source gives; return the report, and whether something does.
+    """Search for the settings that explain the values of the source; return the report, and whether any do.
 
     Raises:
-        ConfigError, DataError: a file or a flag is not for this task.
+        ConfigError, DataError: a file or a flag does not fit the task.
     """
     from toolkit.graph.nodes import load_named
 
     with open_samples(path, load_named(path), wanted) as samples:
-        assert isinstance(samples, TaskSamples)  # noqa: S101 - a task was asked for
+        assert isinstance(samples, TaskSamples)  # noqa: S101 - the caller selects a task
         arrays = asked.golden is not None and asked.golden.suffix == ".npz"
         if samples.sharded or (arrays and not samples.one_call):
             raise ConfigError(
-                f"arrays are compared with those of one call, and task {samples.task.name} makes several; give the "
-                "source's final answers (--golden), or its metric (--reference)"
+                f"arrays can be compared for a single call only, and task {samples.task.name} makes several; pass the "
+                "final answers of the source (--golden), or its metric (--reference)"
             )
-        next(iter(samples))  # so that samples that cannot be prepared are known, or all of them refused
+        next(iter(samples))  # finds samples that cannot be prepared; raises if none can
         spec = replace(samples.spec(path), dtype="float32")
         with open_engine("onnx", spec) as engine:
             found: FoundChoices | None = None
             for goal in _goals(samples, engine, asked):
                 found = _found(samples, engine, goal, heard, {} if found is None else found.values)
-            assert found is not None  # noqa: S101 - the command line has one of the two
+            assert found is not None  # noqa: S101 - one of the two flags is given
         gates = _gates(samples, found)
     report = described(path, samples, goal, found, gates)
     return report, found.reached and (found.confirmed or not found.values)
@@ -89,7 +89,7 @@ def _found(
 
 
 def _goals(samples: TaskSamples, engine: Engine, asked: Questions) -> list[Goal]:
-    """Return what is to be explained, in turn: the source's arrays or answers, then its metric."""
+    """Return the goals in order: the source's arrays or answers, then its metric."""
     goals = []
     if asked.golden is not None and asked.golden.suffix == ".npz":
         goals.append(_arrays_goal(samples, engine, asked.golden, asked.metric or "close"))
@@ -107,14 +107,14 @@ def _arrays_goal(samples: TaskSamples, engine: Engine, file: Path, metric: str) 
     count = len(samples.dataset)
     assert goal.right is not None  # noqa: S101
     if any(len(array) < count for array in goal.right):
-        raise DataError(f"{file} holds {len(goal.right[0])} rows for {count} samples; write them again, or --samples")
+        raise DataError(f"{file} has {len(goal.right[0])} rows for {count} samples; write it again, or pass --samples")
     return goal
 
 
 def _answers_goal(samples: TaskSamples, file: Path) -> Goal:
     task = samples.task
     if not task.has_reference():
-        raise ConfigError(f"--golden {file}: task {task.name} takes the source's outputs only, an .npz")
+        raise ConfigError(f"--golden {file}: task {task.name} supports only outputs of the source (.npz)")
     answers = task.reference_answers(file, samples.dataset)
     if all(answer is None for answer in answers):
         raise DataError(f"{file} has no answer for any of the {len(answers)} samples; check --data and its ids")
@@ -124,11 +124,11 @@ def _answers_goal(samples: TaskSamples, file: Path) -> Goal:
 
 
 def _never(outputs: Any, contexts: Any) -> Any:
-    raise AssertionError("a bench decodes by itself")
+    raise AssertionError("not called: a bench decodes")
 
 
 def _gates(samples: TaskSamples, found: FoundChoices) -> dict[str, float]:
-    """Return the task's own metric before and after, where it was measured beside the source's answers."""
+    """Return the task's metric before and after, if it was measured too."""
     before, after = found.beside
     if math.isnan(before):
         return {}
@@ -139,7 +139,7 @@ def _gates(samples: TaskSamples, found: FoundChoices) -> dict[str, float]:
 def described(
     path: Path, samples: TaskSamples, goal: Goal, found: FoundChoices, gates: Mapping[str, float]
 ) -> ToolReport:
-    """Return the report on a search."""
+    """Return the report of a search."""
     name, what = goal.measure.name, {"inputs": " of inputs", "outputs": " of outputs"}.get(goal.view, "")
     facts = {"model": str(path), "data": samples.where, "task": samples.task.name, "metric": name + what}
     facts |= {"reference": f"{goal.reference:g}", "before": f"{found.before:.6g}", "after": f"{found.after:.6g}"}
@@ -167,7 +167,7 @@ def described(
 
 
 def _rows(found: FoundChoices, higher: bool) -> list[dict[str, Any]]:
-    """Return a row per trial, the best first; the same values only once."""
+    """Return a row per distinct trial, the best first."""
     sign = -1.0 if higher else 1.0
     unique = {json.dumps(step.values, sort_keys=True): step for step in found.steps}
     steps = sorted(unique.values(), key=lambda step: math.inf if math.isnan(step.value) else sign * step.value)
@@ -175,7 +175,7 @@ def _rows(found: FoundChoices, higher: bool) -> list[dict[str, Any]]:
     first = chosen + [step for step in steps if step not in chosen]
     rows = []
     for step in first[:SHOWN]:
-        verdict = "explains it" if step in chosen and found.reached else "surely better" if step.better else ""
+        verdict = "explains it" if step in chosen and found.reached else "better" if step.better else ""
         rows.append({"name": as_flags(step.values) or "nothing changed", "metric": step.value, "verdict": verdict})
     return rows
 
@@ -184,7 +184,7 @@ def _notes(found: FoundChoices, samples: TaskSamples, gates: Mapping[str, float]
     notes = [samples.left_out] if samples.left_out else []
     if found.steps:
         notes.append(
-            f"searched on {found.seen} samples, confirmed on {found.held} others: {len(found.steps)} trials, "
+            f"searched on {found.seen} samples, confirmed on {found.held} other samples: {len(found.steps)} trials, "
             f"{found.runs} runs of the model"
         )
     notes += [", ".join(f"{key} {value:.5g}" for key, value in gates.items())] if gates else []
@@ -194,7 +194,7 @@ def _notes(found: FoundChoices, samples: TaskSamples, gates: Mapping[str, float]
             notes.append(f"{words} gives the same on these samples")
         if samples.task.metadata_key:
             text = json.dumps({samples.task.metadata_key: found.values})
-            notes.append(f"to store it at export, so that no flag is needed: ModelNotes(notes={text})")
+            notes.append(f"to store the setting at export instead of passing flags: ModelNotes(notes={text})")
     return notes
 
 
@@ -202,13 +202,13 @@ def _lead(found: FoundChoices, goal: Goal) -> str:
     name, reference = goal.measure.name, f"{goal.reference:g}"
     change = f"{name} {found.before:.5g} -> {found.after:.5g}, reference {reference}"
     if found.reached and not found.values:
-        return f"{name} is {found.before:.5g}, the reference's {reference}, as it is"
+        return f"{name} is {found.before:.5g}, the reference {reference}, without a change"
     if found.reached and found.confirmed:
         return f"this explains it: {as_flags(found.values)} ({change})"
     if found.confirmed:
-        return f"no usual mistake explains it; nearest: {as_flags(found.values)} ({change})"
+        return f"no setting explains it; nearest: {as_flags(found.values)} ({change})"
     near = as_flags(found.nearest[0]) or "nothing changed"
     return (
-        f"no usual mistake explains it ({name} {found.before:.5g}, reference {reference}); "
-        f"the best of all tried, no better than chance: {near}"
+        f"no setting explains it ({name} {found.before:.5g}, reference {reference}); "
+        f"the best trial, not significantly better: {near}"
     )

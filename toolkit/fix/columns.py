@@ -1,9 +1,9 @@
-"""The records of a whole run as columns, paired with another run's, and which samples lost most between the two."""
+"""Records of a run as columns, their pairing with another run, and the loss of each sample between the two."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +18,12 @@ Groups = Sequence[Hashable]
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What a metric kept of a run.
+    """Records of a metric over a run.
 
     Attributes:
-        values: the records, along the first dimension.
-        samples: for each record the place of its sample in the run, int64.
-        count: samples of the run.
-        units: for each record the name of its unit, where the metric says so; else ``None``.
-        sample_units: for each sample the name of its unit, where the data says so; else ``None``.
+        values: records along the first dimension. samples: index of the sample of each record, int64.
+        count: number of samples. units: name of the unit of each record, if the metric has units.
+        sample_units: name of the unit of each sample, if the data has units.
     """
 
     values: Array
@@ -45,12 +43,12 @@ class Columns:
 
     @property
     def bare(self) -> bool:
-        """Whether there is one record per sample, in order, and no unit besides the samples."""
+        """Whether there is one record per sample, in order, and no units."""
         return self.units is None and self.sample_units is None and np.array_equal(self.samples, np.arange(self.count))
 
     @property
     def named(self) -> list[Hashable]:
-        """The unit of each record: what the metric says, or else the data, or else its sample."""
+        """The unit of each record: of the metric, else of the data, else the sample index."""
         if self.units is not None:
             return list(self.units)
         if self.sample_units is not None:
@@ -76,20 +74,20 @@ def joined(found: Iterable[tuple[Feed, Array | Records]]) -> Columns:
 
 
 def _together(values: Sequence[Array]) -> Array:
-    """Return arrays one behind the other; empty ones, whose columns may be others, only where there is nothing else."""
+    """Return concatenated arrays, without empty ones, whose columns may differ."""
     filled = [array for array in values if len(array)] or values[:1]
     return np.concatenate(filled) if filled else np.zeros(0)
 
 
 def _places(records: Records) -> Array:
-    """Return the sample of each record: what they say, or else one record each."""
+    """Return the sample index of each record; by default one record per sample."""
     if records.samples is None:
         return np.arange(len(records.values))
     return np.asarray(records.samples, np.int64)
 
 
 def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
-    """Return a run's records beside the baseline's, by what is independent.
+    """Return the records of a run paired with the baseline's by unit.
 
     Args:
         ours, theirs: records of the run and of the baseline, over the same samples. name: of the metric.
@@ -97,25 +95,24 @@ def paired(ours: Columns, theirs: Columns, name: str) -> Pairs:
     if ours.bare and theirs.bare and ours.values.shape == theirs.values.shape:
         return Pairs(ours.values, theirs.values, name)
     first: Iterable[Hashable] = ()
-    if ours.units is None and theirs.units is None:  # units whose samples have no record count too
+    if ours.units is None and theirs.units is None:  # includes units without records
         first = ours.sample_units or range(ours.count)
     codes, count = coded([ours.named, theirs.named], first)
     return Pairs(ours.values, theirs.values, name, units=(codes[0], codes[1]), count=count, samples=ours.count)
 
 
 def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
-    """Return for each sample how much worse the metric became by it, beside the baseline; 0 where nothing changed.
+    """Return the loss of the metric that each sample causes, compared with the baseline; 0 without a change.
 
-    That is the loss of the metric over the records of the sample alone. A metric that says nothing of one sample (a
-    ranking, an area under a curve) is taken over the records of its unit; and where it says nothing of these either,
-    over all of the baseline's records with only those of the unit taken from the run.
+    It is the loss over the records of the sample. A metric that is undefined for one sample (a ranking, an area under a
+    curve) is computed over the records of its unit, or else over all records of the baseline with those of the unit
+    replaced by the run's.
 
     Args:
-        metric: its direction, and its value of some records.
-        ours, theirs: records of a run, and of the baseline, over the same samples.
+        metric: the metric. ours, theirs: records of the run and of the baseline, over the same samples.
 
     Returns:
-        float64, one per sample; infinite where the run has no value and the baseline has.
+        float64, one per sample; infinite if only the run has no value.
     """
     both = (ours, theirs)
     samples = [list(run.samples.tolist()) for run in both]
@@ -128,7 +125,7 @@ def losses(metric: Metric, ours: Columns, theirs: Columns) -> Array:
 
 
 def _alone(metric: Metric, both: tuple[Columns, Columns], groups: Sequence[Groups]) -> dict[Hashable, float] | None:
-    """Return each group's loss by its own records; ``None`` where the baseline has no value of one, or none differs."""
+    """Return each group's loss by its records; ``None`` if the baseline has no value for one, or none differs."""
     rows = [_rows(names) for names in groups]
     found: dict[Hashable, float] = {}
     for group, places in rows[1].items():
@@ -137,12 +134,11 @@ def _alone(metric: Metric, both: tuple[Columns, Columns], groups: Sequence[Group
             return None
         after = _value(metric, both[0].values[rows[0].get(group, [])])
         found[group] = _loss(metric, after, before)
-    told = any(found.values()) or np.array_equal(both[0].values, both[1].values)
-    return found if told else None
+    return found if any(found.values()) or np.array_equal(both[0].values, both[1].values) else None
 
 
 def _exchanged(metric: Metric, both: tuple[Columns, Columns], groups: Sequence[Groups]) -> dict[Hashable, float]:
-    """Return each group's loss where only its records are the run's, and all others the baseline's."""
+    """Return each group's loss with its records from the run and all others from the baseline."""
     ours, theirs = both
     if ours.values.dtype != theirs.values.dtype or ours.values.shape[1:] != theirs.values.shape[1:]:
         return {}
@@ -172,7 +168,7 @@ def _value(metric: Metric, records: Array, weights: Array | None = None) -> floa
     try:
         with np.errstate(all="ignore"):
             return float(metric.value(records, np.ones(len(records)) if weights is None else weights))
-    except (TecoInferError, ArithmeticError, ValueError):  # a set of records for which the metric does not exist
+    except (TecoInferError, ArithmeticError, ValueError):  # the metric is undefined for these records
         return math.nan
 
 
@@ -184,10 +180,9 @@ def _loss(metric: Metric, after: float, before: float) -> float:
 
 
 def _spread(found: dict[Hashable, float], groups: Sequence[Groups], both: tuple[Columns, Columns]) -> Array:
-    """Return the loss of each sample: the largest among those of its groups."""
+    """Return the loss of each sample: the largest of its groups."""
     result = np.full(both[0].count, -np.inf)
-    lookup: Callable[[Hashable], float] = lambda group: found.get(group, 0.0)  # noqa: E731
     for run, names in zip(both, groups, strict=True):
         for sample, group in zip(run.samples.tolist(), names, strict=True):
-            result[sample] = max(result[sample], lookup(group))
+            result[sample] = max(result[sample], found.get(group, 0.0))
     return np.where(np.isneginf(result), 0.0, result)

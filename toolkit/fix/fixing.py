@@ -1,4 +1,4 @@
-"""The search itself: from a model that fails the gate on the card to the nodes that must stay float32."""
+"""Search for the nodes that must stay float32 for a model to pass the gate on the card."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from toolkit.fix.asked import Asked
 
 GUIDES = 16
-"""Samples by which nodes are ranked: half of them those that fell most, the others the first ones."""
+"""Number of samples for ranking nodes: one half with the largest loss, the other half the first samples."""
 
 SAME = 1e-6
-"""Isolated error up to which a node is the other model's: one graph holds both, and sums in the same order."""
+"""Largest isolated error of equal nodes of two models, which run in one graph with the same order of summation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +46,24 @@ class Cost:
 
     @property
     def given_up(self) -> float:
-        """Share of the float16 speed that the fix costs."""
+        """Share of the float16 speed lost by the fix."""
         return 1 - self.float16 / self.fixed
 
 
 @dataclass
 class Fix:
-    """What was found.
+    """Result of a search.
 
     Attributes:
-        metric: name of the metric.
-        verdict: ``passes`` (nothing to do), ``fixed``, ``model`` (nodes differ from the baseline model's, in float32
-            already) or ``other`` (all float32 fails too: not precision).
-        nodes: of the model, as a pass file given made it. errors: isolated error by node name.
-        overflows: names of nodes that write or read values beyond float16 somewhere in the data set.
-        culprits: names in graph order: the nodes that stay float32, or those that differ.
-        before, after: the gate on the model as it was, and as fixed (by the pass file); mixed: on the mixed ONNX.
-        trials: every run in order. baseline: metric of the float32 baseline.
-        pass_file, model_file: what was written; ``model_file`` is the mixed-precision or repaired ONNX.
-        cost: simulated; ``None`` where nothing was fixed for the card.
-        notes: one line each.
+        verdict: ``passes`` (no fix needed), ``fixed``, ``model`` (nodes differ from the baseline model in float32) or
+            ``other`` (all-float32 fails too: the cause is not precision).
+        metric: name of the metric. baseline: its value of the float32 baseline.
+        nodes: of the model after the passes. errors: isolated error by node name.
+        overflows: names of nodes that read or write values beyond float16 in the data set.
+        culprits: names in graph order of the nodes that stay float32, or that differ.
+        before, after, mixed: accuracy of the model, of the fix by the pass file, and of the mixed ONNX.
+        trials: every run in order. pass_file: written pass file. model_file: mixed-precision or repaired ONNX.
+        cost: simulated; ``None`` without a fix for the card. notes: one line each.
     """
 
     verdict: str
@@ -101,29 +99,27 @@ def fix(
     asked: Asked | None = None,
     heard: Callable[[Trial], None] = lambda trial: None,
 ) -> Fix:
-    """Find the nodes that make a model fail the accuracy gate on the card, and write the model that passes.
+    """Find the nodes that make a model fail the accuracy gate on the card, and write a model that passes.
 
     Args:
         path: the ONNX file. data: its data set (:func:`toolkit.fix.opening.open_samples`).
         metric: name of a metric of raw outputs (:func:`toolkit.fix.records.metric_named`); ``None`` takes the task's
             own, without a task top1.
-        out: folder for the files.
-        tolerance: of the gate, relative.
-        batch: samples of a call. limit: samples to take; ``None`` takes all.
-        baseline: the model that is right, with the same nodes by name; ``None`` takes the model itself in float32.
-        pass_path: a pass file that the card goes by already; what is found comes on top of it.
-        shapes: shapes by input name, for pictures of other sizes than the usual.
-        dims: sizes that symbolic dimensions may take, which a task pads to.
-        asked: the task that the samples come through; ``None``: arrays, or pictures of a classifier.
-        heard: told of every run.
+        out: output folder. tolerance: relative tolerance of the gate.
+        batch: samples per call. limit: number of samples; ``None`` takes all.
+        baseline: a correct model with the same node names; ``None`` takes the model itself in float32.
+        pass_path: a pass file used already; the fix is added to it.
+        shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
+        asked: the task of the samples; ``None``: arrays, or images for a classifier.
+        heard: called with every run.
 
     Raises:
-        ConfigError, DataError, ModelError: the metric, the data or a model cannot be used.
-        KeyboardInterrupt: interrupted; the text says where the runs so far are.
+        ConfigError, DataError, ModelError: the metric, the data or a model is invalid.
+        KeyboardInterrupt: interrupted; the message names the file with the finished runs.
     """
     options = PassOptions.load(pass_path)
     if asked is None:
-        metric_named(metric or "top1")  # before anything is opened
+        metric_named(metric or "top1")  # raises before any work
     model, renamed = _named(path)
     with open_samples(path, model, Wanted(data, batch, limit, shapes or {}, dims or {}, asked)) as samples:
         measure = samples.measure(metric)
@@ -136,15 +132,15 @@ def fix(
     found.notes += [samples.left_out] if samples.left_out else []
     if asked is not None and asked.others:
         rest = ", ".join(asked.others)
-        found.notes.append(f"only {asked.name} is on the card; of task {asked.task.name} {rest} computed in float32")
+        found.notes.append(f"only {asked.name} runs on the card; {rest} of task {asked.task.name} run in float32")
     return found
 
 
 def _named(path: Path) -> tuple[ModelProto, bool]:
-    """Load a model in float32 with unique node names, none of which is an operator's: ``skip_ops`` takes either.
+    """Load a model in float32 with unique node names that are not operator names, since ``skip_ops`` accepts both.
 
     Returns:
-        The model, and whether the file's nodes have other names.
+        The model, and whether node names differ from the file's.
     """
     from engine.onnx import load_model
     from engine.sdaa import inlined
@@ -162,8 +158,8 @@ def _named(path: Path) -> tuple[ModelProto, bool]:
 class _Search:
     """One search.
 
-    ``named`` is the file that runs: the model in float32 with unique node names. ``model`` is its graph as the pass
-    file makes it, whose nodes are searched; ``fixed`` is its batch where that is fixed, ``batch`` that of the file.
+    ``named`` is the file that runs: the model in float32 with unique node names. ``model`` is its graph after the
+    passes, whose nodes are searched; ``fixed`` is the fixed batch of ``model``, ``batch`` that of the file.
     """
 
     def __init__(
@@ -182,15 +178,15 @@ class _Search:
         self.nodes = nodes_of(self.model)
 
     def _passed(self) -> ModelProto:
-        """Return the model as the pass file makes it, which needs full shapes."""
+        """Return the model after the passes, which need static shapes."""
         from engine.passes import apply_passes
 
         dims = self.trials.samples.sizes().dims
         if dims:
             symbol, sizes = next(iter(dims.items()))
             raise ConfigError(
-                f"pass file {self.trials.base} has passes, which make a graph of one shape, and the calls have "
-                f"{len(sizes)} sizes of {symbol!r}; pad them to one: --dim {symbol}={sizes[-1]}"
+                f"the passes of {self.trials.base} need one shape, but the calls have {len(sizes)} sizes of "
+                f"{symbol!r}; pad them to one: --dim {symbol}={sizes[-1]}"
             )
         return apply_passes(self._bound(self.original), self.options, compare=False)
 
@@ -201,14 +197,12 @@ class _Search:
         return bind_shapes(model, dict(zip(names, self.trials.samples.shapes(), strict=True)))
 
     def search(self, baseline: Path | None) -> Fix:
-        """Compare with the model that is right, where there is one; where that agrees, it is a matter of precision."""
-        found = None if baseline is None else self.against(_named(baseline)[0], baseline)
+        """Search nodes that differ from the baseline model, if given; if there are none, search by precision."""
+        found = None if baseline is None else self.compare_with(_named(baseline)[0], baseline)
         return found or self.precision()
 
-    # ------------------------------------------------------------------------------------------------- wrong nodes
-
-    def against(self, donor: ModelProto, path: Path) -> Fix | None:
-        """Compare with the model that is right, both in float32; ``None`` where they agree."""
+    def compare_with(self, donor: ModelProto, path: Path) -> Fix | None:
+        """Search nodes that differ from a correct model, both in float32; return ``None`` if the models agree."""
         from engine.onnx import save_model
 
         trials, model = self.trials, self.original
@@ -226,7 +220,7 @@ class _Search:
 
         def passes(names: frozenset[str]) -> bool:
             if not names:
-                return False  # that is `before`
+                return False  # the trial `before`
             file = trials.folder / "grafted.onnx"
             save_model(grafted(model, donor, names), file)
             what = f"{len(names)} of {len(nodes)} nodes from the baseline"
@@ -243,13 +237,11 @@ class _Search:
         found.culprits, found.model_file = culprits, repaired
         return found
 
-    # --------------------------------------------------------------------------------------------------- precision
-
     def precision(self) -> Fix:
         """Search the nodes that must stay float32."""
         trials = self.trials
         metric = trials.take_baseline(self.named) if trials.baseline is None else trials.baseline
-        # By operator: nodes that a pass made may have no names.
+        # By operator, since nodes created by a pass may have no names.
         every = write_pass(trials.folder / "every_pass.py", sorted({n.op for n in self.nodes}), "all", trials.base)
         best = trials.card(self.named, "all nodes float32", [node.name for node in self.nodes], every)
         good = trials.demand(best)
@@ -266,7 +258,7 @@ class _Search:
 
         def passes(names: frozenset[str]) -> bool:
             if not names or len(names) == len(order):
-                return bool(names)  # both have run
+                return bool(names)  # these trials are done
             return trials.enough(trials.card(self.named, f"{len(names)} nodes float32", _ordered(self.nodes, names)))
 
         found.culprits = _ordered(self.nodes, smallest(order, passes, len(found.overflows)))
@@ -274,7 +266,7 @@ class _Search:
         return found
 
     def _candidates(self) -> set[str]:
-        """Return the nodes that a pass file can name and that do not stay float32 anyway."""
+        """Return the nodes that a pass file can name and that are not float32 already."""
         from collections import Counter
 
         from engine.onnx import subgraphs
@@ -287,7 +279,7 @@ class _Search:
         return {name for name, count in Counter(free).items() if name and count == 1}
 
     def _guide(self, found: Fix, before: Trial) -> None:
-        """Find where float16 overflows over the data set, and what every node does wrong by itself."""
+        """Find the overflowing nodes over the data set, and the isolated error of every node."""
         trials, keep = self.trials, self.options.keeps_float32
         largest = peaks(self.model, trials.samples.calls(), self.fixed)
         found.overflows = frozenset(overflowing(self.model, self.nodes, largest, keep) & self._candidates())
@@ -295,7 +287,7 @@ class _Search:
         found.errors = isolated_errors(self.model, None, *calls, batch=self.fixed, keep=keep)
 
     def _write(self, found: Fix) -> None:
-        """Write pass file and mixed model, and judge both on the whole data set."""
+        """Write the pass file and the mixed model, and run both on the whole data set."""
         from engine.onnx import save_model, to_float16
 
         stem, trials = self.path.stem, self.trials
@@ -310,25 +302,23 @@ class _Search:
                 target = self.out / f"{stem}_named.onnx"
                 save_model(self.original, target)
         if self.renamed:
-            found.notes.append(f"nodes had no names of their own; {target} has those of the pass file")
+            found.notes.append(f"nodes had no unique names; {target} has the names used in the pass file")
         if self.model is not self.original:
-            found.notes.append(
-                f"the mixed ONNX has been through {trials.base}, and its batch is {trials.samples.batch}"
-            )
+            found.notes.append(f"the mixed ONNX includes the passes of {trials.base}, for batch {trials.samples.batch}")
         after = trials.card(target, "the pass file", found.culprits, found.pass_file)
-        kept = [node.name for node in self.model.graph.node if keeps(node)]  # the passes themselves are done already
+        kept = [node.name for node in self.model.graph.node if keeps(node)]  # the passes were applied already
         names = write_pass(trials.folder / "mixed_pass.py", kept, why)
         mixed = trials.card(found.model_file, "the mixed-precision ONNX", found.culprits, names)
         found.after, found.mixed = after.accuracy, mixed.accuracy
         found.verdict = "fixed" if trials.enough(after) else "other"
         if not trials.enough(mixed):
-            found.notes.append(f"{found.model_file} does not pass by itself; use the pass file")
-        self._price(found)
+            found.notes.append(f"{found.model_file} does not pass the gate; use the pass file")
+        self._cost(found)
         if found.after.needed:
-            found.notes.append(f"the gate calls {found.after.needed} samples enough; there are {trials.samples.count}")
+            found.notes.append(f"the gate needs {found.after.needed} samples; there are {trials.samples.count}")
 
-    def _price(self, found: Fix) -> None:
-        """Price the model's three forms on one SPA."""
+    def _cost(self, found: Fix) -> None:
+        """Compute the simulated cost of the three forms of the model on one SPA."""
         from engine.sdaa import load_card, shard_cost
 
         card, usual, float32 = load_card(), self.options.keeps_float32, set(found.culprits)
@@ -340,11 +330,9 @@ class _Search:
         ]
         found.cost = Cost(*(cost.copy_in + cost.compute + cost.copy_out for cost in costs))
         if found.cost.fixed > found.cost.float32:
-            found.notes.append("all float32 would be faster (simulated): nodes that stay float32 share no kernel")
+            found.notes.append("all-float32 is faster (simulated), since float32 nodes are not fused with others")
         if costs[1].unknown:
-            found.notes.append(
-                f"of {len(costs[1].unknown)} kernels of open size the simulated time has the launch only"
-            )
+            found.notes.append(f"{len(costs[1].unknown)} kernels of unknown size are simulated with their launch only")
 
 
 def _ordered(nodes: list[Node], names: Collection[str]) -> list[str]:

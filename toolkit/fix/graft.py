@@ -1,4 +1,4 @@
-"""A model with single nodes taken from another one that has the same nodes by name."""
+"""Replacement of single nodes of a model by those of another model with the same node names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> ModelProto:
-    """Return a copy of a model whose nodes of these names, and the weights they read, are the donor's."""
+    """Return a copy of a model with the named nodes and their weights replaced by the donor's."""
     from engine.onnx import copy_model
 
     copy = copy_model(model)
@@ -36,15 +36,15 @@ def grafted(model: ModelProto, donor: ModelProto, names: Collection[str]) -> Mod
 
 
 def check_twins(model: ModelProto, donor: ModelProto, where: str) -> None:
-    """Raise where two models do not have the same nodes and tensors by name.
+    """Check that two models have the same node and tensor names.
 
     Raises:
-        ModelError: nodes differ.
+        ModelError: they differ.
     """
     ours, theirs = ({node.name: list(node.output) for node in m.graph.node} for m in (model, donor))
     if ours != theirs:
         lone = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
         raise ModelError(
-            f"{where}: node {lone[0]!r} is not the same in both models ({len(lone)} differ), so nodes cannot be "
-            "exchanged; export both by the same exporter"
+            f"{where}: node {lone[0]!r} differs between the models ({len(lone)} nodes differ), so nodes cannot be "
+            "exchanged; export both with the same exporter"
         )

@@ -1,4 +1,4 @@
-"""In which order nodes are tried: where float16 overflows over the data set, then by what each does wrong by itself."""
+"""Order in which nodes are tried: overflowing nodes first, then by isolated error."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FLOAT = 1
 
 
 def peaks(model: ModelProto, parts: Iterable[Feed], batch: int | None) -> dict[str, float]:
-    """Return the largest finite magnitude of every float tensor that nodes write, over a data set in float32.
+    """Return the largest finite magnitude of every float output of a node, over a data set in float32.
 
-    What a softmax makes 0 of, as an attention mask's -3.4e38, does not count. One graph with one number per tensor as
-    its outputs, so memory does not grow with the model.
+    Masked elements, such as -3.4e38 of an attention mask, are excluded. The graph returns one number per tensor, which
+    keeps memory small.
 
     Args:
-        model: the float32 model. parts: what it is fed over the data set. batch: samples of a call where the
-            model's batch is fixed; ``None`` runs each part as it is.
+        model: the float32 model. parts: inputs over the data set. batch: fixed batch of the model; ``None`` runs each
+            part unchanged.
     """
     from engine import HostSession
 
@@ -67,7 +67,7 @@ def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
         steps: list[tuple[str, list[str], dict[str, Any]]] = [
             ("Abs", [kept[name]], {}),
             ("Reshape", [f"{name}@Abs", "@flat"], {}),
-            ("Concat", [f"{name}@Reshape", "@zero"], {"axis": 0}),  # a tensor without elements has no maximum
+            ("Concat", [f"{name}@Reshape", "@zero"], {"axis": 0}),  # since an empty tensor has no maximum
             ("ReduceMax", [f"{name}@Concat"], {"keepdims": 0}),
         ]
         graph.node.extend(helper.make_node(op, inputs, [f"{name}@{op}"], **how) for op, inputs, how in steps)
@@ -78,12 +78,11 @@ def _with_peaks(model: ModelProto) -> tuple[ModelProto, list[str]]:
 def overflowing(
     model: ModelProto, nodes: Sequence[Node], largest: Mapping[str, float], keep: Callable[[NodeProto], bool]
 ) -> set[str]:
-    """Return the names of nodes that write a stored tensor beyond float16, of those in its kernel, and of its readers.
+    """Return the names of nodes that write a stored tensor beyond float16, of nodes in its kernel, and of its readers.
 
     Args:
-        model: the float32 model. nodes: its nodes.
-        largest: magnitudes by tensor name (:func:`peaks`).
-        keep: says which nodes stay float32 as it is.
+        model: the float32 model. nodes: its nodes. largest: magnitudes by tensor name (:func:`peaks`).
+        keep: returns whether a node is float32 already.
     """
     from engine.sdaa import inner_tensors
 
@@ -102,9 +101,6 @@ def overflowing(
 
 
 def ranked(nodes: Sequence[Node], errors: Mapping[str, float], first: Iterable[str] = ()) -> list[str]:
-    """Return the nodes' names: those of ``first``, then the others, each the largest isolated error first.
-
-    Equal ones stand in graph order, unknown ones last.
-    """
+    """Return node names by descending isolated error, those of ``first`` before the others; unknown errors are last."""
     leading = set(first)
     return sorted((n.name for n in nodes), key=lambda name: (name not in leading, -errors.get(name, -math.inf)))

@@ -1,9 +1,9 @@
-"""What every node does wrong by itself: fed with the right inputs, how far are its outputs from the right ones?
+"""Isolated error of every node: the error of its outputs given correct inputs.
 
-One graph holds the right model and beside every node its twin: the node in the card's storage, or the node of the model
-under suspicion. A twin reads what the right nodes wrote, so that no error is inherited. What leaves the graph is two
-norms per tensor, so memory does not grow with the model; what a softmax makes 0 of does not count. A twin inside a
-fused kernel reads its predecessor in the kernel, and the error at the kernel's end counts for all nodes of the kernel.
+One graph contains the correct model and a twin of every node: the node with the card's storage precision, or the node
+of the suspect model. A twin reads the outputs of correct nodes. The graph returns two norms per tensor, which keeps
+memory small; masked elements are excluded. A twin inside a fused kernel reads its predecessor in the kernel, and the
+error at the end of the kernel is assigned to all nodes of the kernel.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ def isolated_errors(
     batch: int | None = None,
     keep: Callable[[NodeProto], bool] = lambda node: False,
 ) -> dict[str, float]:
-    """Return sqrt(sum (a-b)^2 / sum b^2) of every node's outputs, the worst of them; ``inf`` where not finite.
+    """Return sqrt(sum (a-b)^2 / sum b^2) of each node's worst output; ``inf`` if not finite.
 
     Args:
         right: the float32 model, with unique node names.
-        suspect: a model with the same node and tensor names, perhaps with other weights or attributes; ``None`` takes
-            the right nodes in float16 storage.
-        calls: for each call one array per input, in the model's order; together they make one error.
-        batch: samples of a call where the model's batch is fixed; ``None`` runs each call as it is.
-        keep: says which nodes of the storage stay float32 anyway: they have no twin, and share no kernel.
+        suspect: a model with the same node and tensor names; ``None`` takes ``right`` in float16 storage.
+        calls: one array per input for each call; the error is over all calls.
+        batch: fixed batch of the model; ``None`` runs each call unchanged.
+        keep: returns whether a node stays float32; such nodes have no twin and are not fused.
 
     Returns:
-        Node name -> error; nodes without float outputs, and those that the other model lacks, are absent.
+        Node name -> error; nodes without float outputs or twin are absent.
     """
     from engine import HostSession
 
@@ -65,7 +64,7 @@ def isolated_errors(
 
 
 class _Twins:
-    """Builds the graph. ``nodes`` are the names of the nodes behind every pair of outputs."""
+    """Builder of the graph; ``nodes`` has the node names of every pair of outputs."""
 
     def __init__(self, right: ModelProto, suspect: ModelProto | None, keep: Callable[[NodeProto], bool]) -> None:
         from engine.onnx import graph_inputs, infer_shapes
@@ -94,7 +93,7 @@ class _Twins:
         self._finish()
 
     def _add(self, node: NodeProto) -> None:
-        """Add the twin of a node, if it has one, and what measures its outputs."""
+        """Add the twin of a node, if it has one, and the norms of its outputs."""
         twin = self.twins.get(node.name)
         outputs = [name for name in node.output if name in self.floats]
         if twin is None or not outputs or not self._can_stand_in(twin, node):
@@ -108,14 +107,14 @@ class _Twins:
                 self._measure(name, group)
 
     def _can_stand_in(self, twin: NodeProto, node: NodeProto) -> bool:
-        """Say whether a twin can be measured beside a node."""
+        """Return whether a twin can replace a node."""
         from engine.onnx import subgraphs
 
         kept = self.half and self.keep(node)
         return not kept and list(twin.output) == list(node.output) and not any(True for _ in subgraphs(node))
 
     def _inside(self, name: str) -> list[str]:
-        """Return the nodes that share a kernel with what reads a tensor."""
+        """Return the nodes in the kernel of a tensor's readers."""
         return self.kernel.get(name, []) if name in self.inner else []
 
     def _copy(self, twin: NodeProto, node: NodeProto) -> NodeProto:
@@ -128,7 +127,7 @@ class _Twins:
         return copy
 
     def _input(self, name: str, position: int, node: NodeProto) -> str:
-        """Return what the twin reads for an input of the node."""
+        """Return the tensor that the twin reads for an input of the node."""
         from engine.sdaa import float32_inputs
 
         if name in self.own:

@@ -1,4 +1,4 @@
-"""What a softmax makes 0 of, found inside a graph: nodes that say which elements do not count for the ranking."""
+"""Exclusion of masked elements inside a graph, by additional nodes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BOOL = 9
 
 
 class MaskedElements:
-    """Finds the elements that :class:`toolkit.graph.masks.Masks` leaves out, within a float32 graph.
+    """Nodes that exclude the elements of :class:`toolkit.graph.masks.Masks` within a float32 graph.
 
     Args:
-        model: the graph; its constants get some more. floats: names of its float32 tensors.
+        model: the graph; constants are added to it. floats: names of its float32 tensors.
 
     Attributes:
-        nodes: to be added to the graph, behind all others; every method may add more.
+        nodes: to be appended to the graph; every method may add more.
     """
 
     def __init__(self, model: ModelProto, floats: Collection[str]) -> None:
@@ -39,11 +39,11 @@ class MaskedElements:
         }
 
     def without(self, name: str) -> str:
-        """Return a tensor with 0 in place of what is left out; where that is nothing, itself."""
+        """Return a tensor with 0 in place of masked elements, or the tensor itself without a mask."""
         return self._add("Where", self._far[name], self._constant(0.0), name) if name in self._far else name
 
     def pair(self, name: str, beside: str) -> tuple[str, str]:
-        """Return a tensor and one beside it with 0 in place of what is infinite in both, if anything is."""
+        """Return two tensors with 0 in place of elements that are masked in both."""
         if name not in self._far:
             return name, beside
         mask, zero = self._found[name], self._constant(0.0)
@@ -52,12 +52,12 @@ class MaskedElements:
         return self._add("Where", both, zero, name), self._add("Where", both, zero, beside)
 
     def _can_tell(self, name: str, mask: Mask) -> bool:
-        """Say whether nodes can tell from where on a tensor is infinite."""
+        """Return whether the bound of a mask can be computed by nodes."""
         reads = {name, *(sink.read for sink in mask.sinks)}
         return reads.issubset(self._floats) and all(sink.kind != "row" for sink in mask.sinks)
 
     def _alive(self, sink: Sink) -> str:
-        """Return the scalar that says how far out a value lies that still counts; "" where none does."""
+        """Return the scalar of the largest magnitude that affects a sink's result; "" without such elements."""
         if sink.kind == "bool" or sink.written not in self._floats:
             return ""
         values = self._signed(sink.read if sink.kind == "zero" else sink.written, sink.sign)
@@ -67,7 +67,7 @@ class MaskedElements:
         return self._add("ReduceMax", self._add("Concat", flat, self._constant(0.0, size=1), axis=0), keepdims=0)
 
     def _beyond(self, name: str, mask: Mask, alive: Sequence[str]) -> str:
-        """Return which elements are left out."""
+        """Return the boolean tensor of the masked elements."""
         scale = self._constant(min(2 * mask.least / FAR, 1e38))
         bounds = [self._add("Mul", one, scale) for one in alive if one]
         bound = self._add("Max", self._constant(mask.least), *bounds)
@@ -77,7 +77,7 @@ class MaskedElements:
         return self._add("Mul", name, self._constant(float(sign))) if sign else self._add("Abs", name)
 
     def _constant(self, value: float, dtype: Any = np.float32, size: int = 0) -> str:
-        """Return the name of a constant: a scalar, or an array of so many."""
+        """Return the name of a constant: a scalar, or an array of ``size`` elements."""
         from onnx import numpy_helper
 
         name = f"@masked:{value!r}:{size}"
@@ -96,5 +96,5 @@ class MaskedElements:
 
 
 def _has_where(model: ModelProto) -> bool:
-    """Say whether the model's operator set has Where."""
+    """Return whether the model's opset has Where."""
     return any(one.version >= 9 for one in model.opset_import if one.domain in ("", "ai.onnx"))

@@ -1,7 +1,7 @@
-"""Other means and standard deviations, and other orders of the channels: the known ones by a table, others by fitting.
+"""Search for wrong means, standard deviations and channel orders: known ones from a table, others by fitting.
 
-Pictures from 0 to 1 become a model's input by ``(picture - mean) / std``. Data that were made with one pair, for a
-model that wants another, differ from what is right by a factor and a summand for each channel.
+Images in 0..1 become model inputs by ``(image - mean) / std``. Data prepared with another mean and std than the model
+expects differ by a factor and an offset per channel.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ TABLE: dict[str, Norm] = {
     "CLIP's": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
     "CIFAR-10's": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
 }
-"""The well-known ones, in the order of red, green, blue; Inception's and MobileNet's are -1 to 1."""
+"""Known normalisations, in RGB order; Inception and MobileNet use -1 to 1."""
 
 _OUTSIDE = 0.02
-"""How far outside of 0..1 a picture may come to lie by rounding, or by a filter that overshoots."""
+"""Largest excess of an image over 0..1, by rounding or by a filter that overshoots."""
 
 _NARROW = 0.02
-"""Pictures whose values span less than this were not made with that standard deviation."""
+"""Smallest range of values of an image; a narrower range excludes a standard deviation."""
 
 STEPS, STARTS = 25, 4
-"""Most steps of a fit, and how many places it begins at."""
+"""Largest number of steps of a fit, and number of starting points."""
 
 _EXACT, _CLOSE = 1e-5, 1e-3
-"""Relative difference of outputs at which a fit is done, and up to which one that gets no better counts."""
+"""Relative difference of outputs that ends a fit, and the largest one of an accepted fit."""
 
 
 @dataclass(frozen=True)
 class Affine:
-    """A change of N x 3 x H x W arrays: perhaps the channels in reverse, then a factor and a summand per channel."""
+    """Change of N x 3 x H x W arrays: optionally reversed channels, then a factor and an offset per channel."""
 
     scale: Numbers
     shift: Numbers
@@ -55,12 +55,12 @@ class Affine:
 
     @classmethod
     def between(cls, given: Norm, wanted: Norm, order: str = "") -> Affine:
-        """Return what makes data of one normalisation those of another.
+        """Return the change from one normalisation to another.
 
         Args:
             given, wanted: normalisations.
-            order: "": both have the same order of the channels; ``BGR``: the source reverses what is normalised;
-                ``BGR, mean and std too``: it reverses the picture and then normalises.
+            order: "": equal channel orders; ``BGR``: the source reverses the normalised channels;
+                ``BGR, mean and std too``: the source reverses the image and then normalises.
         """
         mean, std = (np.array(one, np.float64) for one in given)
         middle, spread = (np.array(one, np.float64) for one in wanted)
@@ -83,16 +83,16 @@ ORDERS = ("", "BGR", "BGR, mean and std too")
 
 
 def own_name(notes: PictureNotes) -> str:
-    """Return the name of what the model's export stored."""
+    """Return the name of the normalisation in the model's metadata."""
     return next((name for name, one in TABLE.items() if one == (notes.mean, notes.std)), "those of its export")
 
 
 def table_changes(notes: PictureNotes, arrays: Sequence[Array], pictures: bool) -> Iterator[tuple[str, Affine]]:
-    """Yield the changes from one known normalisation to another, and of the channels' order, by what was wrong.
+    """Yield the changes between known normalisations and channel orders, with a description of the mistake.
 
     Args:
-        notes: how the export says that pictures become inputs. arrays: some of what is fed.
-        pictures: they were made as the notes say; otherwise any normalisation that gives pictures may be theirs.
+        notes: preprocessing in the model's metadata. arrays: some inputs.
+        pictures: the inputs were prepared according to ``notes``; otherwise every plausible normalisation is tried.
     """
     own = own_name(notes)
     known = {own: (notes.mean, notes.std), **TABLE} if len(notes.mean) == 3 else dict(TABLE)
@@ -107,7 +107,7 @@ def table_changes(notes: PictureNotes, arrays: Sequence[Array], pictures: bool) 
 
 
 def _plausible(arrays: Sequence[Array], norm: Norm) -> bool:
-    """Say whether arrays undone by a normalisation are pictures from 0 to 1."""
+    """Return whether arrays are images in 0..1 after undoing a normalisation."""
     found = [array for array in arrays if array.ndim == 4 and array.shape[1] == 3 and array.size]
     mean, std = (np.array(one).reshape(1, 3, 1, 1) for one in norm)
     undone = [array * std + mean for array in found]
@@ -115,26 +115,21 @@ def _plausible(arrays: Sequence[Array], norm: Norm) -> bool:
     return bool(low >= -_OUTSIDE and high <= 1 + _OUTSIDE and high - low >= _NARROW)
 
 
-# ----------------------------------------------------------------------------------------------------------- by fitting
-
 Run = Callable[[Affine], Array]
-"""From a change of the inputs to all outputs, as one row of float64."""
+"""Function from a change of the inputs to all outputs, as one row of float64."""
 
 
 def fitted(run: Run, golden: Array, starts: Sequence[Affine]) -> Affine | None:
-    """Find factor and summand of each channel that make a model's outputs the source's; ``None`` where none do.
+    """Fit factor and offset per channel so that the model's outputs equal the source's; ``None`` if no fit succeeds.
 
-    Levenberg's and Marquardt's method on differences (Nocedal and Wright, Numerical Optimization, chapter 10).
+    Levenberg-Marquardt with finite differences (Nocedal and Wright, Numerical Optimization, chapter 10).
 
     Args:
-        run: the outputs with a change of the inputs. golden: the source's, in the same form.
-        starts: where to begin, the likeliest first.
+        run: returns the outputs for a change of the inputs. golden: outputs of the source, in the same form.
+        starts: starting points, the likeliest first.
     """
-    for start in starts[:STARTS]:
-        found = _descend(run, golden, start)
-        if found is not None:
-            return found
-    return None
+    fits = (_descend(run, golden, start) for start in starts[:STARTS])
+    return next((found for found in fits if found is not None), None)
 
 
 def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
@@ -162,7 +157,7 @@ def _descend(run: Run, golden: Array, start: Affine) -> Affine | None:
 
 
 def _slopes(run: Run, at: Array, now: Array, like: Affine) -> Array:
-    """Return the derivatives of the outputs by each of the six numbers, from differences."""
+    """Return the derivatives of the outputs by each of the six numbers, from finite differences."""
     columns = []
     for i, value in enumerate(now):
         step = 1e-3 * max(abs(value), 1e-2 if i < 3 else 0.1)
@@ -178,11 +173,11 @@ def _affine(numbers: Array, like: Affine) -> Affine:
 
 
 def described(found: Affine, notes: PictureNotes, pictures: bool) -> str:
-    """Say in means and standard deviations what a fitted change comes to.
+    """Return the description of a fitted change as means and standard deviations.
 
     Args:
-        found: the change. notes: what the export stored. pictures: the data were made as the notes say, so that the
-            source differs from them; otherwise the source is taken to do as the notes say, and the data differ.
+        found: the change. notes: preprocessing in the model's metadata. pictures: the data follow the notes and the
+            source differs; otherwise the source is assumed to follow the notes and the data differ.
     """
     scale, shift = np.array(found.scale), np.array(found.shift)
     mean, std = np.array(notes.mean), np.array(notes.std)
@@ -203,16 +198,14 @@ def _listed(numbers: Array) -> str:
     return ", ".join(f"{number:.3g}" for number in numbers)
 
 
-# ------------------------------------------------------------------------------------------------------- both together
-
 NEAR = 0.01
-"""Relative difference of outputs up to which a change may be the right one; all samples then tell."""
+"""Largest relative difference of outputs of a candidate, which is then tried on all samples."""
 
 _MOST = 100_000
-"""Numbers of the outputs that are compared, about."""
+"""Approximate number of compared output values."""
 
 FEW = 8
-"""Samples that changes are tried on first."""
+"""Number of samples for the first trials."""
 
 
 def likely(
@@ -222,13 +215,13 @@ def likely(
     notes: PictureNotes,
     pictures: bool,
 ) -> list[tuple[str, Affine]]:
-    """Return the changes that make a model's outputs for a few samples the source's, with what was wrong.
+    """Return the changes that make a model's outputs for a few samples equal the source's, with a description.
 
-    All of the table are tried; where none comes near, one is fitted.
+    All changes of the table are tried; if none is near, one is fitted.
 
     Args:
-        run: from inputs to outputs. inputs: a few samples. golden: the source's outputs for them.
-        notes: how the export says that pictures become inputs. pictures: the samples were made so.
+        run: function from inputs to outputs. inputs: a few samples. golden: outputs of the source for them.
+        notes, pictures: as for :func:`table_changes`.
     """
     goal = _row(golden)
 
@@ -251,7 +244,7 @@ def likely(
 
 
 def _row(arrays: Sequence[Array]) -> Array:
-    """Return outputs as one row, of very many numbers only some."""
+    """Return outputs as one row, subsampled to about :data:`_MOST` values."""
     flat = np.concatenate([np.asarray(array).ravel() for array in arrays])
     return np.asarray(flat[:: max(1, flat.size // _MOST)], np.float64)
 

@@ -1,4 +1,4 @@
-"""Opens the samples of a model: through a task, or without one as arrays and pictures."""
+"""Samples of a model: of a task, or arrays and images without a task."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the flags say of the samples.
+    """Selected samples.
 
     Attributes:
-        data: the data path; of a task also several as words (``NAME=PATH``), or none.
-        batch: samples of a call, where the model's batch is dynamic. limit: samples to take; ``None`` takes all.
-        shapes: shapes by input name, for pictures of other sizes than the usual.
-        dims: sizes that symbolic dimensions may take.
-        asked: the task; ``None``: arrays, or pictures of a classifier.
+        data: the data path; for a task also several (``NAME=PATH``), or none.
+        batch: size of a dynamic batch. limit: number of samples; ``None`` takes all.
+        shapes: shapes by input name, for images of other sizes. dims: sizes of symbolic dimensions.
+        asked: the task; ``None``: arrays, or images for a classifier.
     """
 
     data: Path | Sequence[str] | None
@@ -41,10 +40,10 @@ def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
     """Open the data set of a model.
 
     Args:
-        path: the ONNX file. model: what it holds. wanted: which samples, and how.
+        path: the ONNX file. model: the loaded file. wanted: the selected samples.
 
     Raises:
-        ConfigError, DataError, ModelError: they do not go together.
+        ConfigError, DataError, ModelError: flags, data and model do not fit.
     """
     specs = batched_specs(model, wanted.dims)
     check_dims(specs, wanted.dims)
@@ -54,10 +53,10 @@ def open_samples(path: Path, model: ModelProto, wanted: Wanted) -> Samples:
     from toolkit.fix.task_samples import TaskSamples
 
     if wanted.shapes:
-        raise ConfigError("--shape is for data without a task; pass --dim NAME=SIZE, or a flag of the task behind --")
+        raise ConfigError("--shape is for data without a task; pass --dim NAME=SIZE, or a flag of the task after --")
     own = wanted.asked.task.collate is not Task.collate
     if all(spec.batch_axis is None for spec in specs) and not own:
-        batch = 1  # a call is a sample, unless the task packs several into one
+        batch = 1  # one sample per call, unless the task packs several
     opt = wanted.asked.options(path, _words(wanted.data), batch, wanted.dims)
     return TaskSamples(path, [spec.name for spec in specs], wanted.asked, opt, wanted.limit)
 
@@ -74,7 +73,7 @@ def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: 
 
     words = _words(wanted.data)
     if len(words) != 1:
-        raise ConfigError(f"--data {' '.join(words)}: without --task it takes one path, an .npz or pictures")
+        raise ConfigError(f"--data {' '.join(words)}: without --task, pass one path, an .npz or images")
     if wanted.shapes or wanted.dims:
         full = input_shapes(model, batch, wanted.shapes, wanted.dims)
         specs = [spec if spec.batch_axis is None else _sized(spec, full[spec.name]) for spec in specs]
@@ -84,6 +83,6 @@ def _arrays(model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: 
 
 
 def _sized(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
-    """Return an input of a full shape, but with its batch open where it was."""
+    """Return an input with a static shape, except for a dynamic batch."""
     axis = spec.batch_axis
     return replace(spec, shape=tuple(spec.shape[i] if i == axis else size for i, size in enumerate(shape)))

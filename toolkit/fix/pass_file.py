@@ -1,4 +1,4 @@
-"""Pass files that keep nodes in float32, by themselves or on top of one that somebody has already."""
+"""Pass files that keep nodes in float32, optionally based on another pass file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ def write_pass(path: Path, float32: Collection[str], why: str, base: Path | None
     """Write a pass file that keeps nodes in float32, and return its path.
 
     Args:
-        path: where to. float32: names of nodes, or operators. why: for its reader.
-        base: a pass file whose text is taken over, so that its passes and settings still hold; the nodes come on top
-            of its ``skip_ops``.
+        path: output. float32: names of nodes, or operators. why: comment.
+        base: a pass file whose text is copied; the nodes are added to its ``skip_ops``.
     """
     before = PassOptions.load(base).skip_ops - set(float32)
     names = "".join(f"    {json.dumps(name, ensure_ascii=False)},\n" for name in (*sorted(before), *float32))
     listed = f"skip_ops = [\n{names}]\n" if names else "skip_ops = []\n"
-    said = f"Nodes that stay float32: {why}."
+    comment = f"Nodes that stay float32: {why}."
     if base is None:
-        text = f'"""{said}"""\n\n{listed}'
+        text = f'"""{comment}"""\n\n{listed}'
     else:
-        text = f"{base.read_text(encoding='utf-8').rstrip()}\n\n\n# {said}\n{listed}"
+        text = f"{base.read_text(encoding='utf-8').rstrip()}\n\n\n# {comment}\n{listed}"
     write_file(path, text.encode())
     return path

@@ -1,4 +1,4 @@
-"""What a run is judged by: a task's metric of its predictions, or a metric of raw outputs beside the baseline's."""
+"""Measures of a run: the task's metric of its predictions, or a metric of raw outputs compared with the baseline's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ METRICS = "top1 (any topK; needs labels), agree (the baseline's best class), clo
 
 
 class Feed(NamedTuple):
-    """Some consecutive samples as a call takes them.
+    """Consecutive samples prepared for one call.
 
     Attributes:
-        inputs: one array per input of the model; one without a batch is whole in every part.
-        targets: what is right for each sample; ``None`` where that is not known.
-        names: one per sample.
-        units, contexts: as a :class:`~utils.datasets.base.Batch` and a task's ``prepare`` have them.
-        shards: what each SPA gets, where a task lays that out; ``inputs`` is empty then.
+        inputs: one array per input of the model; an array without a batch axis is the same in every part.
+        targets: expected value of each sample, if known. names: one per sample.
+        units, contexts: as of :class:`~utils.datasets.base.Batch` and of a task's ``prepare``.
+        shards: inputs of each SPA, if the task splits the batch; ``inputs`` is empty then.
     """
 
     inputs: list[Array]
@@ -39,13 +38,13 @@ class Feed(NamedTuple):
 
     @property
     def fed(self) -> list[Array] | Shards:
-        """What a task's ``infer`` takes."""
+        """Argument of a task's ``infer``."""
         return self.inputs if self.shards is None else self.shards
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model returned for some samples: arrays whose rows are the samples."""
+    """Outputs of a model: arrays with a row per sample."""
 
     arrays: Sequence[Array]
 
@@ -55,16 +54,16 @@ class Outputs:
 
 
 class Agree(MeanMetric):
-    """Share of positions at which the best class is the baseline's, of the worst output; both are :class:`Outputs`.
+    """Share of positions with the same best class as the baseline, for the worst output; both are :class:`Outputs`.
 
-    A dense output has a class per position: along the second axis of four and more, else along the last.
+    The class axis is the second of arrays with at least four dimensions, else the last.
     """
 
     name = "agree"
     bounds = (0.0, 1.0)
 
     def records(self, predictions: Any, targets: Any, contexts: Sequence[Any] | None) -> Array:
-        """Return one float64 per sample; 0 where shapes differ, as of outputs whose size follows from values."""
+        """Return one float64 per sample; 0 if shapes differ."""
         same = []
         for ours, theirs in zip(predictions.arrays, targets.arrays, strict=True):
             if ours.shape != theirs.shape:
@@ -77,13 +76,13 @@ class Agree(MeanMetric):
 
 
 class Close(MeanMetric):
-    """1 - sqrt(sum (a-b)^2 / sum b^2) of the worst output, from 0 to 1; 0 where NaN or Inf is in it."""
+    """1 - sqrt(sum (a-b)^2 / sum b^2) of the worst output, from 0 to 1; 0 if it contains NaN or Inf."""
 
     name = "close"
     bounds = (0.0, 1.0)
 
     def records(self, predictions: Any, targets: Any, contexts: Sequence[Any] | None) -> Array:
-        """Return one float64 per sample; 0 where shapes differ, as of outputs whose size follows from values."""
+        """Return one float64 per sample; 0 if shapes differ."""
         worst = np.ones(len(predictions))
         for ours, theirs in zip(predictions.arrays, targets.arrays, strict=True):
             if ours.shape != theirs.shape:
@@ -100,7 +99,7 @@ def metric_named(name: str) -> Metric:
     """Return a metric of raw outputs by its name.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: the name is unknown.
     """
     from utils.metrics import TopK
 
@@ -113,40 +112,40 @@ def metric_named(name: str) -> Metric:
 
 
 def needs_labels(name: str) -> bool:
-    """Say whether a metric of raw outputs compares with labels."""
+    """Return whether a metric of raw outputs needs labels."""
     return name.startswith("top")
 
 
 class Measure(Protocol):
-    """How runs over a data set are measured."""
+    """Measure of a run over a data set."""
 
     @property
     def name(self) -> str:
-        """The metric's name."""
+        """Name of the metric."""
         ...
 
     @property
     def raw(self) -> bool:
-        """Whether the outputs are compared as they are, also with the baseline's, which are kept for that."""
+        """Whether raw outputs are compared with those of the baseline, which are kept then."""
         ...
 
     def make(self) -> Metric:
-        """Return the metric, which has seen nothing."""
+        """Return a new metric."""
         ...
 
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
-        """Take in the outputs for a part, beside the baseline's where ``raw``, and return the records."""
+        """Update the metric with the outputs of a part, and the baseline's if ``raw``; return the records."""
         ...
 
 
 @dataclass(frozen=True)
 class RawMeasure:
-    """A metric of a model's outputs as they are, one row per sample.
+    """Metric of raw outputs, one row per sample.
 
     Attributes:
         name: of the metric (:func:`metric_named`).
-        axes: for each output the axis of its samples; ``None`` in it, or an empty list, is the first.
-        folders: set where targets number class folders.
+        axes: sample axis of each output; ``None``, or an empty list, is the first.
+        folders: class folders, if the targets are indices of class folders.
     """
 
     name: str
@@ -155,17 +154,17 @@ class RawMeasure:
     folders: ClassFolders | None = None
 
     def make(self) -> Metric:
-        """Return the metric, which has seen nothing."""
+        """Return a new metric."""
         found = metric_named(self.name)
         if self.folders is not None and needs_labels(self.name):
             found.folders = self.folders  # type: ignore[attr-defined]
         return found
 
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
-        """Take in the outputs for a part and return the records.
+        """Update the metric with the outputs of a part and return the records.
 
         Raises:
-            DataError: an output does not hold one row of numbers per sample, or labels are missing.
+            DataError: an output has not one row of numbers per sample, or labels are missing.
         """
         rows = [self._rows(array, i) for i, array in enumerate(_listed(ours))]
         check_rows(rows, len(part.names))
@@ -173,7 +172,7 @@ class RawMeasure:
             right: Any = Outputs([self._rows(array, i) for i, array in enumerate(_listed(theirs))])
             return metric.update(Outputs(rows), right)
         if part.targets is None:
-            raise DataError(f"{self.name} needs labels, and the data set has none; use --metric agree or close")
+            raise DataError(f"{self.name} needs labels, but the data has none; use --metric agree or close")
         labels: Any = np.asarray(part.targets)
         return metric.update(rows[0].reshape(len(rows[0]), -1), labels)
 
@@ -188,13 +187,11 @@ def _listed(outputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class TaskMeasure:
-    """A task's own metric of its own predictions.
+    """Metric of a task's predictions.
 
     Attributes:
-        make: returns the metric, which has seen nothing.
-        decode: from outputs and contexts to predictions.
-        name: of the metric.
-        needs: what the data must be, for the message where it has no targets.
+        make: returns a new metric. decode: function from outputs and contexts to predictions.
+        name: of the metric. needs: description of valid data, for the error message.
     """
 
     make: Callable[[], Metric]
@@ -204,10 +201,10 @@ class TaskMeasure:
     raw: bool = False
 
     def update(self, metric: Metric, part: Feed, ours: Any, theirs: Any) -> Array | Records:
-        """Decode the outputs for a part, take in the predictions and return the records.
+        """Decode the outputs of a part, update the metric and return the records.
 
         Raises:
-            DataError: samples have no targets, or there is not one prediction for each.
+            DataError: samples have no targets, or the number of predictions differs from that of samples.
         """
         if part.targets is None:
             raise DataError(
@@ -215,23 +212,23 @@ class TaskMeasure:
             )
         predictions = self.decode(ours, part.contexts)
         if isinstance(predictions, (list, tuple)) and len(predictions) != len(part.names):
-            raise DataError(f"decode gave {len(predictions)} answers for {len(part.names)} samples; give one each")
+            raise DataError(
+                f"decode returned {len(predictions)} answers for {len(part.names)} samples; expected one each"
+            )
         return metric.update(predictions, part.targets, part.contexts)
 
 
 def check_rows(outputs: Sequence[Array], samples: int) -> None:
-    """Raise where outputs do not hold one row of numbers per sample, which every metric of raw outputs compares.
+    """Check that outputs have one row of numbers per sample, as metrics of raw outputs need.
 
     Raises:
-        DataError: such an output.
+        DataError: an output has not.
     """
     for i, array in enumerate(outputs):
+        what = ""
         if array.dtype.kind not in "fiub":
-            raise DataError(
-                f"output {i} holds {array.dtype}, no numbers; no metric compares it, cut the model before it"
-            )
-        if array.ndim == 0 or len(array) != samples:
-            raise DataError(
-                f"output {i} has shape {list(array.shape)} for {samples} samples; metrics compare sample by sample; "
-                "cut the model before it"
-            )
+            what = f"dtype {array.dtype}, not numbers"
+        elif array.ndim == 0 or len(array) != samples:
+            what = f"shape {list(array.shape)}, not one row for each of {samples} samples"
+        if what:
+            raise DataError(f"output {i} has {what}; metrics cannot compare it, cut the model before it")

@@ -1,4 +1,4 @@
-"""Samples for a model, as what it is fed over a data set: the calls, their sizes, and single samples of them."""
+"""Samples of a data set as inputs of a model: calls, their sizes, and single samples."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 KEPT = 2**30
-"""Bytes of preprocessed samples that are kept; more are preprocessed again for every run."""
+"""Largest number of bytes of preprocessed samples kept in memory; more are preprocessed again for every run."""
 
 PLANS = 16
-"""Combinations of sizes that calls may have: the card has a plan for each."""
+"""Largest number of combinations of sizes, since the card needs a plan for each."""
 
 
 class Sizes(NamedTuple):
-    """The shapes of all calls over a data set, as an engine takes them.
+    """Shapes of all calls over a data set, in the form of an engine.
 
     Attributes:
-        shapes: one per input, ``None`` in it for a symbolic dimension that differs between calls.
-        dims: the sizes that each such symbol has, rising.
+        shapes: one per input, with ``None`` for a symbolic dimension that differs between calls.
+        dims: ascending sizes of each such symbol.
     """
 
     shapes: tuple[tuple[int | None, ...], ...]
@@ -37,19 +37,17 @@ class Sizes(NamedTuple):
 
 
 class Samples(ABC):
-    """A data set as a model takes it; it can be walked through any number of times, and is a context manager.
+    """A data set as inputs of a model; iterable any number of times, and a context manager.
 
     Attributes:
-        count: samples; of data that a task prepares those that could be, known after the first walk.
-        labelled: whether they have labels.
-        pictures: whether they are pictures, so that they can be preprocessed in other ways (:meth:`prepared`).
-        specs: what the model takes, in its own order; the batch axis of each input is known.
-        notes: how the model's export says that pictures are preprocessed.
-        batch: samples of a call.
+        count: number of samples; with a task, of those that could be prepared, known after the first iteration.
+        labelled: whether samples have labels. batch: samples per call. where: the data path, for messages.
+        pictures: whether samples are images, which can be preprocessed in other ways (:meth:`prepared`).
+        specs: inputs of the model in order, with their batch axes.
+        notes: preprocessing of images in the model's metadata.
         one_call: whether a part is one call of the model.
-        left_out: what is to be said of samples that could not be prepared.
-        where: the data path, for messages.
-        reference: the model that is right, whose calls are those that guide where values say what is called next.
+        left_out: note on samples that could not be prepared, or "".
+        reference: the correct model, whose calls are used if calls depend on outputs.
     """
 
     one_call = True
@@ -66,25 +64,25 @@ class Samples(ABC):
 
     @property
     def sharded(self) -> bool:
-        """Whether calls are laid out by SPA, so that their batch is no whole call's."""
+        """Whether the task splits calls into shards, so that their batch is that of a shard."""
         return False
 
     @abstractmethod
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield the parts in order, prepared anew; ``changes`` are those of :meth:`prepared`."""
+        """Yield newly prepared parts in order; ``changes`` as of :meth:`prepared`."""
 
     @abstractmethod
     def measure(self, metric: str | None) -> Measure:
-        """Return what judges the runs: the metric of this name, or the data's own.
+        """Return the measure of the runs: the named metric, or the default.
 
         Raises:
-            ConfigError: there is none of this name, or it does not go with these samples.
-            DataError: the metric needs labels, and there are none.
+            ConfigError: the name is unknown, or the metric does not support these samples.
+            DataError: the metric needs labels, but the data has none.
         """
 
     @abstractmethod
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
-        """Return what the model is fed of single samples, in order of their place in the data set."""
+        """Return the inputs of single samples, in data set order."""
 
     def __iter__(self) -> Iterator[Feed]:
         if self._kept is not None:
@@ -105,38 +103,38 @@ class Samples(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 -- arrays hold nothing that needs freeing
-        """Free what was opened."""
+    def close(self) -> None:  # noqa: B027 -- arrays need no closing
+        """Close opened models."""
 
     def prepared(self, **changes: Any) -> Iterator[Feed]:
-        """Walk through pictures with other parameters of the preprocessing."""
+        """Yield images with other parameters of the preprocessing."""
         return self.parts(**changes)
 
     def spec(self, path: Path) -> EngineSpec:
-        """Return how to open a model of the same inputs as the one the samples are for; the target says the rest."""
+        """Return the engine settings of a model with the same inputs."""
         return EngineSpec(path, batch_size=self.batch)
 
     def card_spec(self, path: Path) -> EngineSpec:
-        """Return the same with the sizes of all calls, for a target whose plans are of fixed shapes."""
+        """Return the engine settings with the sizes of all calls, for a target with static shapes."""
         shapes, dims = self.sizes()
         return replace(self.spec(path), input_size=shapes, dims=dims)
 
     def run(self, engine: Engine) -> Iterator[tuple[Feed, Any]]:
-        """Yield every part with what an engine gives for it; float16 outputs come as float32."""
+        """Yield every part with the engine's outputs; float16 outputs are converted to float32."""
         for part in self:
             outputs = listed(engine(cast_to(part.inputs, engine.inputs)))
             yield part, [array.astype(np.float32) if array.dtype == np.float16 else array for array in outputs]
 
     def calls(self) -> Iterator[Feed]:
-        """Yield what the model is fed over the data set, inputs in its own order."""
+        """Yield the inputs of all calls over the data set, in the model's order."""
         yield from self
 
     def sizes(self) -> Sizes:
-        """Return the shapes of all calls, the batch set to :attr:`batch`.
+        """Return the shapes of all calls, with the batch set to :attr:`batch`.
 
         Raises:
-            ConfigError: calls have too many sizes, one plan of the card for each.
-            DataError: a dimension without a name has several.
+            ConfigError: calls have too many combinations of sizes.
+            DataError: a dimension without a name has several sizes.
         """
         if not self._seen:
             self._seen = {shapes_of(part.inputs) for part in self.calls()}
@@ -144,7 +142,7 @@ class Samples(ABC):
         return sizes_of(sorted(self._seen), specs, self.batch)
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return one full shape per input, the largest where calls differ."""
+        """Return one static shape per input, the largest of all calls."""
         shapes, dims = self.sizes()
         pairs = zip(shapes, self.specs, strict=True)
         return tuple(
@@ -159,8 +157,8 @@ def listed(outputs: Any) -> Any:
 
 
 def cast_to(arrays: Sequence[Array], specs: Sequence[TensorSpec]) -> list[Array]:
-    """Return arrays in the inputs' dtypes, where these are of the same kind."""
-    with np.errstate(over="ignore"):  # beyond a narrower float's range it becomes inf, as on the device
+    """Return arrays cast to the inputs' dtypes of the same kind."""
+    with np.errstate(over="ignore"):  # values out of range become inf, as on the device
         return [
             array.astype(spec.dtype, copy=False) if array.dtype.kind == spec.dtype.kind else array
             for array, spec in zip(arrays, specs, strict=True)
@@ -173,13 +171,13 @@ def shapes_of(arrays: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSpec], batch: int) -> Sizes:
-    """Return the shapes that calls have, as an engine takes them.
+    """Return the shapes of all calls, in the form of an engine.
 
     Args:
-        seen: the shapes of each call, one per input. specs: of the inputs. batch: samples of a call.
+        seen: the shapes of each call, one per input. specs: of the inputs. batch: samples per call.
 
     Raises:
-        ConfigError: too many combinations of sizes for a plan each.
+        ConfigError: there are too many combinations of sizes.
         DataError: a dimension that differs has no name.
     """
     shapes, dims = [], dict[str, set[int]]()
@@ -195,24 +193,24 @@ def sizes_of(seen: Sequence[Sequence[tuple[int, ...]]], specs: Sequence[TensorSp
         symbol, values = max(dims.items(), key=lambda item: len(item[1]))
         few = sorted({int(np.quantile(sorted(values), share, method="higher")) for share in (0.5, 0.9, 1.0)})
         raise ConfigError(
-            f"calls have {plans} sizes ({symbol} from {min(values)} to {max(values)}), and the card has a plan for "
-            f"each; pad to a few: --dim {symbol}={','.join(map(str, few))}"
+            f"calls have {plans} sizes ({symbol} from {min(values)} to {max(values)}), and the card needs a plan for "
+            f"each; pad to a few sizes: --dim {symbol}={','.join(map(str, few))}"
         )
     return Sizes(tuple(shapes), {symbol: tuple(sorted(values)) for symbol, values in dims.items()})
 
 
 def _only(found: Sequence[int]) -> int | None:
-    """Return the one size that was found, or ``None`` of several."""
+    """Return the size if it is unique, else ``None``."""
     return found[0] if len(set(found)) == 1 else None
 
 
 def _symbol(spec: TensorSpec, axis: int, found: Sequence[int]) -> str:
-    """Return the name of a dimension that has several sizes."""
+    """Return the name of a dimension with several sizes."""
     symbol = spec.symbols[axis] if axis < len(spec.symbols) else None
     if symbol is None:
         raise DataError(
-            f"input {spec.name!r}: dimension {axis} has sizes from {min(found)} to {max(found)} over the "
-            "data and no name in the model; pad the samples to one size, or export it with a name"
+            f"input {spec.name!r}: dimension {axis} has sizes from {min(found)} to {max(found)} but no name in the "
+            "model; pad the samples to one size, or export the model with a named dimension"
         )
     return symbol
 
@@ -227,7 +225,7 @@ def _sizes_in(
 
 
 def _bytes(value: Any) -> int:
-    """Return the bytes of the arrays in lists, tuples and mappings."""
+    """Return the bytes of all arrays in lists, tuples and mappings."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, Mapping):
@@ -236,7 +234,7 @@ def _bytes(value: Any) -> int:
 
 
 def in_parts(inputs: Sequence[Array], specs: Sequence[TensorSpec], batch: int | None) -> list[list[Array]]:
-    """Return a call in parts of a fixed batch, a short one filled up with its last sample; whole without a batch."""
+    """Return a call split into parts of a fixed batch, the last one padded with its last sample."""
     if batch is None or all(spec.batch_axis is None for spec in specs):
         return [list(inputs)]
     return split(inputs, [spec.batch_axis for spec in specs], batch_of(inputs, specs), batch)

@@ -1,4 +1,4 @@
-"""What must not be lost: the runs of a search that is interrupted, and a search whose files cannot be written."""
+"""Output of a search: checks of the folder, and the finished runs after an interrupt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one line.
+    """Convert OSError to DataError.
 
     Raises:
         DataError: the folder cannot be written.
@@ -31,7 +31,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a folder and try it, before a search begins.
+    """Create a folder and test that it is writable, before a search.
 
     Raises:
         DataError: it cannot be written.
@@ -42,21 +42,17 @@ def prepare_folder(folder: Path) -> None:
 
 
 def trials_as_json(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Return runs as JSON has them."""
+    """Return runs as JSON data."""
+    pairs = ((trial, trial.accuracy) for trial in trials)
     return [
-        {
-            "what": trial.what,
-            "nodes": len(trial.names),
-            "metric": trial.accuracy.metric,
-            "verdict": trial.accuracy.verdict.value,
-        }
-        for trial in trials
+        {"what": run.what, "nodes": len(run.names), "metric": found.metric, "verdict": found.verdict.value}
+        for run, found in pairs
     ]
 
 
 @contextmanager
 def saving_on_interrupt(trials: Trials, path: Path) -> Iterator[None]:
-    """Write the runs so far to a JSON file where Ctrl-C ends the ``with`` block, and say so."""
+    """Write the finished runs to a JSON file if Ctrl-C ends the ``with`` block, and print its path."""
 
     def how_far() -> str:
         enough = [trial.names for trial in trials.ran[2:] if trials.enough(trial)]
@@ -64,8 +60,8 @@ def saving_on_interrupt(trials: Trials, path: Path) -> Iterator[None]:
         head = {"schema_version": 1, "interrupted": True, "metric": trials.metric, "baseline": trials.baseline}
         text = json.dumps({**head, "smallest_that_passes": list(best), "trials": trials_as_json(trials.ran)}, indent=1)
         write_file(path, text.encode())
-        told = f"; {len(best)} nodes are enough so far" if best else ""
-        return f"after {len(trials.ran)} runs{told}; they are in {path}"
+        enough_so_far = f"; {len(best)} nodes are enough so far" if best else ""
+        return f"after {len(trials.ran)} runs{enough_so_far}; they are in {path}"
 
     with telling(how_far):
         yield

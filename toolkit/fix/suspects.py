@@ -1,4 +1,4 @@
-"""Mistakes that are not precision: the usual suspects, each tried on the float32 baseline."""
+"""Known mistakes other than precision, each tried on the float32 baseline."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SCALES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "mean and std: 0 to 255": ((0.0,), (1 / 255,)),
     "mean and std: 0 to 255, ImageNet's mean subtracted": (MEAN, (1 / 255,)),
 }
-"""Other scales of RGB samples from 0 to 1: mean and standard deviation."""
+"""Other normalisations of RGB samples in 0..1: mean and standard deviation."""
 
 Outputs = Sequence[Array]
 
 UNCHANGED = "nothing changed"
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box")
-"""Filters that a picture may have been resized with; the one the model names is left out."""
+"""Filters for resizing images; that of the model's metadata is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A mistake that was tried; ``metric`` is NaN where the model cannot take it, ``cured``: it explains all."""
+    """A tried mistake; ``metric`` is NaN if the model rejects the inputs; ``cured``: the reference is reached."""
 
     name: str
     metric: float
@@ -49,24 +49,22 @@ def try_suspects(
     golden: Sequence[Array] | None = None,
     tolerance: float = 0.01,
 ) -> list[Suspect]:
-    """Try what usually goes wrong between an exported model and its source, and return all, the likeliest first.
+    """Try known mistakes between an exported model and its source, and return all, the likeliest first.
 
     Args:
-        path: the model, run in float32 on target ``onnx``.
-        samples: the data set as it is fed now.
-        measure: the metric.
-        reference: the metric that the source has.
-        golden: the source's outputs, a row per sample, where the metric compares with them.
+        path: the model, run in float32 on target ``onnx``. samples: the data set. measure: the metric.
+        reference: the metric of the source.
+        golden: outputs of the source, a row per sample, if the metric compares with them.
         tolerance: largest relative difference to the reference that counts as explained.
 
     Raises:
-        ConfigError: the samples are not one call of the model each.
-        DataError: the golden outputs are not of these samples.
+        ConfigError: a sample takes several calls of the model.
+        DataError: the number of golden outputs differs from that of the samples.
     """
     if not samples.one_call or samples.sharded:
-        raise ConfigError("--reference and --golden change what goes in and out of one call; this task makes several")
+        raise ConfigError("--reference and --golden support tasks with a single call only; this task makes several")
     if golden is not None and any(len(array) != samples.count for array in golden):
-        raise DataError(f"golden outputs hold {len(golden[0])} rows for {samples.count} samples; write them again")
+        raise DataError(f"golden outputs have {len(golden[0])} rows for {samples.count} samples; write them again")
     found: list[Suspect] = []
     with open_engine("onnx", replace(samples.spec(path), dtype="float32")) as engine:
 
@@ -81,7 +79,7 @@ def try_suspects(
                 outputs = engine(fed)
                 ours = change(outputs if isinstance(outputs, list) else [outputs])
                 theirs = ours if golden is None else [array[rows] for array in golden]
-                given = ours if measure.raw or isinstance(outputs, list) else ours[0]  # decode takes what engines give
+                given = ours if measure.raw or isinstance(outputs, list) else ours[0]  # as the engine returned it
                 measure.update(metric, part, given, theirs)
             return float(metric.compute())
 
@@ -97,7 +95,7 @@ def try_suspects(
 
 
 def _order(one: Suspect, reference: float, higher_is_better: bool) -> tuple[bool, bool, float]:
-    """Return what sorts suspects: those that explain it by how well, and none before that nothing is wrong."""
+    """Return the sort key: explanations first, before them "nothing changed", each by their distance."""
     if one.cured:
         return False, one.name != UNCHANGED, abs(one.metric - reference)
     if np.isnan(one.metric):
@@ -106,14 +104,14 @@ def _order(one: Suspect, reference: float, higher_is_better: bool) -> tuple[bool
 
 
 def tried_inputs(samples: Samples) -> list[str]:
-    """Return what is to be said of what was tried with the inputs."""
+    """Return a note if no changes of inputs were tried."""
     if _like_pictures(samples):
         return []
-    return ["no input is like a picture: only last steps (softmax, sigmoid, logarithm) were tried, no change of inputs"]
+    return ["no input is an image: only last steps (softmax, sigmoid, logarithm) were tried, no change of inputs"]
 
 
 def _like_pictures(samples: Samples) -> bool:
-    """Say whether an input may be a picture: floats in four dimensions, of which one may be channels."""
+    """Return whether an input may be an image: a 4-D float array."""
     return any(map(_like_picture, next(iter(samples)).inputs))
 
 
@@ -145,7 +143,7 @@ def _outputs(samples: Samples) -> Iterator[tuple[str, Iterable[Feed], Callable[[
 def _normalisations(
     samples: Samples, engine: Engine, golden: Sequence[Array] | None
 ) -> list[tuple[str, Callable[[Array], Array]]]:
-    """Return the other means and standard deviations to try: with the source's outputs those that come near them."""
+    """Return the other normalisations to try; with golden outputs only those near them."""
     part = next(iter(samples))
     if golden is None:
         ours = own_name(samples.notes)
@@ -173,7 +171,7 @@ def _changed(samples: Samples, change: Callable[[Array], Array]) -> Iterator[Fee
 
 
 def _changes(notes: PictureNotes) -> dict[str, Callable[[Array], Array]]:
-    """Return changes of N x C x H x W arrays by what was wrong before; each undoes what its name says."""
+    """Return changes of N x C x H x W arrays by the mistake that each undoes."""
     own = notes.mean, notes.std
     changes: dict[str, Callable[[Array], Array]] = {
         "channel order: BGR": lambda a: np.ascontiguousarray(a[:, ::-1]),
@@ -187,13 +185,13 @@ def _changes(notes: PictureNotes) -> dict[str, Callable[[Array], Array]]:
     }
     for name, (mean, std) in SCALES.items():
         changes[name] = lambda a, mean=mean, std=std: _rescaled(_unscaled(a, *own), mean, std)  # type: ignore[misc]
-    changes["mean and std: left out so far"] = lambda a: _rescaled(a, *own)
-    changes["mean and std: left out so far, 0 to 255"] = lambda a: _rescaled(a / 255, *own)
+    changes["mean and std: missing so far"] = lambda a: _rescaled(a, *own)
+    changes["mean and std: missing so far, 0 to 255"] = lambda a: _rescaled(a / 255, *own)
     return changes
 
 
 def _unscaled(array: Array, mean: Sequence[float], std: Sequence[float]) -> Array:
-    """Undo the model's mean and standard deviation where there are three channels."""
+    """Undo the model's mean and standard deviation of three channels."""
     if array.shape[1] != 3 or len(mean) not in (1, 3):
         return array
     middle, spread = (np.asarray(values, array.dtype).reshape(1, -1, 1, 1) for values in (mean, std))

@@ -1,4 +1,4 @@
-"""Samples that come through a task: its data set, ``prepare``, ``collate``, ``infer``, ``decode`` and metric."""
+"""Samples of a task: its data set, ``prepare``, ``collate``, ``infer``, ``decode`` and metric."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_n
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from utils.datasets.base import Dataset
 from utils.pipeline.flags.options import Options
-from utils.pipeline.run.prepare import Preprocessor, prepare
+from utils.pipeline.run.pipeline import Preprocessor, prepare
 from utils.pipeline.session import described, engine_spec, load_data
 from utils.tasks.model import Model
 from utils.tasks.prepared import Shards
 
 FEW_CALLS = 64
-"""Calls of a loop by which nodes are ranked, spread evenly over those of the samples."""
+"""Number of calls for ranking nodes if a task makes several per sample, evenly spaced."""
 
 
 class TaskSamples(Samples):
-    """The samples of a task, for one of its models; its other models compute in float32 on target ``onnx``.
+    """The samples of a task for one of its models; the other models run in float32 on target ``onnx``.
 
     Args:
-        path: the model. names: of its inputs, in its own order.
-        asked: the task, and which of its models it is. opt: the task's options.
-        limit: take only so many samples from the beginning.
+        path: the model. names: of its inputs, in order. asked: the task and the model's name in it.
+        opt: the task's options. limit: number of samples, from the beginning.
 
     Raises:
         DataError: there are no samples.
@@ -61,7 +60,7 @@ class TaskSamples(Samples):
         self._places: list[int] = []
 
     def _describe(self, path: Path) -> list[TensorSpec]:
-        """Open the other models for good, and this one to learn what it takes, in the order of the task's arrays."""
+        """Open the other models, and this one temporarily to read its inputs, in the order of the task's arrays."""
         self._others = {
             name: self._stack.enter_context(open_engine("onnx", self._spec(name, file)))
             for name, file in self.opt.models.items()
@@ -81,11 +80,11 @@ class TaskSamples(Samples):
         return {name: self._others.get(name, engine) for name in self.opt.models}
 
     def spec(self, path: Path) -> EngineSpec:
-        """Return how to open a model in the place of the one the samples are for."""
+        """Return the engine settings of a model used in place of the original."""
         return self._spec(self.name, path)
 
     def card_spec(self, path: Path) -> EngineSpec:
-        """Return the same with the sizes of all calls."""
+        """Return the engine settings with the sizes of all calls."""
         found = super().card_spec(path)
         order = [spec.name for spec in self.specs]
         sizes = found.input_size or ()
@@ -96,7 +95,7 @@ class TaskSamples(Samples):
         self._stack.close()
 
     def measure(self, metric: str | None) -> Measure:
-        """Return the task's own metric, or one of the raw outputs of a single call."""
+        """Return the task's metric, or a metric of raw outputs of a single call."""
         make = partial(self.task.metric, self.dataset)
         own = make().name
         if metric is None or metric == own:
@@ -104,13 +103,12 @@ class TaskSamples(Samples):
         metric_named(metric)
         if not self.one_call or self.sharded:
             raise ConfigError(
-                f"metric {metric} compares the rows of a single call, and task {self.task.name} makes another answer; "
-                f"leave out --metric: its own is {own}"
+                f"metric {metric} supports tasks with a single call only, and task {self.task.name} makes several; "
+                f"leave out --metric to use {own}"
             )
         if needs_labels(metric) and not self.labelled:
-            raise DataError(
-                f"{self.where}: metric {metric} needs labels, and there are none; use --metric agree or close"
-            )
+            why = f"metric {metric} needs labels, but the data has none"
+            raise DataError(f"{self.where}: {why}; use --metric agree or close")
         return RawMeasure(metric, self._axes, folders=getattr(make(), "folders", None))
 
     def _decoded(self, outputs: Any, contexts: Any) -> Any:
@@ -118,16 +116,14 @@ class TaskSamples(Samples):
 
     @property
     def sharded(self) -> bool:
-        """Whether the task lays a batch out by SPA."""
+        """Whether the task splits a batch into shards."""
         return next(iter(self)).shards is not None
 
-    # ------------------------------------------------------------------------------------------------------ samples
-
     def parts(self, **changes: Any) -> Iterator[Feed]:
-        """Yield the samples that can be prepared, a batch at a time, arrays in the task's order.
+        """Yield batches of the samples that can be prepared, with arrays in the task's order.
 
         Raises:
-            DataError: none can.
+            DataError: no sample can be prepared.
         """
         places: list[int] = []
         failures: list[str] = []
@@ -135,12 +131,12 @@ class TaskSamples(Samples):
             places += [first + i for i in good]
             yield part
         if not places:
-            raise DataError(f"{self.where}: no sample can be prepared: {'; '.join(failures[:3]) or 'there are none'}")
+            raise DataError(f"{self.where}: no sample can be prepared: {'; '.join(failures[:3]) or 'no samples'}")
         self._places, self.count = places, len(places)
-        self.left_out = f"{len(failures)} samples are left out, the first: {failures[0]}" if failures else ""
+        self.left_out = f"{len(failures)} samples were skipped, the first: {failures[0]}" if failures else ""
 
     def varied(self, values: Mapping[str, Any]) -> TaskSamples:
-        """Return the same samples with other values of the task's flags, by their keys."""
+        """Return the same samples with other values of the task's flags, by key."""
         other = copy(self)
         other.opt = Options(**{**vars(self.opt), **values})
         other.task = type(self.task)(other.opt).bind(self.model)
@@ -148,11 +144,11 @@ class TaskSamples(Samples):
         return other
 
     def some(self, places: Sequence[int]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
-        """Yield the samples at some places, a batch at a time: where it begins among them, and those that could be."""
+        """Yield batches of the samples at some indices: start index, batch, and positions of its good samples."""
         yield from self._prepared(self.dataset.select(places), [])
 
     def _prepared(self, dataset: Dataset, failures: list[str]) -> Iterator[tuple[int, Feed, Sequence[int]]]:
-        """Yield where each batch begins, what was made of it, and the positions of the samples that made it."""
+        """Yield the start index of each batch, the prepared batch, and the positions of its good samples."""
         first = 0
         for batch in dataset.batches(self.batch):
             ready = prepare(batch, self._preprocessor, Timeline(), detailed=False)
@@ -166,10 +162,8 @@ class TaskSamples(Samples):
                 yield first, part, ready.good if ready.good is not None else range(len(made.names))
             first += len(batch.names)
 
-    # --------------------------------------------------------------------------------------------------------- runs
-
     def run(self, engine: Engine) -> Iterator[tuple[Feed, Any]]:
-        """Yield every part with the task's outputs for it, the engine in the place of the model."""
+        """Yield every part with the task's outputs, computed with the engine."""
         if self.one_call:
             for part in self:
                 yield part, _called(engine, part.fed)
@@ -181,9 +175,9 @@ class TaskSamples(Samples):
             yield part, self.task.infer(engines, part.fed, part.contexts)
 
     def answered(self, engine: Engine, places: Sequence[int]) -> Iterator[tuple[Feed, list[int], Any]]:
-        """Yield parts of the samples at some places, these places, and the task's outputs for them.
+        """Yield parts of the samples at some indices, the indices, and the task's outputs.
 
-        The task is set up anew, as what it makes of other data, such as a corpus, hangs on its flags too.
+        The task's ``setup`` runs again, since data such as a corpus depends on the flags too.
         """
         engines = self._engines(engine)
         self.task.state = self.task.setup(engines, self.dataset)
@@ -195,7 +189,7 @@ class TaskSamples(Samples):
         self._seen.add(shapes_of(self._in_order(arrays)))
 
     def calls(self) -> Iterator[Feed]:
-        """Yield what the model is fed over the data set, inputs in its own order."""
+        """Yield the inputs of all calls over the data set, in the model's order."""
         yield from self._calls(self)
 
     def _calls(self, parts: Iterable[Feed]) -> Iterator[Feed]:
@@ -219,17 +213,17 @@ class TaskSamples(Samples):
         fed.clear()
 
     def _call(self, arrays: Sequence[Array], names: Sequence[str], which: str) -> Feed:
-        """Return a call whose rows have names: those of the samples, or the first one's and the call's number."""
+        """Return a call with row names: those of the samples, or the first sample's name and the call number."""
         rows = batch_of(self._in_order(arrays), self.specs)
         alike = len(names) == rows
         return Feed(self._in_order(arrays), None, [f"{names[i if alike else 0]}{which}" for i in range(rows)])
 
     def _in_order(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the inputs of a call in the model's own order."""
+        """Return the inputs of a call in the model's order."""
         return [arrays[self._callers.index(spec.name)] for spec in self.specs]
 
     def chosen(self, indices: Sequence[int]) -> list[Feed]:
-        """Return what the model is fed of single samples; of a loop some calls of all it makes of them."""
+        """Return the inputs of single samples; at most :data:`FEW_CALLS` if a task makes several calls per sample."""
         places = [self._places[i] for i in sorted(set(indices))] if self._places else sorted(set(indices))
         found = list(self._calls(part for _, part, _ in self._prepared(self.dataset.select(places), [])))
         if self.one_call or len(found) <= FEW_CALLS:
@@ -238,36 +232,36 @@ class TaskSamples(Samples):
 
 
 class _Watched:
-    """An engine that tells what it is fed."""
+    """Engine that reports its inputs to a callback."""
 
-    def __init__(self, engine: Engine, told: Callable[[Sequence[Array]], None]) -> None:
-        self._engine, self._told = engine, told
+    def __init__(self, engine: Engine, on_call: Callable[[Sequence[Array]], None]) -> None:
+        self._engine, self._on_call = engine, on_call
 
     def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
         """Run the model."""
-        self._told([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
+        self._on_call([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
         return self._engine(inputs)
 
     def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Run what each SPA gets."""
+        """Run the shards of all SPAs."""
         for shard in shards:
-            self._told(shard)
+            self._on_call(shard)
         return self._engine.call_shards(shards)
 
     def __getattr__(self, name: str) -> Any:
-        """Answer everything else as the engine does."""
+        """Return another attribute of the engine."""
         return getattr(self._engine, name)
 
 
 def _called(engine: Engine, inputs: Sequence[Array] | Shards) -> Any:
-    """Do what :func:`utils.tasks.base.one_call` does, with floats cast to the dtype the engine takes."""
+    """Call the engine as :func:`utils.tasks.base.one_call` does, with floats cast to the engine's dtype."""
     if isinstance(inputs, Shards):
         return engine.call_shards([cast_to(shard, engine.inputs) for shard in inputs])
     return engine(cast_to(inputs, engine.inputs))
 
 
 def _floats(tensor: TensorSpec) -> TensorSpec:
-    """Return an input that takes float32 where it takes float16: samples are rounded by the run, not before it."""
+    """Return an input with float32 in place of float16, so that rounding happens in the run, not before."""
     return replace(tensor, dtype=np.dtype(np.float32)) if tensor.dtype == np.float16 else tensor
 
 

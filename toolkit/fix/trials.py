@@ -1,4 +1,4 @@
-"""Runs of a model over a data set, each judged by the accuracy gate beside the baseline's float32 run."""
+"""Runs of a model over a data set, each judged by the accuracy gate against the float32 baseline."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from utils.metrics.base import Metric, Records
 from utils.pipeline.run.nan import Flaws, named, output_line
 
 BROKEN = (TecoInferError, ArithmeticError, ValueError, IndexError)
-"""What decoding and metrics may raise for values that float16 has broken."""
+"""Exceptions that decoding and metrics may raise for values broken by float16."""
 
 
 class Trial(NamedTuple):
-    """One run: what was changed in which nodes, what the gate says, and the records; ``None`` where it broke off."""
+    """One run: description, changed nodes, accuracy, and records (``None`` if the run failed)."""
 
     what: str
     names: tuple[str, ...]
@@ -39,15 +39,12 @@ class Trial(NamedTuple):
 
 @dataclass
 class Trials:
-    """Runs and judges; counts what it ran.
+    """Runs of a model and their accuracy.
 
     Attributes:
-        samples, measure: the data set, and how runs over it are measured.
-        tolerance: of the gate.
-        folder: for pass files and models that only trials need.
-        base: a pass file that every run on the card goes by, beside what stays float32.
-        heard: told of every run.
-        ran: all trials so far, in order.
+        samples, measure: the data set and the metric. tolerance: of the gate.
+        folder: for temporary pass files and models. base: pass file that every run on the card is based on.
+        heard: called with every run. ran: all runs in order.
     """
 
     samples: Samples
@@ -58,7 +55,7 @@ class Trials:
     heard: Callable[[Trial], None] = lambda trial: None
     ran: list[Trial] = field(default_factory=list)
     baseline: float | None = None
-    """The baseline's metric; ``None`` before it has run."""
+    """Metric of the baseline; ``None`` before its run."""
     _outputs: list[Any] = field(default_factory=list)
     _records: Columns | None = None
     _need: Verdict = Verdict.PASS
@@ -72,7 +69,7 @@ class Trials:
         """Run the baseline, a model in float32 on target ``onnx``, and return its metric.
 
         Raises:
-            DataError: there are no samples, or the metric has no value for them.
+            DataError: there are no samples, or the metric is undefined for them.
         """
         metric = self.measure.make()
         outputs: list[Any] = []
@@ -91,29 +88,29 @@ class Trials:
         """Run on the card in float16 storage.
 
         Args:
-            path: the model. what: of the trial, for the report.
+            path: the model. what: description of the trial.
             float32: names of nodes, or operators, that stay float32.
-            pass_path: a pass file that says so; ``None`` writes one for ``float32``.
+            pass_path: pass file with these names; ``None`` writes one.
         """
-        # A file name of its own, so that a traceback of an earlier trial's pass still shows its source.
+        # A unique file name, so that a traceback of an earlier trial's pass still shows its source.
         own = pass_path or write_pass(self.folder / f"trial_{len(self.ran)}_pass.py", float32, "a trial", self.base)
         spec = replace(self.samples.card_spec(path), dtype="float16", pass_path=own, divided=self.samples.sharded)
         return self._judged(what, float32, "sdaa", spec)
 
     def host(self, path: Path, what: str, names: Collection[str] = ()) -> Trial:
-        """Run another model on the baseline's engine; ``names`` are the nodes it has from the baseline."""
+        """Run another model on the baseline's engine; ``names`` are its nodes taken from the baseline."""
         return self._judged(what, names, "onnx", replace(self.samples.spec(path), dtype="float32"))
 
     def demand(self, best: Trial) -> bool:
-        """Take the best there can be as what a trial must reach, and say whether that is good enough to go on.
+        """Set the verdict that trials must reach from the best possible trial; return whether that is good enough.
 
-        With too few samples even equal answers are inconclusive; a difference within the tolerance must do then.
+        With too few samples even equal answers are inconclusive; a difference within the tolerance is accepted then.
         """
         self._need = best.accuracy.verdict
         return self.enough(best)
 
     def enough(self, trial: Trial) -> bool:
-        """Say whether the gate passes, or says what it says of the best there can be."""
+        """Return whether a trial passes the gate, or is as good as the best possible trial."""
         found = trial.accuracy
         if found.verdict is Verdict.PASS:
             return True
@@ -121,7 +118,7 @@ class Trials:
         return self._need is Verdict.INCONCLUSIVE is found.verdict and within
 
     def worst(self, trial: Trial, count: int) -> list[int]:
-        """Return the samples by which the metric became worse most, and the first ones; ``count`` in all."""
+        """Return ``count`` samples: those with the largest loss, and the first ones."""
         half: list[int] = []
         if trial.records is not None and self._records is not None:
             lost = losses(self.measure.make(), trial.records, self._records)
@@ -134,7 +131,7 @@ class Trials:
             try:
                 records = joined(self._measured(engine, metric, lost))
                 accuracy = self._accuracy(records, metric)
-                if lost and accuracy.verdict is not Verdict.FAIL:  # in samples that are wrong in any case
+                if lost and accuracy.verdict is not Verdict.FAIL:  # NaN in samples that were wrong before
                     reason = output_line(lost, self.samples.count, (), engine.describe())
                     accuracy = replace(accuracy, verdict=Verdict.FAIL, reason=reason)
             except _UnjudgedError as error:
@@ -144,13 +141,13 @@ class Trials:
         return self.ran[-1]
 
     def _measured(self, engine: Engine, metric: Metric, lost: list[str]) -> Iterator[tuple[Feed, Array | Records]]:
-        """Yield the samples with their records, and name in ``lost`` those with NaN in the output."""
+        """Yield the samples with their records; append the names of samples with NaN outputs to ``lost``."""
         axes = [tensor.batch_axis for tensor in engine.outputs] if self.samples.one_call else None
         theirs: Iterable[Any] = self._outputs if self.measure.raw else repeat(None)
-        # What a loop makes of broken values may fail anywhere in it; a single call cannot.
-        with nullcontext() if self.samples.one_call else _telling():
+        # A loop over several calls may fail anywhere for broken values; a single call does not.
+        with nullcontext() if self.samples.one_call else _convert_errors():
             for (part, ours), baseline in zip(self.samples.run(engine), theirs, strict=False):
-                with _telling():
+                with _convert_errors():
                     record = self.measure.update(metric, part, ours, baseline)
                 flaws = Flaws.none(len(part.names))
                 flaws.add(ours, axes)
@@ -158,15 +155,15 @@ class Trials:
                 yield part, record
 
     def _accuracy(self, records: Columns, metric: Metric) -> Accuracy:
-        assert self._records is not None  # noqa: S101 - the baseline has run
+        assert self._records is not None  # noqa: S101 - set by take_baseline()
         assert self.baseline is not None  # noqa: S101
-        with _telling():
+        with _convert_errors():
             value = float(metric.compute())
         pairs = paired(records, self._records, self.metric)
         return judge(pairs, value, self.baseline, metric_of=metric, tolerance=self.tolerance)
 
     def _broken(self, why: str) -> Accuracy:
-        """Return the failure of a run whose outputs cannot be decoded or measured."""
+        """Return the accuracy of a run whose outputs cannot be decoded or measured."""
         reason = f"{self.metric}: the outputs cannot be judged: {why}"
         before = math.nan if self.baseline is None else self.baseline
         against = "onnx float32"
@@ -174,15 +171,15 @@ class Trials:
 
 
 class _UnjudgedError(Exception):
-    """What a run gives cannot be decoded or measured."""
+    """The outputs of a run cannot be decoded or measured."""
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
-    """Turn what decoding and metrics raise for values that float16 has broken into :class:`_UnjudgedError`."""
+def _convert_errors() -> Iterator[None]:
+    """Convert the errors of decoding and metrics for broken values to :class:`_UnjudgedError`."""
     try:
         yield
-    except ConfigError:  # of flags, whatever the values
+    except ConfigError:  # caused by flags, not by values
         raise
     except BROKEN as error:
         raise _UnjudgedError(reason_of(error)) from error
@@ -191,7 +188,7 @@ def _telling() -> Iterator[None]:
 @contextmanager
 def _opened(target: str, spec: EngineSpec) -> Iterator[Engine]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*of a size not known beforehand")  # no trial is about time
+        warnings.filterwarnings("ignore", ".*of a size not known beforehand")  # trials do not measure time
         engine = open_engine(target, spec)
     with engine:
         yield engine

@@ -1,4 +1,4 @@
-"""The float32 form of a model that holds float16: what it computes where nothing but its weights is rounded."""
+"""Float32 form of a model with float16 tensors, in which only the weights are rounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FLOAT, _HALF = 1, 10
 
 
 def float32_form(model: ModelProto) -> ModelProto:
-    """Return a model with every float16 tensor as float32 of the same value; one that holds none as it is."""
+    """Return a model with every float16 tensor converted to float32; a model without float16 is returned unchanged."""
     from engine.onnx import copy_model, tensors
     from engine.sdaa import widen
 
@@ -28,7 +28,7 @@ def float32_form(model: ModelProto) -> ModelProto:
 
 
 def _without_rounding(graph: GraphProto) -> None:
-    """Make every cast to float16 one to float32: in a float16 model it says how values are stored, not to round."""
+    """Change casts to float16 into casts to float32: in a float16 model they set the storage type."""
     from engine.onnx import subgraphs
 
     for node in graph.node:
@@ -40,9 +40,9 @@ def _without_rounding(graph: GraphProto) -> None:
 
 
 def lifted(model: ModelProto) -> ModelProto:
-    """Return a copy of a float32 model whose main graph holds its constant floats as weights, not as nodes.
+    """Return a copy of a float32 model with float Constant nodes of the main graph converted to weights.
 
-    A weight can be float32 for one reader and float16 for another; what a node writes has one type.
+    A weight can be float32 for one reader and float16 for another, unlike the output of a node.
     """
     import numpy as np
     from onnx import numpy_helper
@@ -68,7 +68,7 @@ def lifted(model: ModelProto) -> ModelProto:
 
 
 def float32_file(path: Path, folder: Path) -> Path:
-    """Return a model file itself, or its float32 form written to a folder where it holds float16."""
+    """Return a model file itself, or its float32 form written to ``folder`` if it contains float16."""
     from engine.onnx import save_model
     from toolkit.graph.nodes import load_named
 

@@ -1,1 +1,1 @@
-"""Models as graphs of named nodes: their inputs and weights, and the values inside them."""
+"""Models as graphs of named nodes: inputs, weights and the values of all tensors."""

@@ -1,4 +1,4 @@
-"""Nodes in groups whose tensors fit into memory together."""
+"""Groups of nodes whose tensors fit into memory together."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from toolkit.graph.nodes import Node
 
 MEMORY = 2 * 2**30
-"""Bytes of node outputs held at once unless told otherwise."""
+"""Default limit of the bytes of node outputs held at once."""
 
 
 def grouped(nodes: Iterable[Node], sizes: Mapping[str, int], limit: int) -> Iterator[list[Node]]:
     """Split nodes, in order, into groups whose inputs and outputs together take at most ``limit`` bytes.
 
-    A node that is larger by itself is a group of its own; a tensor of unknown size counts as nothing.
+    A larger node forms a group alone; a tensor of unknown size counts as 0 bytes.
 
     Args:
-        nodes: in topological order.
-        sizes: bytes by tensor name.
-        limit: bytes.
+        nodes: in topological order. sizes: bytes by tensor name. limit: bytes.
     """
     group: list[Node] = []
     held: set[str] = set()

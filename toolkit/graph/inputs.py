@@ -1,4 +1,4 @@
-"""Which model a command means, and what to feed it: random numbers, arrays or pictures from files."""
+"""Model file of a command, and its inputs: random numbers, or arrays and images from files."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 
 Dims = Mapping[str, Sequence[int]]
-"""Sizes by the symbol of a dimension."""
+"""Symbol of a dimension -> sizes."""
 
 PICTURES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 
 
 def model_file(model: str, root: Path = ROOT) -> Path:
-    """Return the ONNX file that is meant: a path, or the ``ckpt`` of a zoo model's first case.
+    """Return the ONNX file of a path, or the ``ckpt`` of the first case of a zoo model.
 
     Raises:
-        ConfigError: neither a file nor a model of the zoo, the model's file has not been made yet, or several models
-            make its answer.
+        ConfigError: ``model`` is neither a file nor a model of the zoo, the file was not exported yet, or the zoo model
+            consists of several ONNX files.
     """
     path = Path(model)
     if os.path.isfile(path) or path.suffix == ".onnx":
@@ -50,25 +50,29 @@ def model_file(model: str, root: Path = ROOT) -> Path:
 
 
 def _ckpts(model: Model, cases: Iterable[Case]) -> list[str]:
-    """Return the model files that cases name, in order; refuse a first step that takes several at once."""
+    """Return the model files of the cases, in order.
+
+    Raises:
+        ConfigError: the first step takes several model files.
+    """
     named = [step.ckpts for case in cases for step in case.steps if step.ckpts]
     if named and len(named[0]) > 1:
         listed = ", ".join(f"{name} {model.path}/{ckpt}" for name, ckpt in named[0].items())
-        raise ConfigError(f"{model.path} is made of several models; pass the path of one: {listed}")
+        raise ConfigError(f"{model.path} consists of several models; pass the path of one: {listed}")
     return [ckpt for ckpts in named for ckpt in ckpts.values()]
 
 
 def _first_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """Return the first file of these names that is there; of any name where none is given."""
+    """Return the first existing file of the names, or of any ONNX file without names."""
     files = [kept_path(folder, name) for name in names] or sorted(folder.glob("*.onnx"))
     return next((file for file in files if file.is_file()), None)
 
 
 def input_specs(model: ModelProto) -> list[TensorSpec]:
-    """Return what a model takes; a sequence or an optional among what it gives, which engines refuse, is no matter.
+    """Return the inputs of a model; outputs may be of any type.
 
     Raises:
-        ModelError: an input is not a tensor, or has a dtype numpy lacks.
+        ModelError: an input is not a tensor, or has a dtype that numpy lacks.
     """
     from onnx import ModelProto
 
@@ -80,13 +84,13 @@ def input_specs(model: ModelProto) -> list[TensorSpec]:
 
 
 def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[TensorSpec]:
-    """Return what a model takes, with the batch axes that its graph says rather than its shapes.
+    """Return the inputs of a model, with the batch axes found in its graph.
 
     Args:
-        model: the model. symbols: those of dimensions that have sizes of their own, so that they are no batch.
+        model: the model. symbols: symbols of dimensions that have a size, and are therefore not the batch.
 
     Raises:
-        ModelError: an input or output is not a tensor, or has a dtype numpy lacks.
+        ModelError: an input or output is not a tensor, or has a dtype that numpy lacks.
     """
     from engine import batching_of
     from engine.onnx import signature
@@ -100,40 +104,38 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
 
 
 def static_batch(specs: Sequence[TensorSpec]) -> int | None:
-    """Return the batch a model's inputs are fixed to, if they are."""
+    """Return the fixed batch size of the inputs, or ``None``."""
     return next((spec.shape[spec.batch_axis] for spec in specs if spec.batch_axis is not None), None)
 
 
 def input_shapes(
     model: ModelProto, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return a full shape for every input of a model.
+    """Return a static shape for every input of a model.
 
     Args:
-        model: its dynamic batch becomes ``batch``.
-        batch: samples.
-        shapes: shapes by input name; they go before all else.
-        dims: sizes by the symbol of other dynamic dimensions; of several the largest is taken.
+        model: the model. batch: size of a dynamic batch.
+        shapes: shapes by input name, with priority over ``batch`` and ``dims``.
+        dims: sizes by the symbol of other dynamic dimensions; the largest is used.
 
     Raises:
-        ConfigError: an input has other dynamic dimensions and no size is given, a shape is for no input, or a size for
-            no dimension.
+        ConfigError: a dynamic dimension has no size, or an input name or symbol is unknown.
     """
     inputs = input_specs(model)
     given, sizes = dict(shapes or {}), {symbol: max(found) for symbol, found in (dims or {}).items()}
     unknown = sorted(given.keys() - {spec.name for spec in inputs})
     if unknown:
         names = ", ".join(spec.name for spec in inputs)
-        raise ConfigError(f"shape for {unknown[0]!r}, which is no input of the model; inputs: {names}")
+        raise ConfigError(f"--shape {unknown[0]}: the model has no input {unknown[0]!r}; its inputs are: {names}")
     check_dims(inputs, sizes)
     return {spec.name: given[spec.name] if spec.name in given else _full_shape(spec, batch, sizes) for spec in inputs}
 
 
 def check_dims(inputs: Sequence[TensorSpec], dims: Collection[str]) -> None:
-    """Refuse sizes for what is no symbolic dimension.
+    """Check that every symbol in ``dims`` is a dimension of the inputs.
 
     Raises:
-        ConfigError: such a symbol.
+        ConfigError: a symbol is unknown.
     """
     known = {symbol for spec in inputs for symbol in spec.symbols if symbol is not None}
     unknown = sorted(set(dims) - known)
@@ -158,7 +160,7 @@ def _listed(spec: TensorSpec) -> str:
 
 
 def _how(spec: TensorSpec, shape: Sequence[int | None], symbols: Sequence[str | None]) -> str:
-    """Return how to give the sizes that a shape lacks."""
+    """Return the flags that set the missing sizes."""
     likely = [_likely(spec, axis) for axis in range(len(shape))]
     example = ",".join(str(size or other) for size, other in zip(shape, likely, strict=True))
     missing = zip(symbols, shape, likely, strict=True)
@@ -168,18 +170,18 @@ def _how(spec: TensorSpec, shape: Sequence[int | None], symbols: Sequence[str | 
 
 
 def _likely(spec: TensorSpec, axis: int) -> int:
-    """Return a size that an open dimension may have: of a picture's side, or of a length."""
+    """Return an example size of a dynamic dimension: of an image side, or of a length."""
     return 224 if len(spec.shape) == 4 and spec.dtype.kind == "f" and axis > 1 else 128
 
 
 def random_inputs(
     path: Path, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
 ) -> list[Array]:
-    """Return seeded random arrays, one per input in the model's order: standard normal floats, 0 or 1 for the rest.
+    """Return seeded random arrays, one per input in order: standard normal floats, 0 or 1 for other dtypes.
 
     Raises:
-        ConfigError: a shape is not known (:func:`input_shapes`).
-        ModelError: the model cannot be read, or takes something that is no array of numbers.
+        ConfigError: a shape is unknown (:func:`input_shapes`).
+        ModelError: the model cannot be read, or an input is not an array of numbers.
     """
     from engine.onnx import load_model
 
@@ -189,13 +191,15 @@ def random_inputs(
 def draw(
     model: ModelProto, seed: int = 0, batch: int = 1, shapes: Shapes | None = None, dims: Dims | None = None
 ) -> list[Array]:
-    """Do what :func:`random_inputs` does for a loaded model."""
+    """Return the arrays of :func:`random_inputs` for a loaded model."""
     full = input_shapes(model, batch, shapes, dims)
     rng = np.random.default_rng(seed)
     feed: list[Array] = []
     for spec in input_specs(model):
         if spec.dtype.kind not in "fiub":
-            raise ConfigError(f"input {spec.name!r} holds {spec.dtype}: no random values; pass --data FILE.npz")
+            raise ConfigError(
+                f"input {spec.name!r} has dtype {spec.dtype}, without random values; pass --data FILE.npz"
+            )
         feed.append(random_array(rng, full[spec.name], spec.dtype))
     return feed
 
@@ -206,24 +210,20 @@ def load_inputs(
     """Read one array per input.
 
     Args:
-        files: one ``.npz`` with the inputs' names (or as many unnamed arrays as inputs), or one ``.npy`` or picture
-            per input. A picture is resized, cropped and normalised as the model's export says, scaled to the input.
-        specs: the model's inputs.
-        batch: how often a picture is repeated where the input's batch is dynamic.
-        stored: what the model's export stored; without it pictures are preprocessed as is usual for ImageNet.
+        files: one ``.npz`` with the input names (or as many unnamed arrays as inputs), or one ``.npy`` or image per
+            input. An image is resized, cropped and normalised as stored in the model, scaled to the input size.
+        specs: the model's inputs. batch: number of copies of an image for a dynamic batch.
+        stored: metadata of the model; without it images are preprocessed as for ImageNet.
 
     Raises:
-        DataError: a file is missing, damaged, or does not hold the inputs.
-        InputError: an input takes no picture.
-        ModelError: what the export stored cannot be read.
+        DataError: a file is missing, damaged, or lacks an input.
+        InputError: an input does not accept an image. ModelError: the metadata is invalid.
     """
     if len(files) == 1 and files[0].suffix == ".npz":
         return _named(files[0], specs)
     if len(files) != len(specs):
         names = ", ".join(spec.name for spec in specs)
-        raise DataError(
-            f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz, or a file per input"
-        )
+        raise DataError(f"{len(files)} data files for {len(specs)} inputs ({names}); pass one .npz or a file per input")
     return [_one(file, spec, batch, stored or Stored({})) for file, spec in zip(files, specs, strict=True)]
 
 
@@ -233,7 +233,7 @@ def _named(file: Path, specs: Sequence[TensorSpec]) -> list[Array]:
         return list(arrays.values())
     missing = [spec.name for spec in specs if spec.name not in arrays]
     if missing:
-        raise DataError(f"{file} lacks input {missing[0]!r}; it holds: {', '.join(arrays) or 'nothing'}")
+        raise DataError(f"{file} lacks input {missing[0]!r}; it contains: {', '.join(arrays) or 'nothing'}")
     return [arrays[spec.name] for spec in specs]
 
 
@@ -242,7 +242,7 @@ def _one(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
         return read_npy(file)
     if file.suffix.lower() in PICTURES:
         return _picture(file, spec, batch, stored)
-    raise DataError(f"{file}: not an .npz, .npy or picture file ({', '.join(PICTURES)}); convert it")
+    raise DataError(f"{file}: not an .npz, .npy or image file ({', '.join(PICTURES)}); convert it")
 
 
 def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
@@ -254,18 +254,9 @@ def _picture(file: Path, spec: TensorSpec, batch: int, stored: Stored) -> Array:
         form = picture_form(spec, file)
         how = notes.fitted(form.size) | form.scale(notes.mean, notes.std, file)
     except ConfigError as error:
-        raise InputError(f"input {spec.name!r} takes no picture ({error}); pass an .npy file") from error
+        raise InputError(f"input {spec.name!r} does not accept an image ({error}); pass an .npy file") from error
     layout = form.given(preprocess(form.opened([file]), "float32", **how))
     return np.repeat(layout, spec.shape[0] or batch, axis=0)
 
 
-__all__ = [
-    "InputError",
-    "Shapes",
-    "draw",
-    "input_shapes",
-    "input_specs",
-    "load_inputs",
-    "model_file",
-    "random_inputs",
-]
+__all__ = ["InputError", "Shapes", "draw", "input_shapes", "input_specs", "load_inputs", "model_file", "random_inputs"]

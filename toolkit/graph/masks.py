@@ -1,9 +1,9 @@
-"""Values that stand for infinity and end in nothing: what an attention mask adds to the scores before a softmax.
+"""Large negative values that an attention mask adds to the scores before a softmax.
 
-A mask of -3.4e38 is minus infinity in float16. That is no fault where the only way from it to any output leads through
-operators that make the same of both, such as a softmax, which makes 0 of them. From where on it does is seen in the
-baseline's values: what lies twice as far out as anything that counts is left out. In a row that is masked as a whole
--3.4e38 itself counts; then nothing is left out, and the mask is at fault.
+A mask of -3.4e38 becomes minus infinity in float16. This is not an error if every path to an output goes through a
+sink: an operator that gives the same result for both, such as a softmax, which gives 0. The bound is taken from the
+baseline's values: elements at least twice as far out as any element that affects a result are excluded. In a fully
+masked row -3.4e38 itself affects the result; nothing is excluded then, and the mask is reported as an error.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from toolkit.graph.trace import Traced
 
 FAR = 4096.0
-"""Magnitude from which a value counts as infinite to a softmax: exp(-4096) is 0, with what is added to a mask, too."""
+"""Smallest magnitude that a softmax treats as infinite: exp(-4096) is 0, also after adding a score to the mask."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _TOP = 1e38
-"""Magnitude that is infinite whatever it is multiplied by."""
+"""Magnitude that is treated as infinite after any multiplication."""
 
 _ROOTS = 1024.0
-"""Largest square root (of a head's width, say) that a score is divided by."""
+"""Largest square root by which a score is divided, such as that of a head's width."""
 
 _FLOATS, _BOOL = frozenset((1, 10, 11, 16)), 9
 """``onnx.TensorProto`` element types."""
 
 _FREE = frozenset(("IsNaN", "Shape", "Size"))
-"""They do not care for infinite values, of either sign."""
+"""Operators whose result does not depend on infinite values of either sign."""
 
 _COMPARED = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"))
-"""What they write is compared itself, and has nothing infinite."""
+"""Operators with boolean results, which are compared themselves."""
 
 _ZERO = frozenset(("Exp", "Sigmoid", "Softmax"))
-"""They make 0 of minus infinity, in the same place."""
+"""Operators that map minus infinity to 0, elementwise."""
 
 _CUT = frozenset(("ArgMax", "Max", "ReduceMax", "TopK"))
-"""They take another element in place of minus infinity, where there is one."""
+"""Operators that select another element than minus infinity, if there is one."""
 
 _KEEP: dict[str, Collection[int] | None] = {
     "Add": None,
@@ -61,20 +61,20 @@ _KEEP: dict[str, Collection[int] | None] = {
     **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), (0, 2)),
     "Where": (1, 2),
 }
-"""Operators that leave an infinite value infinite, of the same sign, and at which inputs (``None``: all)."""
+"""Operators that keep an infinite value and its sign -> indices of these inputs (``None``: all)."""
 
 _TURN = {"Neg": 0, "Sub": 1}
-"""Operators that change the sign, and at which input."""
+"""Operators that change the sign -> index of that input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where infinite values end.
+    """Operator whose result does not depend on infinite inputs.
 
     Attributes:
-        kind: ``zero``: what is written is 0 in the same place; ``most``: the largest of several is written; ``row``:
-            of every row that is read, the largest counts; ``bool``: only whether it is larger than something.
-        read, written: tensors. sign: of the infinite values; 0: either.
+        kind: ``zero``: the output is 0 at the same index; ``most``: the output is the largest of several inputs;
+            ``row``: only the largest element of each row matters; ``bool``: the output is a comparison.
+        read, written: names of the input and output tensor. sign: of the infinite values; 0: either.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Sink:
     sign: int
 
     def alive(self, values: Mapping[str, Array]) -> float | None:
-        """Return how far out a value lies that still counts, 0 for none; ``None`` where a run lacks the tensors."""
+        """Return the largest magnitude that affects the result, or 0; ``None`` if ``values`` lacks the tensors."""
         if self.read not in values or self.written not in values:
             return None
         read, written = values[self.read], values[self.written]
@@ -98,10 +98,10 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is known of a tensor whose infinite values end in sinks, all of them.
+    """Tensor whose infinite values only reach sinks.
 
     Attributes:
-        sign: of these values; 0: either. least: magnitude from which they are infinite to every sink.
+        sign: of the infinite values; 0: either. least: magnitude that every sink treats as infinite.
     """
 
     sign: int
@@ -109,26 +109,26 @@ class Mask:
     sinks: frozenset[Sink]
 
     def covers(self, reference: Array, value: Array | None = None) -> Array:
-        """Return which elements are infinite to the sinks, in the reference and in the value beside it."""
+        """Return the boolean mask of the elements that the sinks treat as infinite, in reference and value."""
         sign = self.sign or np.sign(reference)
         far = np.asarray(sign * reference >= _bound(self.least))
         return far if value is None else far & (sign * value >= _bound(self.least / 2))
 
 
 def _bound(size: float) -> np.float32:
-    """Return a bound as a float32: a float16 array does not compare with a larger number of Python."""
+    """Return a bound as float32, since a float16 array cannot be compared with a larger Python number."""
     return np.float32(size if size <= _FLOAT32_MAX else np.inf)
 
 
 _ANY = Mask(0, 0.0, frozenset())
-"""Of a tensor whose readers do not care for infinite values."""
+"""Mask of a tensor whose readers do not depend on infinite values."""
 
 
 class Masks:
-    """The tensors of a model whose infinite values all end in sinks, and from where on these take them.
+    """The tensors of a model whose infinite values only reach sinks, and the values seen at the sinks.
 
     Args:
-        found: by tensor name.
+        found: masks by tensor name.
     """
 
     def __init__(self, found: Mapping[str, Mask]) -> None:
@@ -138,23 +138,23 @@ class Masks:
         self._alive: dict[Sink, float] = {}
 
     def needs(self, written: Collection[str]) -> set[str]:
-        """Return what sinks read that write these tensors."""
+        """Return the inputs of the sinks that write these tensors."""
         return {sink.read for sink in self.sinks if sink.written in written}
 
     def forget(self) -> None:
-        """Forget what was seen: another run follows."""
+        """Discard the seen values before another run."""
         self._alive.clear()
 
     def see(self, values: Mapping[str, Array]) -> None:
-        """Look at the sinks of which a run of the reference has the tensors."""
+        """Record the values at the sinks in a run of the reference."""
         found = {sink: sink.alive(values) for sink in self.sinks}
         self._alive |= {sink: alive for sink, alive in found.items() if alive is not None}
 
     def of(self, name: str, reference: Array) -> Mask | None:
-        """Return what may be left out of a tensor; ``None`` for nothing, or where a sink was not seen.
+        """Return the mask of a tensor, or ``None`` if no element is masked or a sink was not seen.
 
         Args:
-            reference: its value in the run that was seen.
+            name: of the tensor. reference: its value in the seen run.
         """
         mask = self.found.get(name)
         if mask is None or reference.dtype.kind != "f" or not self._alive.keys() >= mask.sinks:
@@ -164,7 +164,7 @@ class Masks:
         return mask if mask.covers(reference).any() else None
 
     def stored(self) -> dict[str, Any]:
-        """Return what a dump keeps of it, for JSON."""
+        """Return the masks as JSON data for a dump."""
         return {
             name: [mask.sign, mask.least, [[sink.kind, sink.read, sink.written, sink.sign] for sink in mask.sinks]]
             for name, mask in self.found.items()
@@ -172,10 +172,10 @@ class Masks:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """Return what :meth:`stored` returned.
+        """Return the masks from the data of :meth:`stored`.
 
         Raises:
-            TypeError, ValueError, AttributeError: it is something else.
+            TypeError, ValueError, AttributeError: the data is invalid.
         """
         return cls(
             {
@@ -186,7 +186,7 @@ class Masks:
 
 
 def see_sinks(masks: Masks, reference: Traced, inputs: Sequence[Array], limit: int) -> None:
-    """Run the reference for its sinks alone, with at most about ``limit`` bytes of values at once."""
+    """Run the reference for its sinks only, with at most about ``limit`` bytes of values at once."""
     nodes = [node for node in reference.nodes if masks.written.intersection(node.outputs)]
     for group in grouped(nodes, reference.sizes(inputs), max(1, limit)):
         written = {name for node in group for name in node.outputs if name}
@@ -194,18 +194,18 @@ def see_sinks(masks: Masks, reference: Traced, inputs: Sequence[Array], limit: i
 
 
 def masked_note(nodes: Sequence[str], count: int) -> str:
-    """Say how many elements of these nodes, in graph order, a tool has left out."""
+    """Return the note on the excluded elements of these nodes, which are in graph order."""
     where = f"{plural(len(nodes), 'node')} from {nodes[0]} on"
-    return f"left out: {plural(count, 'masked element')} of {where}, of which a softmax (or a maximum) makes nothing"
+    return f"excluded: {plural(count, 'masked element')} of {where}, which a softmax or a maximum ignores"
 
 
 def masks_of(model: ModelProto) -> Masks:
-    """Find the tensors of a model's main graph, inputs and initializers too, whose infinite values end in sinks."""
+    """Find the masked tensors of a model's main graph, including inputs and initializers."""
     return Masks(_Finder(model).found)
 
 
 class _Finder:
-    """Goes from the last node to the first: a tensor is a mask where all its readers take it, or write one."""
+    """Search from the last node to the first: a tensor is masked if all readers are sinks or write masked tensors."""
 
     def __init__(self, model: ModelProto) -> None:
         from engine.onnx import used_names
@@ -234,7 +234,7 @@ class _Finder:
         return _merged([self._through(*reader) for reader in self._readers.get(name, ())])
 
     def _through(self, node: NodeProto, position: int) -> Mask | None:
-        """Return what a node makes of infinite values at one of its inputs."""
+        """Return the mask that a node implies for one of its inputs, or ``None``."""
         op, name, first = node.op_type, node.input[position], node.output[0]
         if node.domain not in ("", "ai.onnx"):
             return None
@@ -259,7 +259,7 @@ class _Finder:
         return mask and _scaled(mask, factor)
 
     def _factor(self, node: NodeProto, position: int) -> float | None:
-        """Return by what an infinite value is multiplied, at least; ``None`` where it may become anything."""
+        """Return the smallest factor of an infinite value in a node; ``None`` if the result is not known."""
         op = node.op_type
         if op in _TURN and position == _TURN[op]:
             return -1.0
@@ -277,7 +277,7 @@ class _Finder:
 
 
 def _merged(masks: Sequence[Mask | None]) -> Mask | None:
-    """Return what holds for all readers; ``None`` where one takes no infinite values, or those of another sign."""
+    """Return the mask that holds for all readers; ``None`` if one has no mask, or one of another sign."""
     known = [mask for mask in masks if mask is not None]
     signs = {mask.sign for mask in known if mask.sign}
     if len(known) < len(masks) or not known or len(signs) > 1:
@@ -295,7 +295,7 @@ def _scaled(mask: Mask, factor: float) -> Mask:
 
 
 def _scales(model: ModelProto) -> dict[str, tuple[float, float]]:
-    """Return the smallest and the largest magnitude, with the sign, of constants that have one sign and no 0."""
+    """Return smallest and largest magnitude, signed, of constants with a single sign and without 0."""
     from onnx import TensorProto, numpy_helper
 
     graph = model.graph
@@ -317,10 +317,10 @@ def _to(node: NodeProto) -> int:
 
 
 def _largest(node: NodeProto) -> bool:
-    """Say whether a node takes the largest elements."""
+    """Return whether a node selects the largest elements."""
     return not any(a.name == "largest" and not a.i for a in node.attribute)
 
 
 def _adds(node: NodeProto) -> bool:
-    """Say whether a scatter does more than put elements in place."""
+    """Return whether a scatter operator reduces instead of replacing elements."""
     return any(a.name == "reduction" and a.s not in (b"", b"none") for a in node.attribute)

@@ -1,4 +1,4 @@
-"""Which module of the source a node was exported from."""
+"""Source modules from which nodes were exported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def modules_of(graph: GraphProto) -> list[str]:
     """Return the dotted name of every node's module, or "".
 
-    Where the exporter noted nothing, a weight that only this node reads tells: frameworks call it ``conv1.weight``.
+    Without exporter metadata, the name is that of a weight read by this node only, such as ``conv1.weight``.
     """
     weights = {tensor.name for tensor in graph.initializer}
     readers = Counter(name for node in graph.node for name in {*node.input} & weights)
@@ -27,7 +27,7 @@ def modules_of(graph: GraphProto) -> list[str]:
 def module_of(node: NodeProto) -> str:
     """Return the dotted name of the module a node was exported from, or "".
 
-    The newer PyTorch exporter writes it into the node's metadata, the older one makes node names from it.
+    The dynamo-based PyTorch exporter writes it into the node's metadata, the older one into the node's name.
     """
     notes = {entry.key: entry.value for entry in node.metadata_props}
     scopes = notes.get("pkg.torch.onnx.name_scopes", "")
@@ -41,7 +41,7 @@ def module_of(node: NodeProto) -> str:
         return ""
     path = last = ""
     for part in node.name.strip("/").split("/")[:-1]:
-        # A module in a container is written as container/container.0: the last part says all.
+        # A module in a container is written as container/container.0; the last part is complete.
         path = path.removesuffix(last) + part if last and part.startswith(f"{last}.") else f"{path}.{part}".lstrip(".")
         last = part
     return path

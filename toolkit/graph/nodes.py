@@ -1,4 +1,4 @@
-"""The nodes of a model by name: each has one of its own, and says what it reads, writes and was exported from."""
+"""Nodes of a model with unique names, inputs, outputs and source modules."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Node:
     """A node of the original model.
 
     Attributes:
-        index: position in topological order. name: unique; one without a name of its own has one by its position.
-        op: operator. inputs, outputs: tensor names, "" where left out.
-        module: source module (``layer1.0.conv1``) as the exporter noted it or the node's weights are named, else "".
+        index: position in topological order. name: unique; derived from the index if the file has none.
+        op: operator. inputs, outputs: tensor names, "" if omitted.
+        module: source module such as ``layer1.0.conv1``, or "".
     """
 
     index: int
@@ -34,10 +34,10 @@ class Node:
 
 
 def load_named(path: Path) -> ModelProto:
-    """Load a model with its functions inlined and a unique name on every node of the main graph.
+    """Load a model with inlined functions and unique node names in the main graph.
 
     Raises:
-        ModelError: the file cannot be used, or two nodes write one tensor.
+        ModelError: the file is invalid, or two nodes write the same tensor.
     """
     from engine.onnx import load_model
     from engine.sdaa import inlined
@@ -52,7 +52,7 @@ def load_named(path: Path) -> ModelProto:
 
 
 def _name_all(nodes: Sequence[NodeProto]) -> None:
-    """Give nodes without a name, or with another's, one by their position."""
+    """Rename nodes without a unique name by their position."""
     used = Counter(node.name for node in nodes)
     taken = set(used)
     for i, node in enumerate(nodes):
@@ -68,7 +68,7 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def nodes_of(model: ModelProto) -> list[Node]:
-    """Return the main graph's nodes; what lies in the bodies of If, Loop and Scan belongs to the node itself."""
+    """Return the nodes of the main graph, without those in the bodies of If, Loop and Scan."""
     modules = modules_of(model.graph)
     return [
         Node(i, node.name, node.op_type, tuple(node.input), tuple(node.output), modules[i])

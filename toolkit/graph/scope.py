@@ -1,4 +1,4 @@
-"""What is known of the tensors around a node: of its graph, and in the body of an If, Loop or Scan of those outside."""
+"""Types and constants of the tensors in scope at a node, including those outside the body of an If, Loop or Scan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:
-    """Return what is known of a graph's tensors: weights and constants themselves, of all others the type.
+    """Return the tensors in scope of a graph: values of weights and constants, types of all others.
 
     Args:
         graph: with inferred shapes. outer: the scope of the graph around a body.
@@ -37,7 +37,7 @@ def scope_of(graph: GraphProto, outer: Scope | None = None) -> Scope:
 def placed_nodes(
     graph: GraphProto, place: str = "", outer: Scope | None = None
 ) -> Iterator[tuple[str, NodeProto, Scope]]:
-    """Yield every node, its name (in a body behind that of the node which holds it), and what is known around it."""
+    """Yield the name of every node (in a body with the prefix of the outer node), the node and its scope."""
     from engine.onnx import subgraphs
 
     scope = scope_of(graph, outer)

@@ -1,4 +1,4 @@
-"""What is known of the tensors that nodes write, before anything runs."""
+"""Types and shapes of node outputs, found by shape inference."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto
 
 NUMBERS = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13))
-"""``TensorProto.DataType`` of what numpy holds as numbers: not strings, complex, bfloat16 nor anything smaller."""
+"""``TensorProto.DataType`` values of numeric numpy dtypes: not strings, complex, bfloat16 or smaller types."""
 
 _BYTES = {2: 1, 3: 1, 9: 1, 4: 2, 5: 2, 10: 2, 7: 8, 11: 8, 13: 8}
-"""Bytes of an element by type, where not 4."""
+"""Bytes of an element by type, if not 4."""
 
 
 class Tensors:
-    """What nodes of the main graph write.
+    """Outputs of the nodes of the main graph.
 
     Attributes:
-        kinds: tensor -> its element type in ONNX (0: unknown).
-        skipped: those that are no arrays of numbers -> what they are, such as ``sequence``.
-        dims: tensor -> dimensions, where their number is known; graph inputs too.
+        kinds: tensor -> ONNX element type (0: unknown).
+        skipped: tensor that is not an array of numbers -> its type, such as ``sequence``.
+        dims: tensor of known rank -> dimensions; includes graph inputs.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -38,7 +38,7 @@ class Tensors:
         self.dims |= {name: dims(info) for name, info in written.items() if info is not None and _has_shape(info)}
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of every tensor whose shape is known; symbols have the given sizes."""
+        """Return the bytes of every tensor of known shape; ``known`` has the sizes of symbols."""
         shapes = {
             name: [d if isinstance(d, int) else known.get(d or "", 1) for d in self.dims[name]]
             for name in self.kinds
@@ -48,13 +48,13 @@ class Tensors:
 
 
 def _written(graph: GraphProto) -> dict[str, ValueInfoProto | None]:
-    """Return what nodes write, in order, with what is known of it."""
+    """Return the outputs of nodes, in order, with their inferred types."""
     infos = {info.name: info for info in (*graph.value_info, *graph.output)}
     return {name: infos.get(name) for node in graph.node for name in node.output if name}
 
 
 def _no_numbers(info: ValueInfoProto | None) -> str:
-    """Return what a value is where it is known to be no array of numbers, else ""."""
+    """Return the type of a value that is not an array of numbers, else ""."""
     from onnx import TensorProto
 
     form = info.type.WhichOneof("value") if info is not None else None

@@ -1,6 +1,6 @@
-"""Every node's output of a model on a target, under the names of the original model.
+"""Outputs of every node of a model on a target, by the tensor names of the original model.
 
-All outputs are marked and the model is run once: on a ResNet50 that is 30 times quicker than cutting out sub-models.
+All node outputs become graph outputs and the model is run once, on a ResNet50 30 times as fast as extracting submodels.
 """
 
 from __future__ import annotations
@@ -31,20 +31,18 @@ _HALF, _FLOAT = 10, 1
 
 
 class Traced:
-    """A model on a target whose node outputs can be had; a context manager.
+    """A model on a target with accessible node outputs; a context manager.
 
     Attributes:
-        path, target, dtype: what was opened, and the precision it computes in.
+        path, target, dtype: model file, target and compute precision.
         nodes: of the original model, in order.
-        kinds: tensors that nodes of the original model write -> their element type in ONNX (0: unknown).
-        skipped: those that are no arrays of numbers -> what they are, such as ``sequence``.
-        origin: original tensor -> tensor of the graph that runs. What passes or fusion did away with is absent.
+        kinds, skipped: as of :class:`toolkit.graph.tensors.Tensors`.
+        origin: original tensor -> tensor of the graph that runs; tensors removed by passes or fusion are absent.
         half: original tensors that are stored as float16.
-        inputs: what :meth:`run` takes, in the model's order. outputs: names of the model's own outputs.
-        model: the graph that runs, without its large weights; ``None`` on a target that only gives outputs.
-        weights: these, by name.
-        wide: whether that graph holds float16 values as float32.
-        note: what is to be said about the tracing, else "".
+        inputs: arguments of :meth:`run`, in order. outputs: names of the model's outputs.
+        model: the graph that runs, without large weights; ``None`` on a target that returns only outputs.
+        weights: the large weights by name.
+        wide: whether the graph holds float16 values as float32. note: a note on the tracing, or "".
     """
 
     def __init__(self, path: Path, target: str, dtype: str, original: ModelProto) -> None:
@@ -63,22 +61,22 @@ class Traced:
 
     @property
     def lacks(self) -> str:
-        """Why a tensor is not there where nothing better is known."""
+        """Default status of a missing tensor."""
         return f"not there on {self.target}: removed by the pass"
 
     def exposes(self, name: str) -> bool:
-        """Say whether an original tensor can be had on this target."""
+        """Return whether an original tensor is accessible on this target."""
         return name in self.origin
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
         """Run the model once.
 
         Args:
-            inputs: one array per input, in the model's order; cast to the dtype the target takes.
-            only: original tensors to return, where the others need too much memory; ``None`` returns all.
+            inputs: one array per input, in order; cast to the dtype of the target.
+            only: original tensors to return, to save memory; ``None`` returns all.
 
         Returns:
-            Original tensor name -> its value. float16 storage comes as float32 arrays of rounded values.
+            Original tensor name -> value. float16 storage is returned as float32 arrays of rounded values.
 
         Raises:
             InputError: the inputs do not fit. ModelError, EngineError: the model cannot be loaded or run.
@@ -90,7 +88,7 @@ class Traced:
         return list(grouped(self.nodes, self.sizes(inputs), limit))
 
     def sizes(self, inputs: Sequence[Array]) -> dict[str, int]:
-        """Return the bytes of every tensor whose shape is known for these inputs."""
+        """Return the bytes of every tensor of known shape, for these inputs."""
         known: dict[str, int] = {}
         for spec, array in zip(self.inputs, inputs, strict=True):
             for dim, size in zip(self._tensors.dims.get(spec.name, ()), array.shape, strict=False):
@@ -108,10 +106,10 @@ class Traced:
         self.close()
 
     def feed(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return the inputs in the dtypes the target takes.
+        """Return the inputs in the dtypes of the target.
 
         Raises:
-            InputError: wrong number, shape or kind.
+            InputError: wrong number, shape or kind of inputs.
         """
         if len(inputs) != len(self.inputs):
             names = ", ".join(spec.name for spec in self.inputs)
@@ -120,10 +118,10 @@ class Traced:
 
 
 def fitted(array: Array, spec: TensorSpec) -> Array:
-    """Return an array in the dtype an input takes.
+    """Return an array in the dtype of an input.
 
     Raises:
-        InputError: its shape or kind is not the input's.
+        InputError: its shape or kind does not fit the input.
     """
     want = spec.shape
     if len(want) != array.ndim or any(d not in (None, n) for d, n in zip(want, array.shape, strict=True)):
@@ -138,17 +136,17 @@ def fitted(array: Array, spec: TensorSpec) -> Array:
 
 
 class _GraphTraced(Traced):
-    """Runs on ONNX Runtime, as the baseline or in the card's storage."""
+    """Model run by ONNX Runtime, as the baseline or with the card's storage precision."""
 
     _session: HostSession | None = None
     _held: LightModel | None = None
 
     def take(self, model: ModelProto, origin: dict[str, str], held: LightModel) -> None:
-        """Take over the graph that runs, made of what is held, and where the original tensors are in it."""
+        """Set the graph that runs, made from ``held``, and its original tensors."""
         self.model, self.origin = model, origin
-        self._held = held  # so that the next one to open the same file finds it
+        self._held = held  # keeps it in the cache of source()
         self.weights = resolved(model, held.weights)
-        del model.graph.output[:]  # they are among the origins; some may be no arrays
+        del model.graph.output[:]  # set by mark(); some may not be arrays
         self.inputs = input_specs(model)
 
     def run(self, inputs: Sequence[Array], only: Collection[str] | None = None) -> dict[str, Array]:
@@ -163,7 +161,7 @@ class _GraphTraced(Traced):
         return dict(zip(names, self._session.run(feed), strict=True))
 
     def _open(self, names: Iterable[str]) -> HostSession:
-        assert self.model is not None  # noqa: S101 - taken over before anything runs
+        assert self.model is not None  # noqa: S101 - set by take()
         mark(self.model.graph, [self.origin[name] for name in names])
         try:
             return open_marked(self.model, self.weights)
@@ -176,7 +174,7 @@ class _GraphTraced(Traced):
 
 
 def mark(graph: GraphProto, names: Iterable[str]) -> None:
-    """Make tensors the outputs of a graph, in this order; a runtime finds their types."""
+    """Set the outputs of a graph, without types, which the runtime infers."""
     from onnx import ValueInfoProto
 
     del graph.output[:]
@@ -184,12 +182,12 @@ def mark(graph: GraphProto, names: Iterable[str]) -> None:
 
 
 class _OutputsTraced(Traced):
-    """An engine that shows nothing but the model's outputs."""
+    """Model on an engine that returns only the model's outputs."""
 
     _engine: Engine
 
     def start(self, engine: Engine) -> None:
-        """Take over an engine."""
+        """Set the engine."""
         self._engine, self.inputs = engine, engine.inputs
         self.origin = {name: name for name in self.outputs}
         self.half = frozenset(
@@ -211,7 +209,7 @@ class _OutputsTraced(Traced):
             names = ", ".join(self.outputs)
             raise EngineError(
                 f"target {self.target!r} returned {plural(len(values), 'array')} for "
-                f"{plural(len(self.outputs), 'output')} ({names}); infer() returns all, in the model's order"
+                f"{plural(len(self.outputs), 'output')} ({names}); infer() must return all, in the model's order"
             )
         named = dict(zip(self.outputs, map(np.asarray, values), strict=True))
         return {name: value for name, value in named.items() if only is None or name in only}
@@ -230,34 +228,32 @@ def traced(
     shapes: Shapes | None = None,
     only: Collection[str] | None = None,
 ) -> Traced:
-    """Open a model with every node output marked.
+    """Open a model with accessible node outputs.
 
-    ``onnx`` runs the model as it is (or as plain float16), ``sdaa`` in the card's storage as one SPA computes it, after
-    the passes. Other targets, and vendors' own engines under these names, give the model's outputs only; ``note`` of
-    the result says so.
+    ``onnx`` runs the unchanged model, or its float16 form; ``sdaa`` runs it with the card's storage precision on one
+    SPA, after the passes. Other targets, and vendors' engines with these names, return only the model's outputs, which
+    ``note`` of the result reports.
 
     Args:
-        path: the ONNX file. target: where to run it.
-        dtype: precision; ``None`` takes the target's own.
-        pass_path: optimisation passes, used on ``sdaa`` as its engine does.
-        batch: samples of a call where the model's batch is dynamic (``sdaa`` computes in one fixed batch).
-        shapes: shapes by input name, for other dynamic dimensions.
-        only: original tensors to mark; ``None`` marks all.
+        path: the ONNX file. target: name of the target. dtype: precision; ``None`` takes the target's own.
+        pass_path: pass file, used on ``sdaa``.
+        batch: size of a dynamic batch (``sdaa`` uses one fixed batch).
+        shapes: shapes by input name, for other dynamic dimensions. only: original tensors; ``None`` takes all.
 
     Raises:
-        ModelError, PassError, ConfigError, TargetError: as when the engine itself is opened.
+        ModelError, PassError, ConfigError, TargetError: as when the engine is opened.
     """
     from engine import engine_class
 
     if dtype == "int8":
         raise ConfigError(
-            f"{path}: int8 takes its ranges from a data set, which these tools do not read; "
-            "run example_valid.py --dtype int8 --calib DIR, which compares it with float32"
+            f"{path}: int8 needs a calibration data set, which this tool does not read; "
+            "run example_valid.py --dtype int8 --calib N, which compares it with float32"
         )
     engine = engine_class(target)
     spec = EngineSpec(path, batch_size=batch, dtype=dtype, pass_path=pass_path, divided=False)
     held = source(path)
-    declared = vars(engine).get("graph")  # its own word: a vendor's subclass may compute something else
+    declared = vars(engine).get("graph")  # not inherited: a subclass of a vendor may run another graph
     make = _GRAPHS.get(declared) if isinstance(declared, str) else None
     if make is None:
         return _outputs_only(path, target, spec, held.model, shapes)
@@ -269,7 +265,7 @@ def traced(
 
 
 def _from_file(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
-    """Take the graph as it is in the file, or as plain float16, as the baseline does."""
+    """Take the graph of the file, or its float16 form, as the baseline engine does."""
     from onnx import ModelProto
 
     from engine.onnx import graph_inputs, to_float16
@@ -282,12 +278,12 @@ def _from_file(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: 
         original = ModelProto()
         original.CopyFrom(held.model)
         found.half = _of_kinds(found, _HALF)
-        found.dtype = "float16" if _HALF in floats else "float32"  # the model as it is, as the engine does
+        found.dtype = "float16" if _HALF in floats else "float32"  # as the engine does
     found.take(original, _there(found, original), held)
 
 
 def _lowered(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Shapes | None) -> None:
-    """Do to the model what the engine of the simulated card does."""
+    """Lower the model as the engine of the simulated card does."""
     from engine.passes import PassOptions
     from engine.sdaa import lowered
 
@@ -304,7 +300,7 @@ def _lowered(found: _GraphTraced, held: LightModel, spec: EngineSpec, shapes: Sh
 
 
 def _take_rounded(found: _GraphTraced, made: Lowered, held: LightModel) -> None:
-    """Take over a graph in float16 storage: what stays inside a kernel is not there, the rest as the card stores it."""
+    """Take a graph in float16 storage, with tensors as stored on the card; tensors inside a kernel are absent."""
     from engine.sdaa import inner_tensors
 
     keeps = made.keeps
@@ -323,13 +319,13 @@ def _of_kinds(found: _GraphTraced, *kinds: int) -> frozenset[str]:
 
 
 def _there(found: _GraphTraced, model: ModelProto) -> dict[str, str]:
-    """Return the original tensors that a graph's nodes write too, under their own names."""
+    """Return the original tensors that nodes of the graph write, under the same names."""
     written = {name for node in model.graph.node for name in node.output}
     return {name: name for name in found.kinds if name in written}
 
 
 def _kept(model: ModelProto, keeps: Callable[[NodeProto], bool]) -> set[str]:
-    """Return what nodes that stay float32 write; bodies of If, Loop and Scan do, too, and constants are as they are."""
+    """Return the outputs of float32 nodes, constants, and nodes with bodies (If, Loop, Scan)."""
     from engine.onnx import subgraphs
 
     return {
@@ -341,13 +337,13 @@ def _kept(model: ModelProto, keeps: Callable[[NodeProto], bool]) -> set[str]:
 
 
 def _form(name: str, now: Collection[str], kept: Collection[str], outputs: Collection[str]) -> str:
-    """Return the tensor of the rounded graph that holds a value as the card stores it."""
+    """Return the tensor of the rounded graph with the value as stored on the card."""
     rounded = f"{name}:rounded"
     return rounded if rounded in now and name not in kept and name not in outputs else name
 
 
 _GRAPHS = {"file": _from_file, "lowered": _lowered}
-"""What an engine class says its graph is (:attr:`engine.base.Engine.graph`) -> what makes it."""
+""":attr:`engine.base.Engine.graph` of an engine class -> function that makes the graph."""
 
 
 def _outputs_only(
@@ -361,5 +357,5 @@ def _outputs_only(
     engine = open_engine(target, replace(spec, input_size=size))
     found = _OutputsTraced(path, target, engine.dtype, original)
     found.start(engine)
-    found.note = f"target {target!r} does not expose intermediate tensors; only the model's outputs are there"
+    found.note = f"target {target!r} does not expose intermediate tensors; only the model's outputs are available"
     return found

@@ -1,7 +1,6 @@
-"""Models apart from their weights: a graph without them is copied and opened in no time, and nobody needs two of them.
+"""Models without their large weights, which makes copying and opening a graph fast and keeps one copy of the weights.
 
-Only float32 weights are taken out, as other types are changed on the way to an engine, and only large ones, as shapes
-may follow from the values of small ones.
+Only large float32 weights are removed: other types are converted for an engine, and small ones may determine shapes.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ if TYPE_CHECKING:
 
 _FLOAT = 1
 _LARGE = 1024
-"""Elements beyond which a weight is taken out."""
+"""Largest number of elements of a weight that stays in the model."""
 
 _sources: WeakValueDictionary[tuple[str, int, int], LightModel] = WeakValueDictionary()
 
 
 class LightModel:
-    """A model as it was loaded.
+    """A loaded model.
 
     Attributes:
-        model: without its large weights; not to be changed. weights: these, by name.
+        model: without large weights; must not be changed. weights: the large weights by name.
     """
 
     def __init__(self, model: ModelProto) -> None:
         self.model, self.weights = _taken_out(model, (_FLOAT,))
 
     def whole(self) -> ModelProto:
-        """Return a copy with all weights in it."""
+        """Return a copy with all weights."""
         from onnx import ModelProto, numpy_helper
 
         model = ModelProto()
@@ -51,10 +50,10 @@ class LightModel:
 
 
 def source(path: Path) -> LightModel:
-    """Return a model of which somebody else may hold the same: a file is read once for as long as it is used.
+    """Return a model; a file is loaded once while a reference to it exists.
 
     Raises:
-        ModelError: the file cannot be used (:func:`toolkit.graph.nodes.load_named`).
+        ModelError: the file is invalid (:func:`toolkit.graph.nodes.load_named`).
     """
     if not path.is_file():
         return LightModel(load_named(path))  # raises with the reason
@@ -67,7 +66,7 @@ def source(path: Path) -> LightModel:
 
 
 def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the weights that a graph made of a :class:`LightModel` lacks, rounded where it has them rounded."""
+    """Return the weights removed from a graph of a :class:`LightModel`, rounded if the graph has rounded ones."""
     from engine.sdaa import round_half
 
     found: dict[str, Array] = {}
@@ -80,10 +79,10 @@ def resolved(model: ModelProto, weights: Mapping[str, Array]) -> dict[str, Array
 
 
 def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
-    """Open a graph whose nodes are all to be seen: each runs as it is written, and weights are used where they are.
+    """Open a graph without optimisations, so that every node output is accessible; weights are not copied.
 
     Args:
-        model: perhaps without large weights. weights: these, by name.
+        model: with or without large weights. weights: the large weights by name.
     """
     from engine import HostSession
 
@@ -95,7 +94,7 @@ def open_marked(model: ModelProto, weights: Mapping[str, Array]) -> HostSession:
 
 
 def _drop_unused(model: ModelProto) -> None:
-    """Drop the weights nothing reads: ONNX Runtime does so too, and then refuses their values."""
+    """Remove unused weights: ONNX Runtime removes them too, and then rejects their values."""
     from engine.onnx import used_names
 
     used = {name for node in model.graph.node for name in used_names(node)}
@@ -106,7 +105,7 @@ def _drop_unused(model: ModelProto) -> None:
 
 
 def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a copy without the values of large weights of some types, and these."""
+    """Return a copy without the values of large weights of some types, and the values."""
     from onnx import ModelProto, TensorProto, numpy_helper
 
     light = ModelProto(
@@ -132,5 +131,5 @@ def _taken_out(model: ModelProto, kinds: Iterable[int]) -> tuple[ModelProto, dic
 
 
 def _origin(tensor: TensorProto) -> str:
-    """Return the name a weight had when it was taken out; "" where its values are there."""
+    """Return the original name of a removed weight, or "" for a weight with values."""
     return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")

@@ -1,1 +1,1 @@
-"""Which operators a model needs, whether a target has them, and what to do about those that it lacks."""
+"""Operators of a model, their support on a target, and fixes for unsupported ones."""

@@ -1,4 +1,4 @@
-"""A model's needs against a target's support table: what runs, what is missing, and what to do about it."""
+"""Support of a model's operators on a target, by a support table and by trials."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ if TYPE_CHECKING:
     from toolkit.ops.trial import Trial
 
 CUSTOM = (
-    "write it as a custom operator: spell it out in standard operators at export (example/custom_op), or have the "
-    "target's owner add a kernel"
+    "write it as a custom operator: decompose it into standard operators at export (example/custom_op), or ask the "
+    "vendor of the target for a kernel"
 )
 CASE = f"{CUSTOM} ('teco optest' makes the test case)"
-HOST = "keep it on the host: export the model without it, and compute it in the pre- or postprocessing"
+HOST = "compute it on the host: export the model without it, and add it to the pre- or postprocessing"
 _HOST_DTYPES = ("string", "sequence", "optional", "map", "sparse_tensor")
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a target makes of a need.
+    """Support of an operator on a target.
 
     Attributes:
-        need: an operator in one form. level: a word of ``LEVELS``.
-        source: how that is known. fix: what to do, "" where nothing is to be done.
-        rewrite: the equivalent offered, tried on random input. dtype: the type at fault, where it is not the operator.
-        dynamic: whether sizes follow from data, so that the card cannot plan for them.
+        need: the operator with its dtypes and attributes. level: one of ``LEVELS``. source: evidence.
+        fix: advice, or "". rewrite: a verified equivalent. dtype: the unsupported dtype, if it is not the operator.
     """
 
     need: Need
@@ -49,12 +47,12 @@ class Judgement:
 
     @property
     def lacks(self) -> str:
-        """What a target lacks that lacks it: the operator, or the operator in a type."""
+        """Name of the unsupported operator, with its dtype if that is the reason."""
         return f"{self.need.op} in {self.dtype}" if self.dtype else self.need.op
 
     @property
     def dynamic(self) -> bool:
-        """Whether the shape of something it writes is not known beforehand."""
+        """Whether an output has data-dependent sizes."""
         return any(re.search(r"[^\dx, ]", shape.replace("scalar", "")) for shape in self.need.shapes)
 
 
@@ -66,12 +64,12 @@ def judge_file(
     trial: Trial | None = None,
     dims: Dims | None = None,
 ) -> tuple[list[Judgement], list[str]]:
-    """Judge every operator of an ONNX file; return that and what is to be said about it.
+    """Judge every operator of an ONNX file; return the judgements and notes.
 
     Args:
-        path: the file. table: of the target. batch, shapes, dims: for dynamic dimensions; where sizes are left open
-            the shapes stay unknown, which is no error.
-        trial: asks the target; ``None`` goes by the table alone.
+        path: the file. table: of the target.
+        batch, shapes, dims: sizes of dynamic dimensions; missing sizes are allowed and leave shapes unknown.
+        trial: tries a model on the target; ``None`` uses the table only.
 
     Raises:
         ModelError: the file cannot be read.
@@ -84,21 +82,21 @@ def judge_file(
 
 
 def dynamic_notes(found: Iterable[Judgement]) -> list[str]:
-    """Say which operators write sizes that are not known beforehand."""
+    """Return a note on the operators with data-dependent output sizes."""
     dynamic = dict.fromkeys(one.need.op for one in found if one.dynamic)
-    return [f"sizes not known beforehand are written by: {', '.join(dynamic)}"] if dynamic else []
+    return [f"outputs with data-dependent sizes: {', '.join(dynamic)}"] if dynamic else []
 
 
 def _shaped(model: ModelProto, batch: int, shapes: Shapes | None, dims: Dims | None) -> tuple[ModelProto, list[str]]:
-    """Return a model with shapes as far as they are known, and what is not."""
+    """Return a model with inferred shapes, and notes on unknown ones."""
     from engine.onnx import bind_shapes, infer_shapes
 
     try:
         return bind_shapes(model, dict(input_shapes(model, batch, shapes, dims))), []
-    except (ConfigError, ModelError) as error:  # open sizes, or sequences among the inputs
+    except (ConfigError, ModelError) as error:  # dynamic sizes, or sequences among the inputs
         if shapes or dims:
             raise
-        notes = [f"shapes are not all known: {error}"]
+        notes = [f"some shapes are unknown: {error}"]
     try:
         return infer_shapes(model), notes
     except ModelError:
@@ -106,7 +104,7 @@ def _shaped(model: ModelProto, batch: int, shapes: Shapes | None, dims: Dims | N
 
 
 def judge(model: ModelProto, table: Table, trial: Trial | None = None) -> list[Judgement]:
-    """Judge every operator of a model whose shapes have been inferred, those in the bodies of If, Loop and Scan too."""
+    """Judge every operator of a model with inferred shapes, including the bodies of If, Loop and Scan."""
     return [_judged(model, need, table, trial) for need in find_needs(model)]
 
 
@@ -118,13 +116,13 @@ def _judged(model: ModelProto, need: Need, table: Table, trial: Trial | None) ->
         return Judgement(need, support.level, support.source, support.fix)
     dtype = next((name for name in need.dtypes if table.dtypes.get(name) is support), "")
     rewrite = _rewrite(cut, table, trial)
-    fix = support.fix or (_advice(need, refused) if rewrite is None else _told(rewrite))
+    fix = support.fix or (_advice(need, refused) if rewrite is None else _rewrite_text(rewrite))
     return Judgement(need, support.level, support.source, fix, rewrite, dtype)
 
 
-def _told(rewrite: Rewrite) -> str:
+def _rewrite_text(rewrite: Rewrite) -> str:
     operators = ", ".join(rewrite.operators)
-    return f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} against {rewrite.against})"
+    return f"rewrite it {rewrite.name}: {operators} (error {rewrite.error:.2g} compared with {rewrite.against})"
 
 
 def _has_body(need: Need) -> bool:
@@ -134,10 +132,11 @@ def _has_body(need: Need) -> bool:
 
 
 def _support(need: Need, table: Table, refused: str | None) -> Support:
-    """Return the worst of what is known of the operator, its dtypes, and the target's own answer.
+    """Return the worst support of the operator, its dtypes, and the trial.
 
     Args:
-        refused: why the target cannot run it, "" where it can; ``None`` where it was not tried.
+        need: the operator. table: of the target.
+        refused: the error of the trial, "" if it succeeded; ``None`` if it was not tried.
     """
     entry = table.operator(need.op)
     known = [table.dtypes[name] for name in need.dtypes if name in table.dtypes]
@@ -146,14 +145,14 @@ def _support(need: Need, table: Table, refused: str | None) -> Support:
     if lacking:
         return lacking[0]
     if need.end:
-        return Support("host", f"{need.end!r} goes in or out of the model and is no tensor: engines take arrays")
+        return Support("host", f"{need.end!r} is an input or output of the model but not a tensor")
     if refused:
         return Support("missing", refused)
     return _listed(need, table, entry, refused)
 
 
 def _listed(need: Need, table: Table, entry: Support | None, refused: str | None) -> Support:
-    """Return what is known of an operator that nothing speaks against."""
+    """Return the support of an operator without a known problem."""
     if entry is None:
         return _tried(need, table, refused)
     unlisted = [name for name in need.dtypes if name not in table.dtypes]
@@ -163,13 +162,13 @@ def _listed(need: Need, table: Table, entry: Support | None, refused: str | None
 
 
 def _tried(need: Need, table: Table, refused: str | None) -> Support:
-    """Return what a trial by itself says."""
+    """Return the support found by the trial."""
     good = "simulated" if table.simulated else "tried"
     if _has_body(need):
-        return Support(good, "not in the table; what is in its body is judged by itself")
+        return Support(good, "not in the table; the operators in its body are judged separately")
     if refused is None:
         return Support("unknown", "not in the table, and it could not be tried")
-    return Support(good, "not in the table; the target's engine took it")
+    return Support(good, "not in the table; the target's engine ran it")
 
 
 def _cut(model: ModelProto, need: Need) -> ModelProto | None:
@@ -192,7 +191,7 @@ def _cut(model: ModelProto, need: Need) -> ModelProto | None:
 
 
 def _rewrite(cut: ModelProto | None, table: Table, trial: Trial | None) -> Rewrite | None:
-    """Return what stands for a single node on the target; ``None`` without the node or somebody to ask, too."""
+    """Return an equivalent of a single node on the target, or ``None``."""
     from toolkit.ops.rewrites import find_rewrite
 
     if cut is None or trial is None:
@@ -215,7 +214,7 @@ def _advice(need: Need, refused: str | None) -> str:
 
 
 def summary(findings: Sequence[Judgement], target: str) -> str:
-    """Return the answer in a sentence."""
+    """Return the result in one sentence."""
     lacking = dict.fromkeys(one.lacks for one in findings if one.level in LACKING)
     levels = Counter(one.level for one in findings)
     words = {"host": "for the host"}
@@ -223,5 +222,5 @@ def summary(findings: Sequence[Judgement], target: str) -> str:
     if lacking:
         return f"{target} lacks {', '.join(lacking)} ({known})"
     if levels["unknown"]:
-        return f"whether {target} has everything the model needs is not known ({known})"
-    return f"{target} has everything the model needs ({known or 'which is nothing'})"
+        return f"the support of some operators on {target} is unknown ({known})"
+    return f"{target} supports all operators of the model ({known or 'it has none'})"

@@ -1,4 +1,4 @@
-"""What a model needs: every operator with the dtypes, attributes and shapes it is used with."""
+"""Operators of a model with their dtypes, attributes and shapes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _ODD = ("sequence_type", "optional_type", "map_type", "sparse_tensor_type")
 
 @dataclass(slots=True)
 class Need:
-    """One operator in one form.
+    """One operator with one combination of dtypes and attributes.
 
     Attributes:
-        op: its name, ``domain::name`` outside ONNX's own domain.
-        version: of the operator set.
-        reads, writes: dtypes; ``?`` where they are not known, "" where an optional one is left out.
-        attributes: as text, tensors and graphs by their kind.
-        shapes: of what the nodes write, each once; ``?`` for sizes that are not known beforehand.
-        nodes: names of the nodes, those in the bodies of If, Loop and Scan behind the node that holds them.
-        first: one of them (``None`` for a torch operator). scope: what is known of the tensors around it.
-        end: an input or output of the model that it reads or writes and that is no tensor, else "".
+        op: name, ``domain::name`` outside the ONNX domain. version: of the operator set.
+        reads, writes: dtypes; ``?`` if unknown, "" for an omitted optional input.
+        attributes: as text; tensors and graphs by their type.
+        shapes: distinct output shapes; ``?`` for unknown sizes.
+        nodes: names of the nodes; in the bodies of If, Loop and Scan with the prefix of the outer node.
+        first: one of the nodes (``None`` for a torch operator). scope: tensors in scope of it.
+        end: name of an input or output of the model that it uses and that is not a tensor, or "".
     """
 
     op: str
@@ -43,28 +42,24 @@ class Need:
     nodes: list[str] = field(default_factory=list)
 
     def add(self, name: str, shape: str) -> None:
-        """Add a node, by its name, and the shape of what it writes."""
+        """Add a node by its name and output shapes."""
         self.nodes.append(name)
         if shape not in self.shapes:
             self.shapes.append(shape)
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What it shares with every node of the same need."""
+        """Key of all nodes with the same need."""
         return (self.op, self.reads, self.writes, self.end, *sorted(self.attributes.items()))
 
     @property
     def dtypes(self) -> list[str]:
-        """All of them, each once."""
+        """Distinct dtypes of inputs and outputs."""
         return list(dict.fromkeys(name for name in (*self.reads, *self.writes) if name))
 
 
 def find_needs(model: ModelProto) -> list[Need]:
-    """Return what a model needs, in the order of the graph.
-
-    Args:
-        model: with inferred shapes and unique node names.
-    """
+    """Return the operators of a model with inferred shapes and unique node names, in graph order."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     odd = {info.name for info in (*model.graph.input, *model.graph.output) if info.type.WhichOneof("value") in _ODD}
     found: dict[tuple[object, ...], Need] = {}
@@ -77,13 +72,13 @@ def find_needs(model: ModelProto) -> list[Need]:
 
 
 def _need(node: NodeProto, version: int, scope: Scope, end: str) -> Need:
-    """Return what a node needs, with neither its name nor its shapes."""
+    """Return the need of a node, without its name and shapes."""
     reads, writes = (tuple(_dtype(name, scope) if name else "" for name in part) for part in (node.input, node.output))
     return Need(op_name(node), version, reads, writes, {a.name: _text(a) for a in node.attribute}, [], node, scope, end)
 
 
 def op_name(node: NodeProto) -> str:
-    """Return ``Conv``, or ``domain::name`` for an operator outside ONNX's own domain."""
+    """Return ``Conv``, or ``domain::name`` for an operator outside the ONNX domain."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 

@@ -1,4 +1,4 @@
-"""Equivalents of a node in other operators, each tried on random input before it is offered."""
+"""Equivalents of a node in other operators, verified on random input."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SEEDS = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """An equivalent that gave the same on random input.
+    """A verified equivalent.
 
     Attributes:
-        name: what it is. model: it, as a model of the node's inputs and outputs.
-        operators: those it uses. error: the largest seen. against: what computed the expected values.
+        name: description. model: the equivalent, as a model with the node's inputs and outputs.
+        operators: its operators. error: the largest error. against: runtime of the expected values.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Rewrite:
 
 
 def find_rewrite(cut: ModelProto, runs: Callable[[ModelProto], str]) -> Rewrite | None:
-    """Return the first equivalent of a single node that the target runs and that computes the same.
+    """Return the first verified equivalent of a single node that the target runs.
 
     Args:
         cut: a model of one node with typed inputs and outputs.
-        runs: says why the target cannot run a model, "" where it can.
+        runs: returns the error of a model on the target, or "".
     """
     for name, make in REWRITES.items():
         made = make(cut)
@@ -56,23 +56,23 @@ def find_rewrite(cut: ModelProto, runs: Callable[[ModelProto], str]) -> Rewrite 
 
 
 def spelled_out(cut: ModelProto) -> ModelProto | None:
-    """Return the node in the operators that ONNX itself defines it by, or ``None`` where it is a primitive."""
+    """Return the node decomposed by its ONNX function definition, or ``None`` for a primitive operator."""
     from onnx import ModelProto, helper, inliner
 
     node = cut.graph.node[0]
     typed = ModelProto()
     typed.CopyFrom(cut)
-    for tensor in cut.graph.initializer:  # the inliner looks for no types among the weights
+    for tensor in cut.graph.initializer:  # the inliner ignores the types of weights
         typed.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     try:
         made = inliner.inline_selected_functions(typed, [(node.domain, node.op_type)], inline_schema_functions=True)
-    except RuntimeError:  # a type that the definition depends on is not known
+    except RuntimeError:  # the definition depends on an unknown type
         return None
     return None if any(n.op_type == node.op_type and n.domain == node.domain for n in made.graph.node) else made
 
 
 def in_float32(cut: ModelProto) -> ModelProto | None:
-    """Return the node with casts to float32 and back around it, or ``None`` where it holds no other floats."""
+    """Return the node between casts to float32 and back, or ``None`` if it has no other floats."""
     from onnx import ModelProto, TensorProto, numpy_helper
 
     others = (TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -93,10 +93,10 @@ def in_float32(cut: ModelProto) -> ModelProto | None:
 
 
 def _between_casts(node: NodeProto, odd: Mapping[str, int]) -> list[NodeProto]:
-    """Return a node with a cast to float32 before each of its inputs, and one back behind each of its outputs.
+    """Return a node with casts to float32 before the inputs in ``odd``, and casts back after its outputs.
 
     Args:
-        node: which. odd: types of the inputs and outputs that are meant, by name.
+        node: the node. odd: original types of inputs and outputs by name.
     """
     from onnx import NodeProto, TensorProto, helper
 
@@ -115,10 +115,10 @@ def _between_casts(node: NodeProto, odd: Mapping[str, int]) -> list[NodeProto]:
 
 
 REWRITES: dict[str, Callable[[ModelProto], ModelProto | None]] = {
-    "in the operators ONNX defines it by": spelled_out,
-    "in float32, with casts around it": in_float32,
+    "in the operators of its ONNX definition": spelled_out,
+    "in float32 between casts": in_float32,
 }
-"""Name -> what makes the equivalent of a model of one node, or ``None`` where it does not apply."""
+"""Description -> function that returns the equivalent of a model of one node, or ``None`` if it does not apply."""
 
 
 def _verified(name: str, cut: ModelProto, made: ModelProto) -> Rewrite | None:
@@ -131,7 +131,7 @@ def _verified(name: str, cut: ModelProto, made: ModelProto) -> Rewrite | None:
             expected, against = _expected(cut, feed)
             worst = max(worst, worst_error(_run(made, feed), expected))
     except TecoInferError:
-        return None  # no random input fits it, or nothing here computes it: not verified, so not offered
+        return None  # cannot be verified
     narrow = any(array.dtype == np.float16 for array in (*feed, *expected))
     if not worst <= (TOLERANCE_FLOAT16 if narrow else TOLERANCE):
         return None
@@ -145,10 +145,10 @@ def _run(model: ModelProto, feed: list[Array]) -> list[Array]:
 
 
 def _expected(cut: ModelProto, feed: list[Array]) -> tuple[list[Array], str]:
-    """Compute the node itself: on ONNX Runtime, or where that lacks it on ONNX's reference.
+    """Compute the node with ONNX Runtime, or else with ONNX's reference evaluator.
 
     Raises:
-        TecoInferError: neither can.
+        TecoInferError: both fail.
     """
     from engine import EngineError, ModelError
 
@@ -162,6 +162,6 @@ def _expected(cut: ModelProto, feed: list[Array]) -> tuple[list[Array], str]:
         evaluator = ReferenceEvaluator(typed)
         names = [info.name for info in cut.graph.input]
         found = evaluator.run(None, dict(zip(names, feed, strict=True)))
-    except Exception as error:  # the reference raises whatever numpy does
+    except Exception as error:  # numpy may raise any exception
         raise EngineError(f"ONNX's reference cannot compute {cut.graph.node[0].op_type}: {error}") from error
     return [np.asarray(one) for one in found], "ONNX's reference"

@@ -1,4 +1,4 @@
-"""A target's support table: what is known of its operators and dtypes, and from where."""
+"""Support table of a target: support of operators and dtypes, with sources."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 FOLDER = Path(__file__).resolve().parent
 LEVELS = ("stated", "tried", "simulated", "unknown", "host", "missing")
-"""How something is known, from the best to the worst; ``host`` and ``missing`` are not there."""
+"""Levels of support, from best to worst; ``host`` and ``missing`` are unsupported on the target."""
 LACKING = ("host", "missing")
 _FORM = "toolkit/ops/sdaa.yaml shows the form"
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What is known of one operator or dtype: a word of :data:`LEVELS`, its source, and what to do about it."""
+    """Support of one operator or dtype: one of :data:`LEVELS`, its source, and a fix."""
 
     level: str
     source: str = ""
@@ -29,15 +29,15 @@ class Support:
 
     @property
     def lacking(self) -> bool:
-        """Whether the target does not have it."""
+        """Whether the target does not support it."""
         return self.level in LACKING
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A support table; ``operators`` by name, those of other domains as ``domain::name``.
+    """A support table; ``operators`` by name, outside the ONNX domain as ``domain::name``.
 
-    What is not in it is tried on the target's engine, and is ``tried`` or, where that is ``simulated``, that then.
+    Operators that are not listed are tried on the target's engine, with level ``tried``, or ``simulated`` if it is.
     """
 
     target: str
@@ -47,12 +47,12 @@ class Table:
     simulated: bool = False
 
     def operator(self, name: str) -> Support | None:
-        """Return what is said of an operator, or ``None``."""
+        """Return the support of an operator, or ``None`` if it is not listed."""
         return self.operators.get(name)
 
 
 def targets() -> list[str]:
-    """Return the targets that have a table here."""
+    """Return the targets with a table in this folder."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
@@ -60,16 +60,16 @@ def load_table(target: str, file: Path | None = None) -> Table:
     """Read a target's table.
 
     Args:
-        target: what it is for. file: a table from elsewhere; ``None`` takes ``<target>.ops.yaml`` beside the module of
-            a third party's engine, for a built-in target the zoo's own, and where there is none an empty one.
+        target: name of the target. file: the table; ``None`` takes that of the zoo for a built-in target,
+            ``<target>.ops.yaml`` next to the module of a third party's engine, or else an empty table.
 
     Raises:
-        ConfigError: the file is missing, or is no table.
-        TargetError: there is no such target.
+        ConfigError: the file is missing or invalid.
+        TargetError: the target is unknown.
     """
     path = file or _own_table(target)
     if path is None:
-        note = f"{target} has no support table: each operator was tried on it by itself"
+        note = f"{target} has no support table: each operator was tried separately"
         return Table(target, {}, {}, (note,), _simulated(target))
     if not os.path.exists(path):
         raise ConfigError(f"support table {path} does not exist; pass a file ({_FORM})")
@@ -80,7 +80,7 @@ def load_table(target: str, file: Path | None = None) -> Table:
     except YamlError as error:
         raise ConfigError(f"{path} is not a YAML file: {one_line(error)}") from error
     if not isinstance(found, dict) or found.get("schema_version") != 1:
-        raise ConfigError(f"{path} is no support table of schema_version 1; {_FORM}")
+        raise ConfigError(f"{path} is not a support table of schema_version 1; {_FORM}")
     notes = found.get("notes") or []
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise ConfigError(f"{path}: notes must be a list of texts; {_FORM}")
@@ -101,7 +101,7 @@ def _own_table(target: str) -> Path | None:
 def _simulated(target: str) -> bool:
     try:
         return engine_class(target).simulated
-    except TargetError:  # a table may be read where its target is not installed
+    except TargetError:  # the target need not be installed
         return False
 
 
@@ -112,7 +112,7 @@ def _entries(found: Any, path: Path, key: str) -> dict[str, Support]:
 
 
 def _word(name: object) -> str:
-    """Return an operator's name as a message shows it."""
+    """Return an operator's name for a message."""
     return shortened(str(name), 100) if isinstance(name, str) else shown_value(name)
 
 

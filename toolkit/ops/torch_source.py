@@ -1,4 +1,4 @@
-"""A torch module before its export; torch is imported only where one is named."""
+"""Operators of a torch module before its export; torch is imported when needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ from toolkit.ops.table import Table
 if TYPE_CHECKING:
     from toolkit.ops.trial import Trial
 
-_EXPORTER = "the exporter has no way to write it"
-_BY_PARTS = "judged by its parts alone; pass --shape INPUT=1,3,224,224 to trace it"
+_EXPORTER = "the exporter does not support it"
+_BY_PARTS = "judged by its submodules only; pass --shape INPUT=1,3,224,224 to trace it"
 _MODULES = {
     "AdaptiveAvgPool2d": "GlobalAveragePool",
     "AvgPool2d": "AveragePool",
@@ -47,22 +47,22 @@ _MODULES = {
     "Tanh": "Tanh",
     "Upsample": "Resize",
 }
-"""Leaf modules and the ONNX operator each is known to become."""
+"""Leaf modules -> ONNX operator after the export."""
 _GONE = ("nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.Identity")
-"""Leaf modules that no operator is left of."""
+"""Leaf modules without an operator after the export."""
 
 
 def is_torch_source(text: str) -> bool:
-    """Say whether a command's MODEL is ``module:name`` or ``file.py:name``."""
+    """Return whether MODEL is ``module:name`` or ``file.py:name``."""
     place, colon, name = text.rpartition(":")
     return bool(colon) and name.isidentifier() and not os.path.exists(text) and len(place) > 1
 
 
 def load_module(source: str) -> Any:
-    """Return the torch module that ``module:name`` or ``file.py:name`` means; a class or function is called.
+    """Return the torch module of ``module:name`` or ``file.py:name``; a class or function is called.
 
     Raises:
-        ConfigError: there is no such file, module or name, or it is no torch module.
+        ConfigError: the file, module or name does not exist, or is not a torch module.
         TargetError: torch is not installed.
     """
     operators = _operators()
@@ -74,9 +74,8 @@ def load_module(source: str) -> Any:
         try:
             found = found()
         except Exception as error:
-            raise ConfigError(
-                f"{source} failed: {typed_reason(error)[:300]}; name a function that needs no arguments"
-            ) from error
+            why = typed_reason(error)[:300]
+            raise ConfigError(f"{source} failed: {why}; pass a function without required arguments") from error
     if not operators.is_module(found):
         raise ConfigError(f"{source} is of type {type(found).__name__}, not a torch module")
     return found
@@ -105,7 +104,7 @@ def _imported(place: str, source: str) -> Any:
 
 
 def _from_file(file: Path) -> Any:
-    """Import a file as ``python file.py`` would: what lies beside it can be imported."""
+    """Import a file as ``python file.py`` would, with its folder on the path."""
     with _found_in(str(file.resolve().parent)):
         return import_file(file, f"teco_ops_{file.stem}")
 
@@ -122,18 +121,18 @@ def _found_in(folder: str) -> Iterator[None]:
 def judge_torch(
     source: str, table: Table, trial: Trial | None, shapes: Shapes, dtypes: Mapping[str, str]
 ) -> tuple[list[Judgement], list[str], dict[str, Any]]:
-    """Judge a torch module: what it would be as ONNX, or where it cannot be exported, its own operators.
+    """Judge the operators of an exported torch module, or its torch operators if it cannot be exported.
 
     Args:
-        source: ``module:name``. table: of the target. trial: asks it.
-        shapes: of the arguments of ``forward``, by name; without any, the module is only asked for its parts.
-        dtypes: of those that are not float32.
+        source: ``module:name``. table: of the target. trial: tries a model on the target.
+        shapes: shapes of the arguments of ``forward`` by name; if empty, only submodules are judged.
+        dtypes: dtypes of arguments that are not float32.
 
     Returns:
-        Findings, notes, and for the JSON the torch operators.
+        Judgements, notes, and the torch operators for the JSON.
 
     Raises:
-        ConfigError: the source, or an argument, is not there. ModelError: the module cannot be traced.
+        ConfigError: the source or an argument does not exist. ModelError: the module cannot be traced.
     """
     model, operators = load_module(source), _operators()
     if not shapes:
@@ -152,33 +151,33 @@ def judge_torch(
     from engine.sdaa import inlined
 
     found = judge(infer_shapes(inlined(exported)), table, trial)
-    return found, ["exported in memory; nothing was written", *dynamic_notes(found)], data
+    return found, ["exported in memory; no file was written", *dynamic_notes(found)], data
 
 
 def _traced(
-    operators: Any, model: Any, args: tuple[Any, ...], named: Mapping[str, Any], untold: Iterable[str]
+    operators: Any, model: Any, args: tuple[Any, ...], named: Mapping[str, Any], without_dtype: Iterable[str]
 ) -> list[Any]:
     try:
         found: list[Any] = operators.torch_operators(model, args, named)
     except ModelError as error:
         if "types: Long, Int" not in str(error):
             raise
-        fix = " ".join(f"--input_dtype {name}=int64" for name in sorted(untold))
-        raise ModelError(f"{error}; inputs of whole numbers need their type: {fix}") from error
+        fix = " ".join(f"--input_dtype {name}=int64" for name in sorted(without_dtype))
+        raise ModelError(f"{error}; integer inputs need a dtype: {fix}") from error
     return found
 
 
 def _no_argument(known: str, names: Iterable[str]) -> None:
     wrong = next(iter(sorted(names)), None)
     if wrong is not None:
-        raise ConfigError(f"--input_dtype {wrong}: pass --shape {wrong}=... too (shapes given: {known or 'none'})")
+        raise ConfigError(f"--input_dtype {wrong}: pass --shape {wrong}=... too (given shapes: {known or 'none'})")
 
 
 def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the inputs as ``forward`` takes them: by name, or where it takes any number of them in order.
+    """Return the arguments of ``forward``: by name, or in order for ``*args``.
 
     Raises:
-        ConfigError: a name is no argument of it, or one that it needs is missing.
+        ConfigError: an argument is unknown, or a required one is missing.
     """
     found = inspect.signature(model.forward).parameters.values()
     kinds = {one.kind for one in found}
@@ -187,24 +186,19 @@ def _call(source: str, model: Any, inputs: Mapping[str, Any]) -> tuple[tuple[Any
     free = inspect.Parameter.VAR_KEYWORD
     takes = {one.name: one.default is one.empty for one in found if one.kind is not free}
     wrong = [] if free in kinds else sorted(inputs.keys() - takes.keys())
-    why = [*(f"no argument of it is called {name!r}" for name in wrong), *_lacking(takes, inputs)]
+    why = [f"forward has no argument {name!r}" for name in wrong]
+    why += [f"argument {name!r} of forward is missing" for name, need in takes.items() if need and name not in inputs]
     if why:
-        known = ", ".join(takes) or "nothing"
-        raise ConfigError(f"{source}: {why[0]}; forward takes {known}: pass --shape NAME=N,N,..")
+        raise ConfigError(f"{source}: {why[0]}; its arguments: {', '.join(takes) or 'none'}: pass --shape NAME=N,N,..")
     return (), dict(inputs)
 
 
-def _lacking(takes: Mapping[str, bool], inputs: Collection[str]) -> list[str]:
-    """Say which arguments without a default are not given."""
-    return [f"it needs {name!r} too" for name, needed in takes.items() if needed and name not in inputs]
-
-
 def _parts(model: Any, classes: Mapping[str, list[str]], table: Table) -> list[Judgement]:
-    """Judge a module by the modules in it; what ``forward`` itself does with them is not known."""
+    """Judge a module by its submodules; operators of ``forward`` itself are unknown."""
     found = [_part(name, names, table) for name, names in classes.items() if name not in _GONE]
     if any(True for _ in model.children()):
         need = _need("? (forward)", ["(itself)"], [], [])
-        found.append(Judgement(need, "unknown", "what is computed between the parts is known only after tracing"))
+        found.append(Judgement(need, "unknown", "operators between the submodules are known only after tracing"))
     return found
 
 
@@ -214,7 +208,7 @@ def _part(name: str, names: list[str], table: Table) -> Judgement:
     need = _need(f"{op or '?'} ({name})", names, [], [])
     if entry is not None:
         return Judgement(need, entry.level, entry.source, entry.fix)
-    return Judgement(need, "unknown", "not in the table" if op else "what it becomes is known only after tracing")
+    return Judgement(need, "unknown", "not in the table" if op else "its operators are known only after tracing")
 
 
 def _unexported(one: Any, table: Table) -> Judgement:
@@ -227,7 +221,7 @@ def _unexported(one: Any, table: Table) -> Judgement:
     bad = next((entry for entry in known if entry.lacking), None)
     if bad is not None:
         return Judgement(need, bad.level, bad.source, bad.fix)
-    return Judgement(need, "unknown", "the exporter can write it; what it becomes is known only after the export")
+    return Judgement(need, "unknown", "the exporter supports it; its operators are known only after the export")
 
 
 def _need(op: str, nodes: list[str], dtypes: list[str], shapes: list[str]) -> Need:

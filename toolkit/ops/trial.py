@@ -1,4 +1,4 @@
-"""Asking a target itself: does it take a model of a single node?"""
+"""Trial of a model of a single node on a target."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Trial: TypeAlias = "Callable[[ModelProto], str | None]"
-"""Returns why a target cannot run a model, "" where it can, and ``None`` where that cannot be told."""
+"""Function that returns the error of a model on a target, "" if it runs, and ``None`` if that is unknown."""
 
 _ON_HOST = ("cpu", "onnx", "sdaa")
-"""Built-in targets that have every kernel ONNX Runtime has: they compute on it, or (``cpu``) may."""
+"""Built-in targets with every kernel of ONNX Runtime, since they run on it (``cpu``: may run on it)."""
 
 
 def trial_of(target: str) -> Trial:
-    """Return what asks a target.
+    """Return the trial function of a target.
 
     Raises:
-        TargetError: there is no such target, or it cannot be loaded.
+        TargetError: the target is unknown or cannot be loaded.
     """
     engine_class(target)
     if target in _ON_HOST and provider(target) == "built-in":
@@ -49,14 +49,14 @@ def _opened(target: str, model: ModelProto) -> str | None:
         except TargetError:
             raise
         except ConfigError:
-            return None  # an open size
+            return None  # a dynamic size
         except TecoInferError as error:
-            return str(error).replace(f"{path}: ", "")  # a file that nobody else knows
+            return str(error).replace(f"{path}: ", "")  # without the temporary path
     return ""
 
 
 def _fixed(model: ModelProto) -> tuple[tuple[int, ...], ...] | None:
-    """Return the shapes of a model's inputs; ``None`` where it has none, or one of them has an open size."""
+    """Return the shapes of a model's inputs; ``None`` without inputs or with a dynamic size."""
     from engine.onnx import graph_inputs, signature
 
     shapes = [spec.shape for spec in signature(model)[0]]

@@ -1,4 +1,4 @@
-"""One node cut out of a model, with its inputs and the baseline's outputs: a test for whoever owns the operator."""
+"""One node of a model as a test case for the developer of the operator: model, inputs and the baseline's outputs."""
 
 from toolkit.optest.case import LIMIT, write_case
 from toolkit.optest.cut import check_node, find_node, single_node

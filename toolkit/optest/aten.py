@@ -1,4 +1,4 @@
-"""A test case of one call of an ATen operator, out of a training's dump: arguments, recorded results, a pytest file."""
+"""Test case of one call of an ATen operator of a training dump: arguments, recorded results and a pytest file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from engine import DataError, OpCall, Recorded, read_call
 from toolkit.optest.outcome import DATA, TOLERANCES
 
 SUFFIXES = (".h5", ".hdf5")
-"""Of the files that are dumps."""
+"""Suffixes of dumps."""
 
 CALL = "call.json"
 
 _CPU_STATE = 5056
-"""Bytes of the state of the CPU's generator; the card has it too under ``TORCH_SDAA_RANDOM=cpu``."""
+"""Bytes of the state of the CPU's generator, which the card uses with ``TORCH_SDAA_RANDOM=cpu``."""
 
 _TEST = Path(__file__).resolve().parent / "test_aten.py.tmpl"
 
 
 @dataclass(frozen=True, slots=True)
 class AtenCase:
-    """A case on disk: its folder, its test, the operator, the devices it runs on."""
+    """A case on disk: folder, test file, operator and devices."""
 
     folder: Path
     test: Path
@@ -37,20 +37,18 @@ class AtenCase:
 
 
 def _check(call: OpCall, inputs: int, file: Path) -> None:
-    """Refuse a call that a file alone does not repeat."""
+    """Raise DataError for a call that cannot be rerun from the file."""
     words = json.dumps([call.args, call.kwargs])
     if '"opaque"' in words:
-        raise DataError(
-            f"{call.where} takes an argument that the dump does not keep, and cannot be repeated; take another"
-        )
+        raise DataError(f"{call.where} has an argument that is not in the dump and cannot be rerun; choose another")
     if call.failed:
-        raise DataError(f"{call.where} was refused ({call.failed}), and {file} has no results of it; take another")
+        raise DataError(f"{call.where} failed ({call.failed}), and {file} has no results of it; choose another")
     if not inputs and '"tensor"' in words:
         raise DataError(f"{call.where} was dumped without its inputs; dump again with dump_mode all")
 
 
 def _devices(held: Recorded) -> tuple[tuple[str, ...], str]:
-    """Return what a call can run on, and how the card draws: a state fits the kind of generator that it is of."""
+    """Return the devices of a call, and the kind of random generator on the card, which the state must fit."""
     on_cpu = held.call.device.startswith("cpu")
     if held.state is None or on_cpu or held.state.size == _CPU_STATE:
         return ("cpu", "sdaa"), "cpu" if held.state is not None else "device"
@@ -61,12 +59,12 @@ def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
     """Write ``call.json``, ``data.npz`` and a pytest file that runs the call on the device.
 
     Args:
-        file: a dump. name: of the call, as :meth:`engine.TrainingDump.call` takes it. out: folder to write; by itself
-            ``optest_`` and the name.
+        file: a dump. name: of the call, as for :meth:`engine.TrainingDump.call`.
+        out: output folder; by default ``optest_`` and the name.
 
     Raises:
-        ConfigError: h5py is not installed. DataError: the file is no dump, is cut short or has no such call, which
-            cannot be repeated, or the folder cannot be written.
+        ConfigError: h5py is not installed. DataError: the dump is invalid or incomplete, the call does not exist or
+            cannot be rerun, or the folder cannot be written.
     """
     held = read_call(file, name)
     call = held.call
@@ -84,7 +82,7 @@ def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
         folder.mkdir(parents=True, exist_ok=True)
         other = next((each.name for each in sorted(folder.glob("test_*.py")) if each.name != test.name), None)
         if other is not None:
-            raise DataError(f"{folder} holds another case ({other}); choose another --out")
+            raise DataError(f"{folder} contains another case ({other}); choose another --out")
         (folder / CALL).write_text(json.dumps(asdict(call), indent=1), encoding="utf-8")
         np.savez(folder / DATA, **arrays)  # type: ignore[arg-type]
         test.write_text(Template(_TEST.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
@@ -94,18 +92,9 @@ def write_aten_case(file: Path, name: str, out: Path | None = None) -> AtenCase:
 
 
 def run_aten_case(case: AtenCase) -> tuple[bool, str]:
-    """Run a case's test in a process of its own; return whether it passes, and its last lines where it does not."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(case.folder),
-        str(case.test),
-    ]
+    """Run the test of a case in a separate process; return whether it passes, and its first error line."""
+    flags = ["-q", "-p", "no:cacheprovider", "--rootdir", str(case.folder)]
+    command = [sys.executable, "-m", "pytest", *flags, str(case.test)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = [line for line in done.stdout.splitlines() if line.startswith("E  ")] or done.stdout.splitlines()[-1:]
-    return done.returncode == 0, said[0].removeprefix("E").strip() if said else done.stderr.strip()[-300:]
+    errors = [line for line in done.stdout.splitlines() if line.startswith("E  ")] or done.stdout.splitlines()[-1:]
+    return done.returncode == 0, errors[0].removeprefix("E").strip() if errors else done.stderr.strip()[-300:]

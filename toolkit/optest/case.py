@@ -1,4 +1,4 @@
-"""A test case of one node: its model, inputs, the baseline's outputs and a pytest file, for the operator's owner."""
+"""Test case of one node: its model, inputs, the baseline's outputs and a pytest file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolkit.optest.outcome import Run
 
 LIMIT = 2**30
-"""Bytes that a case may hold: something to send."""
+"""Largest number of bytes of a case."""
 
 _TEST = Path(__file__).resolve().parent / "test_case.py.tmpl"
 
@@ -38,17 +38,17 @@ def write_case(
     shapes: Shapes | None = None,
     targets: Sequence[str] = TARGETS,
 ) -> NodeTest:
-    """Cut a node out and write ``model.onnx``, ``data.npz`` and a pytest file that needs nothing but the zoo.
+    """Extract a node and write ``model.onnx``, ``data.npz`` and a pytest file that needs only the zoo.
 
     Args:
-        path: the ONNX file. wanted: the node (:func:`find_node`). out: folder to write, made where it is missing.
-        inputs: of the whole model; it is run once on the baseline, float32, to see what reaches the node.
-        batch, shapes: as for :func:`toolkit.graph.trace.traced`. targets: whose engines it is to run on.
+        path: the ONNX file. wanted: the node (:func:`find_node`). out: output folder.
+        inputs: of the whole model, which runs once on the float32 baseline to compute the inputs of the node.
+        batch, shapes: as for :func:`toolkit.graph.trace.traced`. targets: targets of the case.
 
     Raises:
-        ConfigError: there is no such node. TargetError: there is no such target.
-        ModelError: it reads or writes something that is no array of numbers, too much of it, or the baseline cannot run
-            the model.
+        ConfigError: the node does not exist. TargetError: a target is unknown.
+        ModelError: an input or output of the node is not an array of numbers, they exceed :data:`LIMIT`, or the
+            baseline cannot run the model.
         DataError: the folder cannot be written.
     """
     model = load_named(path)
@@ -64,7 +64,7 @@ def write_case(
     test = out / name
     other = next((file.name for file in sorted(out.glob("test_*.py")) if file.name != name), None)
     if other is not None:
-        raise DataError(f"{out} holds another case ({other}); choose another --out")
+        raise DataError(f"{out} contains another case ({other}); choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / MODEL).write_bytes(cut.SerializeToString())
@@ -78,7 +78,7 @@ def write_case(
 def _values(
     path: Path, model: ModelProto, node: NodeProto, inputs: Sequence[Array], batch: int, shapes: Shapes | None
 ) -> dict[str, Array]:
-    """Return all that the node reads and writes on the baseline."""
+    """Return the inputs and outputs of the node on the baseline."""
     from engine.onnx import tensor_bytes, used_names
 
     needed = {*used_names(node), *filter(None, node.output)}
@@ -89,8 +89,8 @@ def _values(
         total += sum(tensor_bytes(tensor) for tensor in model.graph.initializer if tensor.name in needed)
         if total > LIMIT:
             raise ModelError(
-                f"node {node.name!r} reads and writes {total / 2**20:.0f} MiB, a case holds {LIMIT / 2**20:.0f}; "
-                "pass a smaller --shape or --batch_size, or cut out another"
+                f"node {node.name!r} reads and writes {total / 2**20:.0f} MiB, the limit is {LIMIT / 2**20:.0f}; "
+                "pass a smaller --shape or --batch_size, or choose another node"
             )
         try:
             values = run.run(inputs)

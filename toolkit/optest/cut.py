@@ -1,4 +1,4 @@
-"""One node of a model: found by a word, and cut out as a model of its own."""
+"""Selection of one node of a model, and its extraction as a model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
-    """Return the node meant by a name, a position such as ``12``, or the name of a tensor it writes.
+    """Return the node with a name, an index such as ``12``, or an output tensor.
 
     Args:
-        model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: the word. path: for messages.
+        model: with unique node names (:func:`toolkit.graph.nodes.load_named`). wanted: name, index or tensor.
+        path: for messages.
 
     Raises:
-        ConfigError: there is no such node.
+        ConfigError: the node does not exist.
     """
     nodes: list[NodeProto] = list(model.graph.node)
     writers = {name: node for node in reversed(nodes) for name in node.output}
@@ -39,19 +40,19 @@ def find_node(model: ModelProto, wanted: str, path: Path) -> NodeProto:
 
 
 def _no_node(model: ModelProto, nodes: Sequence[NodeProto], wanted: str) -> str:
-    """Say why no node is meant by a word."""
+    """Return the message for an unknown node."""
     same = [node.name for node in nodes if wanted and re.fullmatch(rf"{re.escape(wanted)}#\d+_*", node.name)]
     if same:
-        return f": {len(same)} nodes are called {wanted!r}; pass one of: {', '.join(same)}"
+        return f": {len(same)} nodes are named {wanted!r}; pass one of: {', '.join(same)}"
     holder = _holder(model, wanted)
     if holder:
-        return f": {wanted!r} lies in the body of {holder!r}, whose inner values cannot be seen; pass {holder!r}"
+        return f": {wanted!r} is in the body of {holder!r}, whose inner values are not accessible; pass {holder!r}"
     near = did_you_mean(wanted, [name for node in nodes for name in (node.name, *node.output)])
-    return f" has no node {wanted!r};{near} pass a node's name, a tensor it writes, or 0 to {len(nodes) - 1}"
+    return f" has no node {wanted!r};{near} pass a node's name, its output tensor, or 0 to {len(nodes) - 1}"
 
 
 def _holder(model: ModelProto, wanted: str) -> str:
-    """Return the node of the main graph in whose body there is a node or tensor of a name, or ""."""
+    """Return the node of the main graph whose body has a node or tensor of the name, or ""."""
     for place, node, _ in placed_nodes(model.graph):
         if wanted and wanted in (place, place.rpartition("/")[2], *node.output):
             for holder in model.graph.node:
@@ -63,15 +64,15 @@ def _holder(model: ModelProto, wanted: str) -> str:
 def single_node(
     model: ModelProto, node: NodeProto, values: Mapping[str, Array] | None = None, scope: Scope | None = None
 ) -> ModelProto:
-    """Return a model of one node; weights come along, everything else it reads is an input.
+    """Return a model of one node with its weights; all other tensors it reads are inputs.
 
     Args:
-        model: where the node is; types are read off it, so infer shapes first where ``values`` does not hold all.
-        node: one of its nodes. values: known arrays by tensor name; they give inputs and outputs their exact shape.
-        scope: what is known of the tensors around a node that lies in a body; ``None`` takes the main graph's.
+        model: model of the node, with inferred shapes unless ``values`` has all tensors.
+        node: one of its nodes. values: arrays by tensor name, which set the shapes of inputs and outputs.
+        scope: tensors in scope of a node in a body; ``None`` takes those of the main graph.
 
     Raises:
-        ModelError: the type of something the node reads is not known.
+        ModelError: the type of an input of the node is unknown.
     """
     from onnx import ModelProto, TensorProto, helper
 
@@ -96,7 +97,7 @@ def _input(name: str, scope: Scope, values: Mapping[str, Array], node: NodeProto
         return helper.make_tensor_value_info(name, kind, values[name].shape)
     found = scope.get(name)
     if found is None or isinstance(found, TensorProto) or found.type.WhichOneof("value") is None:
-        raise ModelError(f"node {node.name!r}: the type of its input {name!r} is not known; export the model again")
+        raise ModelError(f"node {node.name!r}: the type of its input {name!r} is unknown; export the model again")
     return found
 
 
@@ -109,7 +110,7 @@ def _output(name: str, values: Mapping[str, Array]) -> ValueInfoProto:
 
 
 def typed(model: ModelProto) -> ModelProto:
-    """Return a model whose outputs have the types that follow from its inputs.
+    """Return a model with inferred output types.
 
     Raises:
         ModelError: onnx has no schema for the node's operator.
@@ -119,20 +120,18 @@ def typed(model: ModelProto) -> ModelProto:
     inferred = infer_shapes(model)
     if any(info.type.WhichOneof("value") is None for info in inferred.graph.output):
         op = model.graph.node[0]
-        raise ModelError(
-            f"operator {op.domain or 'ai.onnx'}::{op.op_type} is unknown to onnx: its outputs have no type"
-        )
+        raise ModelError(f"onnx has no schema for {op.domain or 'ai.onnx'}::{op.op_type}: its outputs have no type")
     return inferred
 
 
 def check_node(node: NodeProto, run: Traced) -> None:
-    """Refuse a node whose values cannot be kept.
+    """Check that the inputs and outputs of a node can be stored.
 
     Args:
-        node: which one. run: its model on the baseline.
+        node: the node. run: its model on the baseline.
 
     Raises:
-        ModelError: it reads or writes something that is no array of numbers.
+        ModelError: an input or output is not an array of numbers.
     """
     from engine.onnx import used_names
 
@@ -140,6 +139,5 @@ def check_node(node: NodeProto, run: Traced) -> None:
     odd = run.skipped | {name: "string" if dtype.kind == "O" else dtype.name for name, dtype in given.items()}
     for name in (*used_names(node), *node.output):
         if name in odd:
-            raise ModelError(
-                f"node {node.name!r} uses {name!r} of type {odd[name]}, no array of numbers; cut out another"
-            )
+            why = f"uses {name!r} of type {odd[name]}, not an array of numbers"
+            raise ModelError(f"node {node.name!r} {why}; choose another node")

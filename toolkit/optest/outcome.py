@@ -1,4 +1,4 @@
-"""A test case run on its engines: how far each is from the baseline's answer, and whether that is too far."""
+"""Results of a test case on its engines: error compared with the baseline, and whether it is tolerated."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     Run: TypeAlias = "tuple[str, str, float]"
 
 TARGETS = ("onnx", "sdaa")
-"""Whose engines a case runs on where nobody says: in float32, and in the precision that the target takes by itself."""
+"""Default targets of a case, run in float32 and in the target's default precision."""
 
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 8e-2, "int8": 1e-1}
-"""Largest error a case tolerates, as a share of the largest value of an output, by precision."""
+"""Largest tolerated error by precision, as a share of the largest value of an output."""
 
 MODEL, DATA = "model.onnx", "data.npz"
-"""Files of a case beside its test."""
+"""Files of a case next to its test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a case went on one engine.
+    """Result of a case on one engine.
 
     Attributes:
         target, dtype, tolerance: an entry of the case's ``runs``.
-        error: largest difference to the baseline as a share of its largest value; ``None`` where it did not run.
-        reason: why it did not run, or that no engine can pass in this precision, else "".
+        error: largest difference from the baseline as a share of its largest value; ``None`` if the run failed.
+        reason: why the run failed, or that no engine can pass in this precision, or "".
     """
 
     target: str
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether it ran and is near enough; NaN is not."""
+        """Whether it ran with a tolerated error; NaN is not tolerated."""
         return self.error is not None and self.error <= self.tolerance
 
 
@@ -54,9 +54,9 @@ class NodeTest:
     """A test case on disk.
 
     Attributes:
-        folder: holds the files. node, op: which node. test: the pytest file.
-        inputs, outputs: what the node's model takes, and the baseline's answer, by name.
-        runs: target, precision and tolerance of everything it runs on.
+        folder: folder of the files. node, op: name and operator of the node. test: the pytest file.
+        inputs, outputs: inputs of the node's model, and the baseline's outputs, by name.
+        runs: target, precision and tolerance of each run.
     """
 
     folder: Path
@@ -69,13 +69,13 @@ class NodeTest:
 
 
 def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
-    """Return target, precision and tolerance of everything a case runs on.
+    """Return target, precision and tolerance of each run of a case.
 
     Args:
-        targets: by name. arrays: the case's values; where they hold float16's rounding, all tolerate that.
+        targets: by name. arrays: the case's values; float16 values raise all tolerances to that of float16.
 
     Raises:
-        TargetError: there is no such target, or it cannot be loaded.
+        TargetError: a target is unknown or cannot be loaded.
     """
     least = TOLERANCES["float16"] if any(array.dtype == np.float16 for array in arrays) else 0.0
     runs = []
@@ -88,7 +88,7 @@ def runs_of(targets: Iterable[str], arrays: Iterable[Array] = ()) -> list[Run]:
 
 
 def run_case(case: NodeTest) -> list[Outcome]:
-    """Run a case on its engines as its test does; an engine that refuses is an outcome too."""
+    """Run a case on its engines as its test does; a failed run is an outcome too."""
     return [_outcome(case, target, dtype, tolerance) for target, dtype, tolerance in case.runs]
 
 
@@ -98,7 +98,7 @@ def _outcome(case: NodeTest, target: str, dtype: str, tolerance: float) -> Outco
     spec = EngineSpec(case.folder / MODEL, dtype=dtype, divided=False)
     try:
         with warnings.catch_warnings(), np.errstate(over="ignore"):
-            warnings.simplefilter("ignore")  # as in the test: inputs are cast, and what the card's cost model says
+            warnings.simplefilter("ignore")  # as in the test: casts of inputs, and the card's cost model
             with open_engine(target, spec) as engine:
                 found = engine(list(case.inputs.values()))
     except TecoInferError as error:
@@ -111,7 +111,7 @@ def _outcome(case: NodeTest, target: str, dtype: str, tolerance: float) -> Outco
 
 
 def _precision_alone(case: NodeTest, tolerance: float) -> str:
-    """Say whether the baseline itself fails once what goes in and comes out is rounded to float16, "" where not."""
+    """Return a note if the baseline fails too with inputs, weights and outputs rounded to float16, else ""."""
     import onnx
     from onnx import numpy_helper
 
@@ -128,13 +128,13 @@ def _precision_alone(case: NodeTest, tolerance: float) -> str:
         error = worst_error([rounded(array) for array in found], list(case.outputs.values()))
     if error <= tolerance:
         return ""
-    return f"float16 itself: so does the baseline ({error:.2g}) once its inputs, weights and outputs are rounded to it"
+    return f"due to float16: the baseline rounded to float16 fails too ({error:.2g})"
 
 
 def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
     """Return the largest difference of any output as a share of its largest value.
 
-    It is infinite where shapes differ, and where whole numbers do.
+    It is infinite if shapes or integer values differ.
     """
     return max((_error(one, other) for one, other in zip(found, expected, strict=True)), default=0.0)
 
@@ -142,7 +142,7 @@ def worst_error(found: Sequence[Array], expected: Sequence[Array]) -> float:
 def _error(found: Array, expected: Array) -> float:
     if found.shape != expected.shape:
         return float("inf")
-    if expected.dtype.kind != "f":  # positions and classes: nearly is wrong
+    if expected.dtype.kind != "f":  # indices and classes must be equal
         return 0.0 if np.array_equal(found, expected) else float("inf")
     one, other = found.astype(np.float64), expected.astype(np.float64)
     same = (one == other) | (np.isnan(one) & np.isnan(other))

@@ -1,8 +1,8 @@
-"""Where float16 is too narrow for a model: predicted from float32 values, and seen in the card's storage.
+"""Values beyond the range of float16: predicted from float32 values, and counted in the card's storage.
 
-Predicted: a float32 value whose magnitude is beyond 65504, or below the smallest normal 2 ** -14 and not 0. Actual, in
-the faithful float16 form: Inf, NaN, saturated (65504 itself, where float32 is beyond it), or flushed (0 where float32
-is not). Counts are of elements over the whole data set. Constants are looked at by themselves, whatever the data.
+Predicted: a float32 value with a magnitude above 65504, or below 2 ** -14 (the smallest normal) and not 0. Actual, in
+the float16 form: Inf, NaN, saturated (65504 for a larger float32 value), or flushed (0 for a nonzero float32 value).
+Counts are numbers of elements over the whole data set. Constants are counted separately.
 """
 
 from toolkit.overflow.ranges import ACTUAL, PREDICTED, NodeRange

@@ -1,4 +1,4 @@
-"""Values against float16's range: how many of a node's outputs are too large or too small, predicted and actual."""
+"""Counts of the outputs of a node beyond the range of float16, predicted and actual."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ ACTUAL = ("inf", "nan", "saturated", "flushed")
 
 @dataclass
 class NodeRange:
-    """What a node's outputs do over a data set.
+    """Range of a node's outputs over a data set.
 
     Attributes:
-        node: the node. elements: values it wrote. largest, smallest: float32 magnitudes seen, 0 left out.
-        counts: by a name of :data:`PREDICTED` or :data:`ACTUAL`.
-        triggers: by a name of these, the first sample with such a value.
-        inherited: whether Inf or NaN was in what it read.
-        stored: whether its outputs are stored at all: what is fused away is never rounded, and counts nothing.
-        masked: elements that no other figure counts: infinite in both runs, to a softmax that makes 0 of them.
+        node: the node. elements: number of output values. largest, smallest: float32 magnitudes without 0.
+        counts: by the names of :data:`PREDICTED` and :data:`ACTUAL`.
+        triggers: first sample of each of these counts. inherited: whether an input had Inf or NaN.
+        stored: whether an output is stored; outputs inside a kernel are not rounded.
+        masked: number of excluded elements, which are infinite in both runs and become 0 in a softmax.
     """
 
     node: Node
@@ -44,19 +43,19 @@ class NodeRange:
 
     @property
     def overflows(self) -> bool:
-        """Whether Inf or NaN begins here, or values saturate here."""
+        """Whether values saturate or become Inf or NaN in this node."""
         return bool(self.counts["inf"] + self.counts["nan"] + self.counts["saturated"]) and not self.inherited
 
     @property
     def trigger(self) -> str:
-        """The first sample that overflows actually, or else is predicted to, or else has values that are too small."""
+        """The first sample that overflows, else that is predicted to overflow, else with too small values."""
         order = ("inf", "nan", "saturated", "beyond", "flushed", "below")
         return next((self.triggers[kind] for kind in order if kind in self.triggers), "")
 
 
 @dataclass
 class Values:
-    """Both runs of a part: float32 and stored tensors by name, batch, its axis, how many samples count, and masks."""
+    """Both runs of a part: float32 and stored tensors by name, batch, its axis, number of samples, and masks."""
 
     wide: Mapping[str, Array]
     card: Mapping[str, Array]
@@ -67,14 +66,14 @@ class Values:
     masks: Masks
 
     def mask(self, name: str) -> Mask | None:
-        """Return what may be left out of a tensor."""
+        """Return the mask of a tensor."""
         return self.masks.of(name, self.wide[name]) if name in self.wide else None
 
     def pair(self, name: str) -> tuple[Array, Array | None]:
-        """Return a tensor of both runs, samples in rows where it has the batch at the inputs' place."""
+        """Return a tensor of both runs, with a row per sample if it has the batch axis of the inputs."""
         both = [found.get(name) for found in (self.wide, self.card if name in self.half else {})]
         rows = [None if a is None else self._rows(a) for a in both]
-        assert rows[0] is not None  # noqa: S101 - the caller has looked
+        assert rows[0] is not None  # noqa: S101 - checked by the caller
         return rows[0], rows[1]
 
     def _rows(self, array: Array) -> Array:
@@ -83,7 +82,7 @@ class Values:
         return np.moveaxis(array, self.axis, 0)[: self.count].reshape(self.count, -1)
 
     def broken(self, name: str) -> bool:
-        """Say whether a stored tensor holds Inf or NaN, elements aside that are left out."""
+        """Return whether a stored tensor has unmasked Inf or NaN."""
         if name not in self.card or self.card[name].dtype.kind != "f":
             return False
         broken = ~np.isfinite(self.card[name])
@@ -94,7 +93,7 @@ class Values:
 
 
 def count(one: NodeRange, values: Values, names: Sequence[str]) -> None:
-    """Add the values of a part, whose samples have these names, to what is known of a node."""
+    """Add the values of a part, whose samples have these names, to the range of a node."""
     for name in one.node.outputs:
         if name in values.wide and values.wide[name].dtype.kind == "f":
             _add(one, *values.pair(name), names, values.mask(name))
@@ -102,7 +101,7 @@ def count(one: NodeRange, values: Values, names: Sequence[str]) -> None:
 
 
 def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str], mask: Mask | None) -> None:
-    """Add a tensor: as float32, and as it is stored, if it is."""
+    """Add a tensor in float32, and as stored if it is."""
     with np.errstate(invalid="ignore"):
         size = np.abs(wide)
         flags = {"beyond": size > LARGEST, "below": (size < SMALLEST) & (size > 0)}
@@ -127,7 +126,7 @@ def _add(one: NodeRange, wide: Array, stored: Array | None, names: Sequence[str]
 
 
 def _actual(wide: Array, stored: Array, beyond: Array) -> dict[str, Array]:
-    """Return by a name of :data:`ACTUAL` where what is stored is that, and the float32 value is not."""
+    """Return a boolean mask by each name of :data:`ACTUAL`, for elements whose float32 value is not such."""
     return {
         "inf": np.isinf(stored) & ~np.isinf(wide),
         "nan": np.isnan(stored) & ~np.isnan(wide),

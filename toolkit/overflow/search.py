@@ -1,4 +1,4 @@
-"""A data set run in float32 and in the card's storage, and the values of both counted node by node."""
+"""Run of a data set in float32 and in the card's storage, with counts per node."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path
     """Run a model over a data set in float32 and in the card's float16 storage, and return all nodes in order.
 
     Args:
-        path: the ONNX file.
-        parts: what the model is fed over the data set; at most ``batch`` samples at a time are run. Calls may have
-            several shapes, for each of which the card has a form of its own.
-        batch: samples of a call.
+        path: the ONNX file. batch: samples per call.
+        parts: inputs over the data set, of one or several shapes; the card's form is made for each shape.
         pass_path: pass file of the float16 form; its ``skip_ops`` stay float32.
 
     Raises:
@@ -60,7 +58,7 @@ def find_overflow(path: Path, parts: Iterable[Feed], batch: int, pass_path: Path
 def _calls(
     parts: Iterable[Feed], specs: Sequence[TensorSpec], batch: int
 ) -> Iterator[tuple[list[Array], Sequence[str]]]:
-    """Yield what each call is fed, and the names of the samples in it."""
+    """Yield the inputs of each call, and the names of its samples."""
     for part in parts:
         names = part.names
         for full in in_parts(part.inputs, specs, batch):
@@ -81,8 +79,8 @@ class _Cards:
         if key not in self._open:
             if len(self._open) == PLANS:
                 raise ConfigError(
-                    f"calls have more than {PLANS} shapes, such as {', '.join(map(str, key))}, and the card has a form "
-                    "of the model for each; pad them to a few sizes: --dim NAME=64,128"
+                    f"calls have more than {PLANS} shapes, such as {', '.join(map(str, key))}, and the card needs a "
+                    "plan for each; pad them to a few sizes: --dim NAME=64,128"
                 )
             how: dict[str, Any] = {"batch": self._batch, "pass_path": self._pass_path, "shapes": shapes}
             self._open[key] = traced(self._path, "sdaa", dtype="float16", **how)
@@ -97,9 +95,9 @@ class _Cards:
 
 
 def _groups(wide: Traced, inputs: list[Array], masks: Masks) -> Iterator[tuple[Sequence[Node], set[str] | None]]:
-    """Yield nodes that are run together, and the tensors they need; ``None`` where these are all there are.
+    """Yield groups of nodes, and the tensors they need (``None``: all).
 
-    Where there are several groups, the sinks of masks are looked at first.
+    With several groups, the sinks of masks are run first.
     """
     groups = wide.groups(inputs)
     if len(groups) < 2:

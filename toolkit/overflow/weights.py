@@ -1,4 +1,4 @@
-"""Constants against float16's range: which become infinite, 0 or subnormal where the model is stored in float16."""
+"""Constants that become infinite, 0 or subnormal in float16."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ _FLOAT = 1
 
 @dataclass(frozen=True, slots=True)
 class WeightRange:
-    """What a constant becomes in float16.
+    """Range of a constant in float16.
 
     Attributes:
-        name: of the constant. reader: name of the first node that reads it. readers: how many do.
-        loss: counts of its elements that become infinite, 0 or subnormal.
-        largest, smallest: magnitudes, 0 left out.
-        float32: whether every reader takes it in float32 though the model is stored in float16.
-        mask: whether it saturates on purpose, before a softmax.
+        name: of the constant. reader: name of the first node that reads it. readers: number of readers.
+        loss: number of elements that become infinite, 0 or subnormal. largest, smallest: magnitudes without 0.
+        float32: whether every reader takes it in float32. mask: whether it is a mask before a softmax.
     """
 
     name: str
@@ -47,16 +45,16 @@ class WeightRange:
 
     @property
     def overflows(self) -> bool:
-        """Whether it becomes infinite, and that counts."""
+        """Whether it becomes infinite in float16 storage and is not a mask."""
         return bool(self.loss.infinite) and not self.float32 and not self.mask
 
     @property
-    def told(self) -> bool:
-        """Whether it has something to say: it overflows, or a device that flushes subnormals makes 0 of it."""
+    def affected(self) -> bool:
+        """Whether it overflows, or becomes 0 on a device that flushes subnormals."""
         return self.overflows or (self.loss.vanishes and not self.float32)
 
     def row(self) -> dict[str, Any]:
-        """Return it as a row of the report, beside the nodes'."""
+        """Return the row of the report."""
         tiny = self.loss.zero + self.loss.subnormal
         stored = not self.float32
         return {
@@ -80,15 +78,15 @@ class WeightRange:
             "share": self.loss.share,
             "readers": self.readers,
             "mask": "yes" if self.mask else "",
-            "told": self.told,
+            "told": self.affected,
         }
 
 
 def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[WeightRange]:
-    """Return the float constants of a model that lose something in float16, in the order in which they are read.
+    """Return the float constants of a model that lose values in float16, in reading order.
 
     Args:
-        model: as in its file. pass_path: pass file of the float16 form; what its nodes keep in float32 loses nothing.
+        model: the loaded file. pass_path: pass file of the float16 form.
     """
     from onnx import numpy_helper
 
@@ -115,32 +113,32 @@ def find_weights(model: ModelProto, pass_path: Path | None = None) -> list[Weigh
 
 
 def weight_notes(found: Sequence[WeightRange]) -> list[str]:
-    """Return in words what constants become that are stored in float16, one line for each kind."""
+    """Return notes on constants that vanish, and on those that need float32."""
     notes = []
     vanishing = [one for one in found if one.loss.vanishes and not one.float32]
     if vanishing:
         worst = max(vanishing, key=lambda one: one.loss.share)
         notes.append(
-            f"{plural(len(vanishing), 'weight')} mostly below 2^-14, 0 to a device that flushes subnormals; the "
-            f"largest share in {worst.name}, read by {worst.reader}: {worst.loss.share:.2%}"
+            f"{plural(len(vanishing), 'weight')} mostly below 2^-14, which become 0 on a device that flushes "
+            f"subnormals; the largest share in {worst.name}, read by {worst.reader}: {worst.loss.share:.2%}"
         )
     exact = [one for one in found if one.loss.infinite and one.float32]
     if exact:
         notes.append(
-            f"{plural(len(exact), 'weight')} beyond 65504 and taken in float32, such as {exact[0].name}, read by "
+            f"{plural(len(exact), 'weight')} beyond 65504 but read in float32, such as {exact[0].name}, read by "
             f"{exact[0].reader}"
         )
     return notes
 
 
 def weight_lead(found: Sequence[WeightRange]) -> str:
-    """Return what to add to the answer where weights become infinite; else ""."""
+    """Return the part of the summary on infinite weights, or ""."""
     worst = [one for one in found if one.overflows]
     if not worst:
         return ""
     one = worst[0]
     return (
-        f"; {plural(len(worst), 'weight')} infinite in it, the first is {one.name}, read by {one.reader} "
+        f"; {plural(len(worst), 'weight')} infinite in float16, the first is {one.name}, read by {one.reader} "
         f"({one.loss.infinite} of {one.loss.elements} elements)"
     )
 
@@ -160,7 +158,7 @@ def _range(name: str, values: Array, lost: Loss, readers: Mapping[str, bool], ma
 
 
 def _readings(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> dict[str, dict[str, bool]]:
-    """Return by tensor the nodes that read it, and whether each takes it in float32."""
+    """Return for each tensor its readers, and whether each reads it in float32."""
     from engine.onnx import used_names
     from engine.sdaa import float32_inputs, scalar_constants
 

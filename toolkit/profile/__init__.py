@@ -1,1 +1,1 @@
-"""Where a model's time goes: per node, against the machine's roof, with what would make it less."""
+"""Time of each node of a model, compared with the roofline, with bottlenecks and fixes."""

@@ -1,4 +1,4 @@
-"""The four classic bottlenecks, found in a profile: slow operator, copies, format conversions, recompilation."""
+"""Bottlenecks of a profile: slow operators, copies, format conversions, recompilation."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
 SLOW_SHARE, SLOW_ROOF = 0.10, 0.5
-"""A slow operator takes at least so much of the time, and reaches at most so much of the roof."""
+"""A slow operator takes at least this share of the time, and reaches at most this share of the roof."""
 
 NOTICED = 0.02
-"""Share of the time from which copies and conversions are named."""
+"""Smallest share of the time of reported copies and conversions."""
 
 COPIES = SELECTING | {
     *("Transpose", "Split", "Concat", "Expand", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"),
     *("ScatterND", "ScatterElements"),
 }
-"""Operators that only move data: what was a view in the framework has become a copy."""
+"""Operators that only move data, often views in the framework."""
 
 CONVERSIONS = frozenset(
     ("Cast", "CastLike", "ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 )
-"""Operators that only change how data is held."""
+"""Operators that only change dtype or layout."""
 
 ELEMENTWISE = ACTIVATIONS | {
     *("Add", "Sub", "Mul", "Div", "Pow", "Exp", "Sqrt", "Erf", "Gelu", "QuickGelu", "BiasGelu", "FastGelu"),
     *("Swish", "Mish", "Softplus"),
 }
-"""Operators that a fusion could take into the kernel before them."""
+"""Operators that can be fused into the preceding kernel."""
 
 Fix = Callable[[str, Iterable[str]], str]
-"""From a bottleneck's name in :mod:`toolkit.profile.fixes`, and its operators, to what helps against it."""
+"""Function from a bottleneck's name in :mod:`toolkit.profile.fixes` and its operators to the fix."""
 
 _LAYOUT_ORDERS = ([0, 2, 3, 1], [0, 3, 1, 2])
 """Transposes between channels first and channels last."""
 
 _CHANGING = frozenset(("NonZero", "Unique", "Compress", "NonMaxSuppression", "Loop", "If", "Scan", "SequenceEmpty"))
-"""Operators whose output sizes follow from data."""
+"""Operators with data-dependent output sizes."""
 
 
 class ShapeFacts(NamedTuple):
-    """What decides on recompilation: dynamic inputs in words, nodes of open size, and transposes between layouts."""
+    """Dynamic inputs as text, nodes of data-dependent size, and transposes between layouts."""
 
     inputs: tuple[str, ...]
     open_nodes: tuple[str, ...]
@@ -57,54 +57,54 @@ class ShapeFacts(NamedTuple):
 
 
 def kinds_of_shape(original: ModelProto, run: ModelProto, unknown: Iterable[str] = ()) -> ShapeFacts:
-    """Read what a profile itself does not say off the model.
+    """Return the facts on shapes of a model.
 
     Args:
-        original: as in the file. run: as it ran. unknown: kernels whose size is not known beforehand.
+        original: as in the file. run: as it ran. unknown: kernels of unknown size.
     """
     inputs = [f"{info.name} [{', '.join(str(d or '?') for d in dims(info))}]" for info in _dynamic(original)]
-    # An unnamed node is called as the kernels call it.
+    # Unnamed nodes have the names of their kernels.
     changing = [n.name or f"{n.op_type}_{i}" for i, n in enumerate(run.graph.node) if n.op_type in _CHANGING]
-    # Without such an operator a size is unknown for want of a pass that works it out, and is the same in every call.
+    # Without such an operator an unknown size is constant, but was not inferred.
     open_nodes = dict.fromkeys([*changing, *unknown]) if changing else ()
     turned = frozenset(node.name for node in run.graph.node if _turns(node))
     return ShapeFacts(tuple(inputs), tuple(open_nodes), turned)
 
 
 def _dynamic(model: ModelProto) -> list[ValueInfoProto]:
-    """Return the inputs that have an open size besides the first one."""
+    """Return the inputs with a dynamic size besides the first dimension."""
     return [info for info in graph_inputs(model) if any(not isinstance(d, int) for d in dims(info)[1:])]
 
 
 def _turns(node: NodeProto) -> bool:
-    """Say whether a node is a transpose between layouts."""
+    """Return whether a node is a transpose between layouts."""
     orders = [list(a.ints) for a in node.attribute if a.name == "perm"]
     return node.op_type == "Transpose" and any(order in _LAYOUT_ORDERS for order in orders)
 
 
 def fusion(profile: Profile) -> list[WhatIf]:
-    """Return how long it would take if every elementwise step were taken into the one before: a bound."""
+    """Return the time if every elementwise step were fused into the preceding one: a lower bound."""
     loose = [step for step in profile.steps if step.op_type in ELEMENTWISE]
     left = profile.compute - sum(step.seconds for step in loose)
     return [WhatIf(f"{len(loose)} elementwise kernels fused into those before (at best)", left)] if loose else []
 
 
 def one_layout(profile: Profile, facts: ShapeFacts) -> list[WhatIf]:
-    """Return how long it would take without the steps that only change layout or dtype: a bound."""
+    """Return the time without steps that only change layout or dtype: a lower bound."""
     turns = [step for step in profile.steps if _converts(step, facts)]
     spent = sum(step.seconds for step in turns)
-    what = f"one layout and dtype throughout: {len(turns)} conversions less"
+    what = f"one layout and dtype throughout: without {len(turns)} conversions"
     return [WhatIf(what, profile.compute - spent)] if profile.share(spent) >= NOTICED else []
 
 
 def find_bottlenecks(
     profile: Profile, facts: ShapeFacts, saved: Mapping[str, float] | None = None
 ) -> tuple[Bottleneck, ...]:
-    """Return the bottlenecks that are present, the costliest first and recompilation last.
+    """Return the bottlenecks, the costliest first and recompilation last.
 
     Args:
-        profile: where the time goes, and what would be if something were otherwise. facts: of the model's sizes.
-        saved: seconds that the rewrite rules worth it save by operator; no fix names any that save nothing there.
+        profile: the profile with its ``what_if``. facts: of the model's shapes.
+        saved: seconds saved by the chosen rewrite rules, by operator; fixes mention rules only where they save time.
     """
     fix = partial(fix_of, profile=profile, saved=saved)
     conversions = [step for step in profile.steps if _converts(step, facts)]
@@ -135,12 +135,12 @@ def _slow(profile: Profile, moved: set[str], fix: Fix) -> list[Bottleneck]:
 
 
 def _reached(steps: Sequence[Launch], seconds: float) -> float:
-    """Return which share of the roof steps reach in this time."""
+    """Return the share of the roof that steps reach in this time."""
     return sum(step.roof for step in steps) / seconds if seconds else 0.0
 
 
 def _bound(steps: Sequence[Launch]) -> str:
-    """Return what bounds the steps for most of their time."""
+    """Return the bound of most of the steps' time."""
     spent: dict[str, float] = {}
     for step in steps:
         spent[step.bound] = spent.get(step.bound, 0.0) + step.seconds
@@ -163,13 +163,10 @@ def _conversions(profile: Profile, steps: Sequence[Launch], fix: Fix) -> list[Bo
     if profile.share(seconds) >= NOTICED:
         kinds = ", ".join(_types(steps))
         text = f"{len(steps)} kernels only change the format ({kinds}): {profile.share(seconds):.0%} of the time"
-        found.append(
-            Bottleneck(
-                "format conversions", text, fix(fixes.LAYOUTS, CONVERSIONS.union(_types(steps))), _names(steps), seconds
-            )
-        )
+        advice = fix(fixes.LAYOUTS, CONVERSIONS.union(_types(steps)))
+        found.append(Bottleneck("format conversions", text, advice, _names(steps), seconds))
     if islands:
-        text = f"{len(islands)} kernels stay float32 among float16; converting at their borders is not in the time"
+        text = f"{len(islands)} kernels stay float32 among float16; the time excludes the conversions at their borders"
         found.append(Bottleneck("format conversions", text, fix(fixes.ISLANDS, _types(islands)), _names(islands)))
     return found
 
@@ -177,15 +174,13 @@ def _conversions(profile: Profile, steps: Sequence[Launch], fix: Fix) -> list[Bo
 def _recompilation(facts: ShapeFacts, compiles: bool) -> list[Bottleneck]:
     found = []
     if facts.inputs:
-        who = "every new shape is prepared anew" if compiles else "targets that compile (sdaa, cuda) prepare each anew"
+        who = "every new shape is compiled" if compiles else "targets that compile (sdaa, cuda) compile every new shape"
         text = f"inputs of changing shape: {'; '.join(facts.inputs)}; {who}"
         fix = "export with fixed sizes, or pad to a few sizes and keep one engine for each"
         found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.inputs))
     if facts.open_nodes:
-        text = f"{len(facts.open_nodes)} nodes work on sizes that follow from data"
-        fix = (
-            "replace them by forms of fixed size (TopK of a constant, masks), or cut them off and keep them on the host"
-        )
+        text = f"{len(facts.open_nodes)} nodes have data-dependent sizes"
+        fix = "replace them by forms of fixed size (TopK of a constant, masks), or compute them on the host"
         found.append(Bottleneck("recompilation by changing shapes", text, fix, facts.open_nodes))
     return found
 

@@ -1,4 +1,4 @@
-"""Profile on the simulated card: every kernel priced by the cost model that target ``sdaa`` keeps time with."""
+"""Profile on the simulated card, with the cost model of target ``sdaa``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
     """Load a model, bind the shapes of one shard, and run the passes.
 
     Args:
-        spec: ``batch_size`` is that of the whole card; model, dtype and pass file count too.
-        shapes: of inputs by name, for one shard.
-        compare: check the passes' result with random input.
+        spec: model, dtype, pass file, and ``batch_size`` of the whole card. shapes: of inputs by name, for one shard.
+        compare: verify the passes with random input.
 
     Raises:
-        TecoInferError: the model or the pass cannot be used.
+        TecoInferError: the model or the pass file is invalid.
     """
     from engine.onnx import load_model
 
@@ -38,12 +37,12 @@ def prepare(spec: EngineSpec, shapes: Shapes | None = None, compare: bool = True
 
 
 def profile_card(spec: EngineSpec, shapes: Shapes | None = None) -> Profile:
-    """Return where one shard's time goes on one SPA; every time in it is simulated."""
+    """Return the profile of one shard on one SPA, with simulated times."""
     return profile_prepared(spec, prepare(spec, shapes))
 
 
 def profile_prepared(spec: EngineSpec, loaded: Lowered, saved: Mapping[str, float] | None = None) -> Profile:
-    """Do what :func:`profile_card` does for a model that is prepared already; ``saved``: what rules save."""
+    """Return the profile of a prepared model; ``saved``: seconds saved by rewrite rules, by operator."""
     from toolkit.graph.modules import module_of
 
     card = load_card()
@@ -98,16 +97,15 @@ def _step(name: str, kernel: Kernel, seconds: float, layout: Layout, rate: float
 
 
 def _notes(card: CardDescription, cost: ShardCost) -> tuple[str, ...]:
-    notes = [f"all times are simulated, from the cost model of {card.source.name}; the roof is the layout's rates"]
+    notes = [f"all times are simulated by the cost model of {card.source.name}; the roof is that of the layout"]
     if cost.unknown:
         few = ", ".join(cost.unknown[:3]) + (", ..." if len(cost.unknown) > 3 else "")
-        text = f"{len(cost.unknown)} kernels work on sizes that follow from data ({few})"
-        notes.append(f"{text}: only their launch is counted")
+        notes.append(f"{len(cost.unknown)} kernels have data-dependent sizes ({few}): only their launch is counted")
     return tuple(notes)
 
 
 def _what_if(found: Profile, loaded: Lowered, card: CardDescription) -> tuple[WhatIf, ...]:
-    """Price the same work in other layouts, with elementwise kernels fused, and without launches."""
+    """Return the time in other layouts, with fused elementwise kernels, and without launches."""
     others = [name for name in card.layouts if name != loaded.options.layout]
     layouts = [WhatIf(f"layout {name}", price(loaded.work, card, card.layout(name)).compute) for name in others]
     return (*layouts, *fusion(found), WhatIf("no launch cost (the roof)", sum(step.roof for step in found.steps)))

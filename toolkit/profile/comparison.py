@@ -1,4 +1,4 @@
-"""Two profiles of a model side by side: by operator and by node."""
+"""Comparison of two profiles by operator and by node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolkit.profile.record import Profile
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """Seconds of an operator or node before and now; 0 where it is not there."""
+    """Seconds of an operator or node before and now; 0 if it is absent."""
 
     name: str
     before: float
@@ -25,10 +25,10 @@ class TimeChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from one profile to another: in sum, by operator and by node, the largest change first.
+    """Changes between two profiles: in total, by operator and by node, the largest change first.
 
     Attributes:
-        before: what it is compared with, in words. notes: in what the two differ besides, one line each.
+        before: description of the earlier profile. notes: other differences, one line each.
     """
 
     before: str
@@ -42,17 +42,15 @@ def compare(before: Profile, now: Profile) -> Comparison:
     """Compare two profiles.
 
     Raises:
-        ConfigError: one is simulated and the other measured, or they ran different batches.
+        ConfigError: one is simulated and the other measured, or the batches differ.
     """
     if before.kind != now.kind:
         raise ConfigError(
-            f"the profile to compare with is {before.kind} ({before.target}), this one is {now.kind} ({now.target}); "
-            "host and card times are never compared: profile both on one target"
+            f"the earlier profile is {before.kind} ({before.target}), this one is {now.kind} ({now.target}); "
+            "profile both on one target"
         )
     if before.batch != now.batch:
-        raise ConfigError(
-            f"the profiles ran batches of {before.batch} and {now.batch}; profile both with one --batch_size"
-        )
+        raise ConfigError(f"the profiles have batches {before.batch} and {now.batch}; use the same --batch_size")
     return Comparison(
         before=", ".join(filter(None, (before.model, before.dtype, before.pass_file))),
         total=TimeChange("compute", before.compute, now.compute),
@@ -65,16 +63,16 @@ def compare(before: Profile, now: Profile) -> Comparison:
 
 
 def _differences(before: Profile, now: Profile) -> Iterator[str]:
-    """Yield what else is not the same, so that nobody takes the whole difference for that of a pass."""
+    """Yield notes on other differences between the profiles."""
     if before.model != now.model:
-        yield f"two models are compared: {before.model} before, {now.model} now"
+        yield f"the models differ: {before.model} before, {now.model} now"
     if before.dtype != now.dtype:
-        yield f"{before.dtype} before, {now.dtype} now"
+        yield f"the dtypes differ: {before.dtype} before, {now.dtype} now"
     if before.device != now.device:
-        yield f"before on {before.device}, now on {now.device}"
+        yield f"the devices differ: {before.device} before, {now.device} now"
     shapes = [", ".join(f"{name} {list(shape)}" for name, shape in one.inputs.items()) for one in (before, now)]
     if shapes[0] != shapes[1] and before.model == now.model:
-        yield f"the inputs were {shapes[0]} before, and are {shapes[1]} now"
+        yield f"the inputs differ: {shapes[0]} before, {shapes[1]} now"
 
 
 def _changes(before: Iterable[tuple[str, float]], now: Iterable[tuple[str, float]]) -> tuple[TimeChange, ...]:

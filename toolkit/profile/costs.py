@@ -1,4 +1,4 @@
-"""What a model costs: parameters and multiply-adds counted in its graph, and times and memory on the simulated card."""
+"""Cost of a model: parameters and multiply-adds of its graph, and time and memory on the simulated card."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PRODUCTS = frozenset(
         *("Attention", "MultiHeadAttention", "GroupQueryAttention"),
     )
 )
-"""Operators whose multiply-adds count, as is usual: those of convolutions and matrix products."""
+"""Operators whose multiply-adds are counted: convolutions and matrix products."""
 
 _STATISTICS = (3, 4)
-"""Inputs of a BatchNormalization that are no parameters: mean and variance."""
+"""Inputs of a BatchNormalization that are not parameters: mean and variance."""
 
 _FLOATS = (1, 10, 11, 16)
 """``onnx.TensorProto.FLOAT``, ``FLOAT16``, ``DOUBLE`` and ``BFLOAT16``."""
@@ -37,13 +37,13 @@ _FLOATS = (1, 10, 11, 16)
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Simulated figures of calls of one batch: seconds, samples per second, and bytes on each SPA.
+    """Simulated cost of calls of one batch.
 
     Attributes:
-        batch: samples of a call, over all SPA.
-        latency: of a call alone: its shard copied in, computed and copied out.
-        throughput: of calls queued one behind another, each copied while the one before is computed.
-        memory: weights, activations at their peak, and input and output buffers.
+        batch: samples per call, over all SPA.
+        latency: seconds of a single call: copy in, compute and copy out of its shard.
+        throughput: samples per second of queued calls, with copies overlapping the computation.
+        memory: bytes per SPA: weights, peak activations, and input and output buffers.
     """
 
     batch: int
@@ -54,14 +54,14 @@ class BatchCost:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a model costs.
+    """Cost of a model.
 
     Attributes:
-        name: of the file. source, weights: what the export stored of them, or "".
-        inputs: shapes of one sample's call by input. sizes: where they are from; see :class:`Sizes`.
-        parameters: numbers in float weights, batch norms' statistics left out.
-        multiply_adds: of one sample. unknown: nodes whose sizes follow from data, and are not counted.
-        dtype: of the card's storage. simulated: figures by batch.
+        name: of the file. source, weights: from the metadata, or "".
+        inputs: shapes of a call of one sample by input. sizes: source of these shapes; see :class:`Sizes`.
+        parameters: number of elements of float weights, without batch norm statistics.
+        multiply_adds: per sample. unknown: nodes of data-dependent size, which are not counted.
+        dtype: storage on the card. simulated: costs by batch.
     """
 
     name: str
@@ -77,10 +77,10 @@ class ModelCost:
 
 
 def parameters_of(graph: GraphProto) -> int:
-    """Return how many numbers the float weights of a graph hold, those of a BatchNormalization's statistics left out.
+    """Return the number of elements of the float weights of a graph, without batch norm statistics.
 
-    In an exported file batch norms are mostly part of the convolutions before them, so it is a little less than what
-    the source framework counts.
+    The number is slightly below that of the source framework, since exported files have most batch norms folded into
+    convolutions.
     """
     statistics = {
         node.input[place] for node in graph.node if node.op_type == "BatchNormalization" for place in _STATISTICS
@@ -90,13 +90,13 @@ def parameters_of(graph: GraphProto) -> int:
 
 
 def multiply_adds_of(model: ModelProto) -> tuple[int, tuple[str, ...]]:
-    """Count the multiply-adds of convolutions and matrix products, those of attention and of recurrent layers included.
+    """Count the multiply-adds of convolutions and matrix products, including attention and recurrent layers.
 
     Args:
-        model: with the shapes of its inputs bound.
+        model: with static input shapes.
 
     Returns:
-        The number, and the names of nodes that are not in it as their sizes follow from data.
+        The number, and the names of nodes of data-dependent size, which are not counted.
     """
     from engine.onnx import infer_shapes
 
@@ -107,13 +107,13 @@ def multiply_adds_of(model: ModelProto) -> tuple[int, tuple[str, ...]]:
 
 
 def _views(graph: GraphProto) -> Iterator[NodeView]:
-    """Yield the products of a graph with the shapes of what they read and write."""
+    """Yield the products of a graph with the shapes of their inputs and outputs."""
     from engine.onnx import NodeView, dims
 
     shapes: dict[str, tuple[int | None, ...]] = {one.name: tuple(one.dims) for one in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
         if not info.type.tensor_type.HasField("shape"):
-            continue  # not even its rank is known
+            continue  # unknown rank
         shapes[info.name] = tuple(size if isinstance(size, int) else None for size in dims(info))
     for place, node in enumerate(graph.node):
         if node.op_type in PRODUCTS:
@@ -123,13 +123,13 @@ def _views(graph: GraphProto) -> Iterator[NodeView]:
 
 
 def cost_of(path: Path, batches: Sequence[int] = (1, 16, 64), dtype: str | None = None) -> ModelCost:
-    """Return what a model costs, with ``default_pass.py`` as the scripts run it.
+    """Return the cost of a model, with ``default_pass.py`` as in the scripts.
 
     Args:
-        path: the ONNX file. batches: of the whole card, rising. dtype: of the card's storage; ``None``: float16.
+        path: the ONNX file. batches: of the whole card, ascending. dtype: storage on the card; ``None``: float16.
 
     Raises:
-        TecoInferError: the model cannot be read, or not have a batch.
+        TecoInferError: the model cannot be read, or does not support a batch.
     """
     from engine.onnx import load_model, metadata
     from toolkit.fix.opening import Wanted

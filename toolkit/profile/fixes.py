@@ -1,4 +1,4 @@
-"""What helps against a bottleneck: the table, with what each row presupposes of the profile and the flags in use."""
+"""Table of fixes by bottleneck, with their conditions on the profile and on the flags in use."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ SLOW_LAUNCH, SLOW_MEMORY, SLOW_COMPUTE = "launch", "memory", "compute"
 COPIES, LAYOUTS, ISLANDS = "copies", "layouts", "islands"
 
 NOTHING = 1e-9
-"""Simulated seconds that are not worth a rule."""
+"""Simulated seconds that are too few to apply a rule."""
 
 _MOVING = "channel_shuffle, shuffle_split, gather_conv, transpose_past, transpose_pair, transpose_view"
-"""Rewrite rules by which copies cancel or join."""
+"""Rewrite rules that remove or merge copies."""
 
 _TURNING = "transpose_past, transpose_pair"
-"""Rewrite rules by which changes of layout cancel."""
+"""Rewrite rules that remove layout changes."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What a fix depends on: a bottleneck, and what was tried against it.
+    """Conditions of a fix.
 
     Attributes:
-        profile: where the time goes.
-        saved: seconds that the rewrite rules worth it save by operator; ``None``: not tried.
-        operators: that the bottleneck is of.
+        profile: the profile. operators: of the bottleneck.
+        saved: seconds saved by the chosen rewrite rules, by operator; ``None``: not tried.
     """
 
     profile: Profile
@@ -38,12 +37,12 @@ class Bound:
 
     @property
     def untried(self) -> bool:
-        """Whether rewrite rules, which are for the card, may help and were not tried."""
+        """Whether rewrite rules, which are for the card, were not tried."""
         return self.profile.simulated and self.saved is None
 
     @property
     def saves(self) -> bool:
-        """Whether the rules that were tried save time on these operators."""
+        """Whether the tried rules save time on these operators."""
         if self.saved is None or not self.profile.simulated:
             return False
         return sum(self.saved.get(name, 0.0) for name in self.operators) > NOTHING
@@ -57,47 +56,45 @@ class Bound:
 
 _TRY = "teco profile --suggest tries the rewrite rules"
 _BELOW = "the rules below"
-_OWNER = "send it to its owner (teco optest cuts out a test case)"
+_OWNER = "report it to the developer of the operator (teco optest writes a test case)"
 
 AIMS = {
-    SLOW_LAUNCH: "launch less: ",
-    SLOW_MEMORY: "move less: ",
-    COPIES: "let the copies cancel or join: ",
-    LAYOUTS: "keep one layout and dtype throughout: ",
+    SLOW_LAUNCH: "reduce the number of launches: ",
+    SLOW_MEMORY: "reduce memory traffic: ",
+    COPIES: "remove or merge the copies: ",
+    LAYOUTS: "use one layout and dtype throughout: ",
 }
-"""What a fix aims at, by bottleneck."""
+"""Aim of the fixes by bottleneck."""
 
 TABLE: tuple[Advice[Bound], ...] = (
     Advice(SLOW_LAUNCH, f"fuse ({_TRY})", {}, lambda found: found.untried),
     Advice(SLOW_LAUNCH, _BELOW, {}, lambda found: found.saves),
-    Advice(SLOW_LAUNCH, "a larger batch, which shares each launch"),
+    Advice(SLOW_LAUNCH, "use a larger batch"),
     Advice(SLOW_MEMORY, f"fuse with its neighbours ({_TRY})", {}, lambda found: found.untried),
     Advice(SLOW_MEMORY, _BELOW, {}, lambda found: found.saves),
-    Advice(SLOW_MEMORY, "another layout (layout in the pass file)", {}, lambda found: found.layout),
+    Advice(SLOW_MEMORY, "use another layout (layout in the pass file)", {}, lambda found: found.layout),
     Advice(SLOW_MEMORY, "--dtype float16", {"dtype": "float16"}, lambda found: found.profile.simulated),
-    Advice(SLOW_MEMORY, "smaller tensors there"),
+    Advice(SLOW_MEMORY, "make these tensors smaller"),
     Advice(SLOW_COMPUTE, "replace it by a cheaper equivalent"),
     Advice(SLOW_COMPUTE, _OWNER),
     Advice(COPIES, f"{_TRY} for it ({_MOVING})", {}, lambda found: found.untried),
     Advice(COPIES, _BELOW, {}, lambda found: found.saves),
-    Advice(COPIES, "write the model with fewer of them"),
+    Advice(COPIES, "write the model with fewer copies"),
     Advice(LAYOUTS, f"{_TRY} for it ({_TURNING})", {}, lambda found: found.untried),
     Advice(LAYOUTS, _BELOW, {}, lambda found: found.saves),
     Advice(LAYOUTS, "export in that layout"),
     Advice(ISLANDS, "convert them too if accuracy allows (skip_ops, convert_all, normalized in the pass file)"),
 )
-"""By bottleneck, the best first; the first two that hold are said."""
+"""Fixes by bottleneck, the best first; the first two applicable ones are listed."""
 
 
 def fix_of(
     bottleneck: str, operators: Iterable[str], profile: Profile, saved: Mapping[str, float] | None = None
 ) -> str:
-    """Return what helps against a bottleneck.
+    """Return the fix of a bottleneck.
 
     Args:
-        bottleneck: one of the names above. operators: that it is of.
-        profile: where the time goes, and what would be if something were otherwise.
-        saved: seconds that the rewrite rules worth it save by operator; ``None``: not tried.
+        bottleneck: one of the names above. operators, profile, saved: as of :class:`Bound`.
     """
     found = advice(TABLE, bottleneck, InUse({"dtype": profile.dtype}), Bound(profile, saved, frozenset(operators)))
     return AIMS.get(bottleneck, "") + ", or ".join(islice(found, 2))

@@ -1,4 +1,4 @@
-"""Profile on the host: ONNX Runtime's own clock per node, over several runs, beside what the machine can do."""
+"""Profile on the host: ONNX Runtime's times per node over several runs, and the measured roof of the machine."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 WARMUP = 3
 
 _FUSED = {"FusedConv": "Conv", "NhwcFusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul"}
-"""ONNX Runtime's own operators whose arithmetic is that of one of ONNX's."""
+"""Fused operators of ONNX Runtime -> ONNX operator with the same arithmetic."""
 
 _BYTES = {"float": 4, "float16": 2, "bfloat16": 2, "double": 8, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4}
-"""Bytes per element by ONNX Runtime's names of types; others are taken as 1."""
+"""Bytes per element by ONNX Runtime's type names; 1 for others."""
 
 _SUFFIX = "_kernel_time"
 
@@ -43,11 +43,11 @@ Shape = tuple[int, ...]
 
 
 class OriginalNode(NamedTuple):
-    """A node of the model as it was written.
+    """A node of the original model.
 
     Attributes:
-        name, op_type: its own. module: what it was exported from, or "".
-        weights: shape of each input that is a weight, else ``None``.
+        name, op_type: of the node. module: source module, or "".
+        weights: for each input its shape if it is a weight, else ``None``.
     """
 
     name: str
@@ -57,14 +57,14 @@ class OriginalNode(NamedTuple):
 
 
 class Roof(NamedTuple):
-    """What the machine can do: operations per second, and bytes per second."""
+    """Peak of the machine: operations per second, and bytes per second."""
 
     flops: float
     bandwidth: float
 
 
 def measure_roof(seconds: float = 0.1) -> Roof:
-    """Measure a float32 matrix product and a copy larger than the caches, by numpy; the best of what fits the time."""
+    """Measure a float32 matrix product and a copy larger than the caches in numpy; the best within ``seconds``."""
     a, big = np.ones((512, 512), np.float32), np.ones(1 << 23, np.float32)
     out, copy = np.empty_like(a), np.empty_like(big)
     product = _best(lambda: np.matmul(a, a, out=out), seconds / 2)
@@ -83,9 +83,9 @@ def _best(work: Any, seconds: float) -> float:
 
 
 def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20) -> Profile:
-    """Return where the time of one run goes on ONNX Runtime's CPU provider, as the median over runs.
+    """Return the profile of one run on ONNX Runtime's CPU provider, as the median over runs.
 
-    Like target ``onnx`` it applies no passes; what ONNX Runtime optimises by itself is in it.
+    Passes are not applied, as on target ``onnx``; optimisations of ONNX Runtime are.
 
     Raises:
         TecoInferError: the model cannot be read or run.
@@ -100,7 +100,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
     events, calls = timed(model, feed, runs, spec.ckpt)
     roof, steps = _below_the_roof(per_node(events), sources(original))
     cores = usable_cores()
-    notes = [f"measured: median of {runs} runs after {WARMUP}, {cores} cores; the roof is numpy's, or the fastest step"]
+    notes = [f"measured: median of {runs} runs after {WARMUP}, {cores} cores; roof: numpy, or the fastest step"]
     notes += ["target onnx applies no passes: the pass file was not used"] if spec.pass_path else []
     found = Profile(
         model=spec.ckpt.name,
@@ -127,7 +127,7 @@ def profile_host(spec: EngineSpec, shapes: Shapes | None = None, runs: int = 20)
 def _below_the_roof(
     rows: Mapping[str, tuple[dict[str, Any], float]], origin: Mapping[str, OriginalNode]
 ) -> tuple[Roof, tuple[Launch, ...]]:
-    """Return the roof and the steps; where a step computes faster than numpy did, it is the roof."""
+    """Return the roof and the steps; a step that is faster than numpy raises the roof."""
 
     def under(roof: Roof) -> tuple[Launch, ...]:
         return tuple(_step(name, args, seconds, roof, origin) for name, (args, seconds) in rows.items())
@@ -141,15 +141,13 @@ def _below_the_roof(
 def timed(
     model: ModelProto, feed: list[Array], runs: int, source: Path | None = None
 ) -> tuple[list[list[dict[str, Any]]], list[float]]:
-    """Run a model with ONNX Runtime's profiler on; return the node events and the seconds of every run but the first.
+    """Run a model with ONNX Runtime's profiler; return the node events and the seconds of every run after the warm-up.
 
     Args:
-        model, feed, runs: what is run, on what, and how often after the warm-up.
-        source: the file that the model is from, which messages name.
+        model: the model. feed: its inputs. runs: number of runs after the warm-up. source: its file, for messages.
 
     Raises:
-        ModelError: ONNX Runtime cannot load the model.
-        EngineError: it fails while computing.
+        ModelError: ONNX Runtime cannot load the model. EngineError: a run failed.
     """
     from engine import HostSession
 
@@ -165,7 +163,7 @@ def timed(
 
 
 def _by_run(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the node events of every run, by when they began."""
+    """Return the node events of every run, by their start time."""
     spans = sorted(e["ts"] for e in events if e.get("cat") == "Session" and e.get("name") == "model_run")
     found: list[list[dict[str, Any]]] = [[] for _ in spans]
     for event in events:
@@ -177,7 +175,7 @@ def _by_run(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any], float]]:
-    """Return arguments and median seconds by node, in order; a node in a loop counts all its turns of a run."""
+    """Return arguments and median seconds by node, in order; iterations of a loop are summed."""
     totals: dict[str, list[float]] = {}
     first: dict[str, dict[str, Any]] = {}
     for events in runs:
@@ -192,7 +190,7 @@ def per_node(runs: list[list[dict[str, Any]]]) -> dict[str, tuple[dict[str, Any]
 
 
 def sources(model: ModelProto) -> dict[str, OriginalNode]:
-    """Return the nodes of a model by their names, and by the tensors they write."""
+    """Return the nodes of a model by name and by output tensor."""
     from toolkit.graph.modules import module_of
 
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
@@ -205,7 +203,7 @@ def sources(model: ModelProto) -> dict[str, OriginalNode]:
 
 def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin: Mapping[str, OriginalNode]) -> Launch:
     op_type = str(args.get("op_name", ""))
-    # What ONNX Runtime fused or laid out anew is called after the tensor it writes.
+    # ONNX Runtime names fused or reordered nodes after their output tensor.
     source = origin.get(_RENAMED.sub("", name), OriginalNode(name, "", "", ()))
     flops, size = work_of(op_type, args, source)
     arithmetic, traffic = flops / roof.flops, size / roof.bandwidth
@@ -224,10 +222,10 @@ def _step(name: str, args: Mapping[str, Any], seconds: float, roof: Roof, origin
 
 
 def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tuple[float, int]:
-    """Return operations and bytes of a node from the shapes ONNX Runtime saw; zeros where it told none.
+    """Return operations and bytes of a node from the shapes that ONNX Runtime reports; zeros without shapes.
 
-    It does not tell the weights that it has laid out for itself; theirs are taken from the node as it was written, or
-    follow from what a product reads and writes. Where they cannot be had either, no operations are counted.
+    Shapes of prepacked weights are not reported; they are taken from the original node, or computed from the input and
+    output of a product. Without them, no operations are counted.
     """
     from engine.onnx import NodeView
 
@@ -247,7 +245,7 @@ def work_of(op_type: str, args: Mapping[str, Any], source: OriginalNode) -> tupl
 
 
 Side = tuple[str, Sequence[int]]
-"""Type and shape of what a node reads or writes, as ONNX Runtime's profiler names them."""
+"""Type and shape of an input or output, as reported by ONNX Runtime's profiler."""
 
 
 def _numbered(word: str, sides: Sequence[Side]) -> dict[str, Side]:
@@ -255,7 +253,7 @@ def _numbered(word: str, sides: Sequence[Side]) -> dict[str, Side]:
 
 
 def _all_read(kind: str, read: list[Side], written: list[Side], source: OriginalNode) -> list[Side]:
-    """Return what a node reads, with the weights that were not told."""
+    """Return the inputs of a node, including weights that were not reported."""
     if kind == source.op_type and len(read) < len(source.weights):
         read = _with_weights(read, source.weights)
     if kind in ("Gemm", "MatMul") and (len(read) < 2 or len(read[1][1]) < 2):
@@ -264,7 +262,7 @@ def _all_read(kind: str, read: list[Side], written: list[Side], source: Original
 
 
 def _priced(view: NodeView, size: int) -> tuple[float, int]:
-    """Return operations and bytes of a node; none, and this size, where the cost model cannot tell them."""
+    """Return operations and bytes of a node; 0 and ``size`` if the cost model does not support it."""
     try:
         found = kernels_of([view], (), set())
     except (IndexError, KeyError, ValueError):
@@ -273,18 +271,18 @@ def _priced(view: NodeView, size: int) -> tuple[float, int]:
 
 
 def _with_weights(read: list[Side], weights: Sequence[Shape | None]) -> list[Side]:
-    """Put the weights that were not told among what was, in the node's order."""
-    told, found = list(read), []
+    """Insert the weights that were not reported, in the node's order."""
+    reported, found = list(read), []
     for shape in weights:
-        if shape is None or (told and tuple(told[0][1]) == shape):
-            found += told[:1]
-            del told[:1]
+        if shape is None or (reported and tuple(reported[0][1]) == shape):
+            found += reported[:1]
+            del reported[:1]
         else:
             found.append((read[0][0], shape))
-    return found + told
+    return found + reported
 
 
 def _second_factor(first: Side, product: Side) -> Side:
-    """Return the weights of a matrix product, which follow from the other factor and the result."""
+    """Return the weights of a matrix product, computed from the other factor and the result."""
     rows, columns = int(np.prod(product[1][:-1])), product[1][-1] if product[1] else 1
     return first[0], (int(np.prod(first[1])) // max(rows, 1), columns)

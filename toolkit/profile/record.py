@@ -1,4 +1,4 @@
-"""A profile: what was launched, how long each took, and what stands in the way; as data and as JSON."""
+"""Profile of a model: launches, times and bottlenecks; as data and as JSON."""
 
 from __future__ import annotations
 
@@ -25,13 +25,10 @@ class Launch:
     """One launch: a node, or nodes that run as one kernel.
 
     Attributes:
-        name: of the node that leads it. op_type: its operator. nodes: all nodes in it.
-        module: what it was exported from, or "".
-        seconds: time of one run.
-        flops: floating-point operations. bytes: read and written.
-        roof: seconds it would take at the machine's peak; 0 where nothing is known of it.
-        bound: what its time goes to: one of :data:`BOUNDS`.
-        float32: computed in float32 though the rest is not.
+        name: of the leading node. op_type: its operator. nodes: all nodes in it. module: source module, or "".
+        seconds: time of one run. flops: floating-point operations. bytes: read and written.
+        roof: seconds at the machine's peak; 0 if unknown. bound: one of :data:`BOUNDS`.
+        float32: computed in float32 in a float16 model.
     """
 
     name: str
@@ -52,19 +49,17 @@ class Launch:
 
     @property
     def roof_share(self) -> float:
-        """Share of the speed that the machine's peak allows at this intensity."""
+        """Share of the peak speed at this intensity."""
         return min(self.roof / self.seconds, 1.0) if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One of the classic four, with the nodes and the fix.
+    """A bottleneck with its nodes and its fix.
 
     Attributes:
-        kind: slow operator, copies, format conversions, or recompilation.
-        text: what was found. fix: what to do about it.
-        nodes: names, the slowest first.
-        seconds: time that goes into them; ``None`` where it cannot be told.
+        kind: slow operator, copies, format conversions, or recompilation. text: description. fix: advice.
+        nodes: names, the slowest first. seconds: their time; ``None`` if unknown.
     """
 
     kind: str
@@ -76,7 +71,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """How long the computing would take if something were otherwise."""
+    """Compute time with one change."""
 
     what: str
     seconds: float
@@ -84,18 +79,17 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One model on one target.
+    """Profile of one model on one target.
 
     Attributes:
-        model: file. target: its name. simulated: whether the times are a cost model's. device: in words.
-        dtype: of storage. batch: samples of one run (of one shard, on the card). pass_file: or "".
+        model: file name. target: name. simulated: whether times are simulated. device: description.
+        dtype: of storage. batch: samples of one run (on the card of one shard). pass_file: name, or "".
         inputs: name -> shape, of one run.
-        peak_flops: operations per second. bandwidth: bytes per second; where the roof comes from is in ``notes``.
-        steps: in order. compute: seconds of all of them in one run.
+        peak_flops: operations per second. bandwidth: bytes per second; ``notes`` has the source of both.
+        steps: launches in order. compute: seconds of all steps in one run.
         copy_in, copy_out: seconds between host and card; 0 on the host.
-        call: seconds of one run seen from outside; on the card copies and computing.
-        bottlenecks, what_if, notes: see there.
-        sizes: where open sizes are from: ``model`` (it has none), ``flags``, ``samples`` or ``default``; "": not said.
+        call: seconds of one run including copies. notes: one line each.
+        sizes: source of dynamic sizes: ``model`` (it has none), ``flags``, ``samples`` or ``default``; "": unknown.
     """
 
     model: str
@@ -119,16 +113,16 @@ class Profile:
     compute: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Once: the share of each step asks for it.
+        # Computed once, since share() uses it for each step.
         object.__setattr__(self, "compute", sum(step.seconds for step in self.steps))
 
     @property
     def kind(self) -> str:
-        """Say how the times were found."""
+        """``simulated`` or ``measured``."""
         return "simulated" if self.simulated else "measured"
 
     def share(self, seconds: float) -> float:
-        """Return a time as a share of the computing."""
+        """Return a time as a share of the compute time."""
         return seconds / self.compute if self.compute else 0.0
 
     def operators(self) -> list[tuple[str, int, float]]:
@@ -141,34 +135,30 @@ class Profile:
 
     @property
     def lead(self) -> str:
-        """The answer in a sentence."""
+        """Summary in one sentence."""
         return (
-            f"{self.model} on {self.device}, {self.dtype}, batch {self.batch}: {in_words(self.compute)} computing, "
-            f"{in_words(self.call)} a call ({self.kind})"
+            f"{self.model} on {self.device}, {self.dtype}, batch {self.batch}: {in_words(self.compute)} compute, "
+            f"{in_words(self.call)} per call ({self.kind})"
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the steps as plain data, with the figures that follow from others."""
+        """Return the steps as plain data, with derived values."""
+        derived = ("intensity", "roof_share")
         return [
             asdict(step)
-            | {
-                "share": self.share(step.seconds),
-                "intensity": step.intensity,
-                "roof_share": step.roof_share,
-                "kind": self.kind,
-            }
+            | {"share": self.share(step.seconds), **{name: getattr(step, name) for name in derived}, "kind": self.kind}
             for step in self.steps
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return all but the steps and the notes as plain data."""
+        """Return all fields but the steps and the notes as plain data."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("steps", "notes", "compute")}
         parts = {name: tuple(map(asdict, plain[name])) for name in ("bottlenecks", "what_if")}
         return plain | parts | {"kind": self.kind, "compute": self.compute}
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """Return names of which none is empty and no two are one: later ones get a number."""
+    """Return unique non-empty names; duplicates get a number."""
     found: dict[str, None] = {}
     for i, name in enumerate(names):
         own = name or f"step_{i}"
@@ -182,7 +172,7 @@ def read_profile(path: Path) -> Profile:
     """Read the JSON file of a profile.
 
     Raises:
-        ConfigError: the file is missing, damaged, or no profile of this version.
+        ConfigError: the file is missing, damaged, or not a profile of this version.
     """
     try:
         data = json.loads(text_of(path))
@@ -190,17 +180,16 @@ def read_profile(path: Path) -> Profile:
         reason = one_line(getattr(error, "strerror", None) or error)
         raise ConfigError(f"profile {path} cannot be read: {reason}; write one with 'teco profile --json'") from error
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION or data.get("command") != COMMAND:
-        raise ConfigError(
-            f"{path} is no profile of schema_version {SCHEMA_VERSION}; write it with 'teco profile --json'"
-        )
+        what = f"is not a profile of schema_version {SCHEMA_VERSION}"
+        raise ConfigError(f"{path} {what}; write it with 'teco profile --json'")
     try:
         return _profile(data)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"profile {path} lacks or garbles {error}; write it again") from error
+        raise ConfigError(f"profile {path}: missing or invalid: {error}; write it again") from error
 
 
 _PARTS = {"steps": ("rows", Launch), "bottlenecks": ("bottlenecks", Bottleneck), "what_if": ("what_if", WhatIf)}
-"""Field of a profile -> where the file has it, and what each part of it is."""
+"""Field of a profile -> key in the file, and class of its parts."""
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -213,7 +202,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 def _profile(data: Mapping[str, Any]) -> Profile:
     plain = [name for name in Profile.__dataclass_fields__ if name not in (*_PARTS, "inputs", "notes", "compute")]
-    added = {"sizes": ""}  # fields that came later: older files lack them
+    added = {"sizes": ""}  # missing in older files
     values: dict[str, Any] = {name: _value(Profile, name, {**added, **data}[name]) for name in plain}
     for name, (key, kind) in _PARTS.items():
         values[name] = tuple(_part(kind, row) for row in data[key])
@@ -226,10 +215,10 @@ def _part(kind: Any, row: Mapping[str, Any]) -> Any:
 
 
 def _value(kind: Any, name: str, value: Any) -> Any:
-    """Return a value of a file as the field's type.
+    """Return a value of a file with the field's type.
 
     Raises:
-        TypeError: it is of another type, or no finite number.
+        TypeError: the type is wrong, or a number is not finite.
     """
     wanted = kind.__dataclass_fields__[name].type
     if wanted == "tuple[str, ...]":

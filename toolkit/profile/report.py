@@ -1,10 +1,9 @@
-"""What ``teco profile`` found as reports: tables for the terminal, and everything for the files."""
+"""Reports of ``teco profile``: tables for the terminal, and the whole profile for files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from tecoinfer_modelzoo.formatting import plural, seconds
 from tecoinfer_modelzoo.text import shortened
@@ -19,36 +18,35 @@ _COLUMNS = (
     *("share", "intensity", "roof_share", "kind", "nodes"),
 )
 _NODES = 3
-"""Nodes of a bottleneck that the terminal names."""
+"""Number of nodes of a bottleneck on the terminal."""
 
 
 def whole(profile: Profile, comparison: Comparison | None = None, suggestion: Suggestion | None = None) -> ToolReport:
-    """Return everything, figures in full; :func:`toolkit.profile.record.read_profile` reads the profile in its JSON."""
+    """Return the whole profile; its JSON can be read with :func:`toolkit.profile.record.read_profile`."""
     data = profile.data()
     if comparison:
         data["against"] = asdict(comparison)
     if suggestion:
         data["suggestion"] = asdict(suggestion) | {"useless": [gain.rule for gain in suggestion.useless]}
     columns = [Column(name, name) for name in _COLUMNS]
-    return ToolReport(
-        COMMAND, profile.model, profile.lead, columns, profile.rows(), notes=notes(profile, comparison), data=data
-    )
+    rows, lines = profile.rows(), notes(profile, comparison)
+    return ToolReport(COMMAND, profile.model, profile.lead, columns, rows, notes=lines, data=data)
 
 
 def table(profile: Profile) -> ToolReport:
-    """Return the steps with every value as a text, a step's nodes in one, for CSV."""
+    """Return the steps for CSV, with the nodes of a step in one text."""
     made = whole(profile)
     made.rows = [{**row, "nodes": " ".join(row["nodes"])} for row in made.rows]
     return made
 
 
 def notes(profile: Profile, comparison: Comparison | None) -> tuple[str, ...]:
-    """Return what the reader must know of the figures."""
+    """Return the notes of the profile and of the comparison."""
     return (*profile.notes, *(comparison.notes if comparison else ()))
 
 
 def slowest(profile: Profile, comparison: Comparison | None = None) -> ToolReport:
-    """Return the steps for people, the slowest first."""
+    """Return the steps for the terminal, the slowest first."""
     columns = (
         Column("step", "step"),
         Column("operator", "operator"),
@@ -77,14 +75,14 @@ def _cells(step: Launch, profile: Profile) -> dict[str, str]:
 
 
 def findings(profile: Profile) -> Iterator[str]:
-    """Yield the bottlenecks with their fixes, and what would be if something were otherwise; one line each."""
+    """Yield the bottlenecks with their fixes, and the times with changes, one line each."""
     for one in profile.bottlenecks:
         yield f"{one.kind}: {one.text} ({_some(one)})"
         yield f"  fix: {one.fix}"
     if not profile.bottlenecks:
-        yield "none of the four classic bottlenecks stands out"
+        yield "no bottleneck found"
     for other in profile.what_if:
-        yield f"what if: {other.what}: {seconds(other.seconds)} computing ({profile.kind})"
+        yield f"what if: {other.what}: {seconds(other.seconds)} compute ({profile.kind})"
 
 
 def _some(one: Bottleneck) -> str:
@@ -92,14 +90,14 @@ def _some(one: Bottleneck) -> str:
 
 
 def differences(comparison: Comparison, kind: str, top: int) -> ToolReport:
-    """Return what changed, by operator and in sum."""
-    names = ("what", f"against {comparison.before}"), ("before", "before"), ("now", f"now ({kind})")
+    """Return the changes by operator and in total."""
+    names = ("what", f"compared with {comparison.before}"), ("before", "before"), ("now", f"now ({kind})")
     columns = [Column(key, label, numeric=key != "what") for key, label in (*names, ("difference", "difference"))]
     rows = [_change(change) for change in (comparison.total, *comparison.operators[:top])]
     total = comparison.total
     share = f", {abs(total.difference) / total.before:.1%}" if total.before else ""
     what = "less" if total.difference < 0 else "more"
-    lead = f"computing: {seconds(total.before)} before, {seconds(total.now)} now{share} {what} ({kind})"
+    lead = f"compute: {seconds(total.before)} before, {seconds(total.now)} now{share} {what} ({kind})"
     return ToolReport(COMMAND, comparison.before, lead, columns, rows)
 
 
@@ -109,7 +107,7 @@ def _change(change: TimeChange) -> dict[str, str]:
 
 
 def suggestions(found: Suggestion) -> ToolReport:
-    """Return the rules to apply with their gains, and in the notes those that fire and are left out."""
+    """Return the rules to apply with their gains, and notes on the other rules."""
     columns = (
         Column("rule", "rule"),
         Column("fires", "fires", numeric=True),
@@ -117,31 +115,27 @@ def suggestions(found: Suggestion) -> ToolReport:
         Column("saves", "saves (simulated)", numeric=True),
     )
     rows = [
-        {
-            "rule": gain.rule,
-            "fires": str(gain.fired),
-            "kernels": f"{gain.kernels_before} to {gain.kernels_after}",
-            "saves": seconds(gain.seconds),
-        }
+        {"rule": gain.rule, "fires": str(gain.fired), "saves": seconds(gain.seconds)}
+        | {"kernels": f"{gain.kernels_before} to {gain.kernels_after}"}
         for gain in found.chosen
     ]
     lead = "no rewrite rule saves time on this model"
     if found.chosen:
         share = 1 - found.after / found.before if found.before else 0.0
-        both = f"{seconds(found.before)} becomes {seconds(found.after)} a shard"
+        both = f"{seconds(found.before)} becomes {seconds(found.after)} per shard"
         lead = f"together: {both}, {share:.1%} less (simulated)"
-    return ToolReport(COMMAND, "rules", lead, columns, rows, notes=tuple(_remarks(found, found.chosen)))
+    return ToolReport(COMMAND, "rules", lead, columns, rows, notes=tuple(_rule_notes(found)))
 
 
-def _remarks(found: Suggestion, chosen: Sequence[Any]) -> Iterator[str]:
+def _rule_notes(found: Suggestion) -> Iterator[str]:
     if found.useless:
         tried = ", ".join(f"{gain.rule} (fires {plural(gain.fired, 'time')})" for gain in found.useless)
-        than = " beside the rules above" if chosen else ""
-        yield f"tried and found useless{than}: {tried}"
+        also = " in addition to the rules above" if found.chosen else ""
+        yield f"tried, but save no time{also}: {tried}"
     if found.opset:
-        yield f"the pass raises the model to opset {found.opset}, which has the operators that these rules write"
+        yield f"the pass converts the model to opset {found.opset}, which these rules need"
     if abs(found.tidied) > NOTHING:
-        yield f"the default pass, which comes before every rule, saves {seconds(found.tidied)} of it (simulated)"
+        yield f"the default pass, which runs before the rules, saves {seconds(found.tidied)} of it (simulated)"
     if found.too_new:
         names = ", ".join(f"{name} ({opset})" for name, opset in found.too_new)
-        yield f"not tried, since the model cannot be raised to their opset: {names}"
+        yield f"not tried, since the model cannot be converted to their opset: {names}"

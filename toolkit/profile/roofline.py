@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from toolkit.profile.record import Profile
 
 HEIGHT, TOP, BOTTOM = 384.0, 36.0, 320.0
-"""Pixels of the whole plot, and where the axis of speeds ends and begins; positions across are percentages."""
+"""Height of the plot, and top and bottom of the speed axis in pixels; x positions are percentages."""
 
 _LABELS = 8
-"""How many labels an axis has at most; between them are lines without one."""
+"""Largest number of labels of an axis; other grid lines have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One step: position, radius by its share of the time, and what it is in words."""
+    """One step: position, radius by its share of the time, and description."""
 
     x: float
     y: float
@@ -27,9 +27,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The plot: steps, the roof's two lines as (x1, y1, x2, y2), its peak in words, and marks of both axes.
+    """The plot: steps, two lines of the roof as (x1, y1, x2, y2), its peak as text, and marks of both axes.
 
-    Marks stand at powers of ten: operations per byte ``across``, TFLOP/s ``up``; some have an empty label.
+    Marks are powers of ten: operations per byte ``across``, TFLOP/s ``up``; some have an empty label.
     """
 
     points: tuple[Point, ...]
@@ -40,7 +40,7 @@ class Roofline:
 
 
 def roofline(profile: Profile) -> Roofline | None:
-    """Place every step by intensity (operations per byte) and speed; ``None`` where no step computes anything."""
+    """Return the plot of steps by intensity (operations per byte) and speed; ``None`` without operations."""
     steps = [step for step in profile.steps if step.flops > 0 and step.bytes > 0 and step.seconds > 0]
     if not steps or not profile.peak_flops or not profile.bandwidth:
         return None
@@ -54,7 +54,7 @@ def roofline(profile: Profile) -> Roofline | None:
     def y(speed: float) -> float:
         return round(BOTTOM - (BOTTOM - TOP) * (math.log10(speed) - slow) / (fast - slow), 1)
 
-    # Where the sloping line would leave the plot below, it begins at the axis instead.
+    # The sloping line is clipped at the bottom axis.
     start = max(10**low, 10**slow / profile.bandwidth)
     sloping = (x(start), y(start * profile.bandwidth), x(ridge), y(profile.peak_flops))
     flat = (x(ridge), y(profile.peak_flops), x(10**high), y(profile.peak_flops))
@@ -74,19 +74,19 @@ def roofline(profile: Profile) -> Roofline | None:
 
 
 def _decades(values: list[float]) -> tuple[int, int]:
-    """Return the powers of ten around values; more than one, so that a lone point has the roof on both sides."""
+    """Return the exponents of the powers of ten that enclose the values, at least one decade."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return (low, high) if low < high else (low - 1, high + 1)
 
 
 def _marks(low: int, high: int, unit: int) -> list[tuple[int, str]]:
-    """Return every power of ten with its label in units of ten to the ``unit``; of many, only some have one."""
+    """Return every power of ten with its label in units of ten to the ``unit``; labels are thinned out."""
     stride = -(-(high - low + 1) // _LABELS)
     return [(i, "" if (i - low) % stride else _power(i - unit)) for i in range(low, high + 1)]
 
 
 def _power(exponent: int) -> str:
-    """Return a power of ten: as a number where that is short, such as ``0.001``, otherwise such as ``10⁻⁵``."""
+    """Return a power of ten as a short number such as ``0.001``, else as ``10⁻⁵``."""
     if -3 <= exponent <= 4:
         return f"{10.0**exponent:g}"
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -1,4 +1,4 @@
-"""The sizes that a model is profiled with: from flags, from samples, or a default that is said."""
+"""Sizes of the inputs of a profiled model: from flags, from samples, or defaults listed in a note."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
     from toolkit.fix.opening import Wanted
 
 LENGTH = 128
-"""Size of an open dimension that nothing says the size of, such as the length of a text."""
+"""Default size of a dynamic dimension, such as the length of a text."""
 
 _SIDES = (2, 3)
-"""Dimensions of a picture's height and width."""
+"""Axes of the height and width of an image."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shapes of one run, and where they are from.
+    """Shapes of one run, and their source.
 
     Attributes:
-        shapes: one per input; empty where the model itself says them all.
-        source: ``model``, ``flags``, ``samples`` or ``default``. note: what is to be said of it, or "".
+        shapes: by input. source: ``model``, ``flags``, ``samples`` or ``default``. note: a note, or "".
     """
 
     shapes: Shapes
@@ -41,11 +40,11 @@ def sizes_of(model: ModelProto, path: Path, batch: int, wanted: Wanted) -> Sizes
     """Return the sizes of one run.
 
     Args:
-        model: the model. path: its file. batch: samples of a run, where the model's batch is open.
-        wanted: what the flags say: shapes by input, sizes by symbol, and samples.
+        model: the model. path: its file. batch: size of a dynamic batch.
+        wanted: shapes by input, sizes by symbol, and samples, from the flags.
 
     Raises:
-        ConfigError: a size is for no dimension or input. DataError: the samples cannot be read.
+        ConfigError: a dimension or input is unknown. DataError: the samples cannot be read.
     """
     specs = input_specs(model)
     check_dims(specs, wanted.dims)
@@ -58,14 +57,14 @@ def sizes_of(model: ModelProto, path: Path, batch: int, wanted: Wanted) -> Sizes
     full = input_shapes(model, batch, given | filled, wanted.dims)
     if not defaults:
         return Sizes(full, "flags" if given or wanted.dims else "model")
-    said = ", ".join(f"{name} = {size}" for name, size in defaults.items())
-    return Sizes(full, "default", f"sizes by default: {said}; say others with --dim NAME=N, --shape or --data")
+    listed = ", ".join(f"{name} = {size}" for name, size in defaults.items())
+    return Sizes(full, "default", f"default sizes: {listed}; set others with --dim NAME=N, --shape or --data")
 
 
 def _fed(
     model: ModelProto, path: Path, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
 ) -> tuple[dict[str, tuple[int, ...]], str]:
-    """Return the shapes of the first call over samples, with the batch of a run, and the samples in words."""
+    """Return the shapes of the first call over samples, with the batch of a run, and the source of the samples."""
     from toolkit.fix.opening import open_samples
 
     with open_samples(path, model, wanted) as samples:
@@ -82,8 +81,8 @@ def _fed(
 def _defaults(
     model: ModelProto, specs: Sequence[TensorSpec], batch: int, wanted: Wanted
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Return full shapes of the inputs with sizes that nothing says, and those sizes by name."""
-    said = _symbols(specs, wanted.shapes) | {symbol: max(sizes) for symbol, sizes in wanted.dims.items()}
+    """Return static shapes of the inputs with default sizes, and these sizes by name."""
+    given = _symbols(specs, wanted.shapes) | {symbol: max(sizes) for symbol, sizes in wanted.dims.items()}
     shapes: dict[str, tuple[int, ...]] = {}
     found: dict[str, int] = {}
     for spec in specs:
@@ -92,7 +91,7 @@ def _defaults(
         symbols = spec.symbols or (None,) * len(spec.shape)
         shape = []
         for axis, (size, symbol) in enumerate(zip(spec.shape, symbols, strict=True)):
-            known = size if size is not None else said.get(symbol or "", batch if axis == spec.batch_axis else None)
+            known = size if size is not None else given.get(symbol or "", batch if axis == spec.batch_axis else None)
             shape.append(_default(model, spec, axis) if known is None else known)
             if known is None:
                 found[symbol or f"dimension {axis} of {spec.name}"] = shape[-1]
@@ -101,7 +100,7 @@ def _defaults(
 
 
 def _symbols(specs: Sequence[TensorSpec], shapes: Shapes) -> dict[str, int]:
-    """Return the sizes of symbols that given shapes say."""
+    """Return the sizes of symbols in the given shapes."""
     found: dict[str, int] = {}
     for spec in specs:
         named = zip(spec.symbols, shapes.get(spec.name, ()), strict=False)
@@ -110,7 +109,7 @@ def _symbols(specs: Sequence[TensorSpec], shapes: Shapes) -> dict[str, int]:
 
 
 def _default(model: ModelProto, spec: TensorSpec, axis: int) -> int:
-    """Return the size of an open dimension: of a picture what the export stored, else :data:`LENGTH`."""
+    """Return the size of a dynamic dimension: of an image as stored in the metadata, else :data:`LENGTH`."""
     from engine.onnx import metadata
 
     if spec.dtype.kind == "f" and len(spec.shape) == 4 and axis in _SIDES:

@@ -1,4 +1,4 @@
-"""Which rewrite rules would help a model on the simulated card, and the pass file that applies them."""
+"""Rewrite rules that save time on the simulated card, and the pass file that applies them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FILE = '''"""Rewrite rules that save {saved:.3g} ms of {before:.3g} ms per shard of {batch} on the simulated card.
 
-Made by: teco profile --apply. Each is described in engine.passes.rules.RULES.
+Written by teco profile --apply. engine.passes.rules.RULES describes each rule.
 """
 
 {imports}from engine.passes import rewrite
@@ -30,7 +30,7 @@ RULES = (
 {first}
 
 def use_passes(model):
-    """Return the optimised model; the model itself is left as it is."""
+    """Return the optimised model; the argument is not changed."""
     return rewrite({model}, RULES{opset})
 '''
 
@@ -39,15 +39,16 @@ _OWN = ("need_convert", "skip_ops", "skip_input_name", "convert_all", "convert_j
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What rules would give; all times are simulated.
+    """Gains of rewrite rules, with simulated times.
 
     Attributes:
-        alone: every rule that fires, with its gain by itself. chosen: those to apply, each upon those before it.
-        before, after: seconds one shard computes now, and with the chosen rules. Where sizes are known only after the
-            default pass, ``before`` is with that.
-        saved: seconds that the chosen rules save by operator; negative where one takes over another's work.
-        opset: that the pass raises the model to first, since a chosen rule writes what is newer; 0 where none does.
-        too_new: rules not tried, as ``(name, opset)``: the model cannot be raised to their opset.
+        alone: every rule that fires, with its separate gain. chosen: rules to apply, each with the gain over the
+            preceding ones.
+        before, after: compute seconds of one shard now, and with the chosen rules. If sizes are known only after the
+            default pass, ``before`` includes it.
+        saved: seconds saved by the chosen rules, by operator; negative if an operator takes over work.
+        opset: opset that the chosen rules need; 0 if the model has it.
+        too_new: skipped rules ``(name, opset)``: the model cannot be converted to their opset.
     """
 
     alone: tuple[Gain, ...]
@@ -60,18 +61,18 @@ class Suggestion:
 
     @property
     def useless(self) -> tuple[Gain, ...]:
-        """Rules that fire and were found to save nothing that the chosen ones do not."""
+        """Rules that fire but save no time in addition to the chosen ones."""
         taken = {gain.rule for gain in self.chosen}
         return tuple(gain for gain in self.alone if gain.rule not in taken)
 
     @property
     def tidied(self) -> float:
-        """Seconds that the default pass, which comes before every rule, saves."""
+        """Seconds saved by the default pass, which runs before the rules."""
         return self.before - self.chosen[0].before if self.chosen else 0.0
 
 
 def suggest(loaded: Lowered) -> Suggestion:
-    """Try every rule on a model, after its own passes; the gain is that over the model as it runs now."""
+    """Try every rule on a model after its passes; gains are relative to the model after its passes."""
     options, float16 = loaded.options, loaded.half
     now = compute_cost(loaded.model, options, float16)
     own = _opset(loaded.model)
@@ -112,7 +113,7 @@ def _opset(model: ModelProto) -> int:
 
 
 def _raised(model: ModelProto, own: int) -> tuple[ModelProto, int]:
-    """Return a model in the newest opset that a rule needs, or as it is where it cannot be raised, and its opset."""
+    """Return a model in the newest opset that a rule needs, or unchanged if it cannot be converted, and its opset."""
     newest = max(rule.min_opset for rule in RULES.values())
     try:
         return rewrite(model, (), newest), max(own, newest)
@@ -121,23 +122,23 @@ def _raised(model: ModelProto, own: int) -> tuple[ModelProto, int]:
 
 
 def check_free(path: Path) -> None:
-    """Raise where a pass file would take another file's place.
+    """Check that a pass file does not exist.
 
     Raises:
-        ConfigError: there is a file of this name.
+        ConfigError: it exists.
     """
     if path.exists():
         raise ConfigError(f"{path} exists; choose another name for the pass file, or remove it")
 
 
 def write_pass(path: Path, found: Suggestion, loaded: Lowered) -> None:
-    """Write the pass file of the chosen rules (there must be one), and prove it on the model with random input.
+    """Write the pass file of the chosen rules (at least one), and verify it on the model with random input.
 
-    Where the model ran with a pass file that optimises, that one is used first.
+    If the model ran with another pass file, its passes are applied first.
 
     Raises:
         ConfigError: the file exists, or cannot be written.
-        PassError: the pass changes what the model computes; the file is then removed.
+        PassError: the pass changes the results of the model; the file is removed.
     """
     text = _text(found, loaded)
     try:
@@ -155,7 +156,7 @@ def write_pass(path: Path, found: Suggestion, loaded: Lowered) -> None:
 def _text(found: Suggestion, loaded: Lowered) -> str:
     own = loaded.options.path
     first = ""
-    if own is not None:  # what the model ran with so far stays, and comes first
+    if own is not None:  # the current passes stay and run first
         fields = "".join(f"{name} = FIRST.{name}\n" for name in _OWN)
         first = f"FIRST = PassOptions.load(Path({str(own.resolve())!r}))\n{fields}"
     return _FILE.format(

@@ -1,4 +1,4 @@
-"""A profile as a Chrome trace: framework, runtime and device as three lanes, for Perfetto or chrome://tracing."""
+"""Chrome trace of a profile, with lanes for framework, runtime and device, for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from toolkit.profile.record import Launch, Profile
 
 LANES = {"framework": 1, "runtime": 2, "device": 3}
-"""Lane and its number, from the caller's side down."""
+"""Lane -> number, from the caller down to the device."""
 
 _THREAD = 1
 
@@ -15,14 +15,13 @@ _THREAD = 1
 def chrome_trace(profile: Profile) -> dict[str, Any]:
     """Return one run as a Chrome trace (JSON types; times in microseconds).
 
-    framework: the call, and in it the modules the steps were exported from. runtime: copies and launches. device: the
-    work of every step. On the host, where ONNX Runtime tells no launches apart, runtime shows whole nodes. Steps
-    follow one another as in the graph, with the time each took; what the call took besides is at its end.
+    framework: the call, and the source modules of the steps. runtime: copies and launches, on the host whole nodes.
+    device: the work of every step. Steps are in graph order; the remaining time of the call is at its end.
     """
     now = profile.copy_in
     works: list[dict[str, Any]] = []
     for step in profile.steps:
-        # On the card a launch and the work after it follow one another; a measured node is work from end to end.
+        # On the card the work follows its launch; on the host a node is measured as a whole.
         launch = max(step.seconds - step.roof, 0.0) if profile.simulated else 0.0
         shown = launch if profile.simulated else step.seconds
         works.append(_span("runtime", f"launch {step.name}" if launch else step.name, now, now + shown, {}))
@@ -37,7 +36,7 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
 
 
 def _lanes(kind: str) -> list[dict[str, Any]]:
-    """Name the lanes, and put them in order."""
+    """Return the events that name and order the lanes."""
     return [
         {"name": what, "ph": "M", "pid": lane, "tid": _THREAD, "ts": 0, "args": {key: value}}
         for name, lane in LANES.items()
@@ -50,7 +49,7 @@ def _lanes(kind: str) -> list[dict[str, Any]]:
 
 
 def _modules(profile: Profile) -> list[dict[str, Any]]:
-    """Return a span for each stretch of steps that come from one module."""
+    """Return a span for each sequence of steps of one module."""
     now, spans = profile.copy_in, []
     start, module = now, ""
     for step in (*profile.steps, None):
@@ -76,7 +75,7 @@ def _facts(step: Launch) -> dict[str, Any]:
 
 
 def _span(lane: str, name: str, start: float, end: float, args: dict[str, Any]) -> dict[str, Any]:
-    # Both ends are rounded to nanoseconds, so that spans which meet do not overlap by a rounding error.
+    # Rounded to nanoseconds, so that adjacent spans do not overlap by a rounding error.
     first, last = round(start * 1e9), round(end * 1e9)
     place = {"pid": LANES[lane], "tid": _THREAD, "ts": first / 1e3, "dur": (last - first) / 1e3}
     return {"name": name, "ph": "X", **place, "args": args}

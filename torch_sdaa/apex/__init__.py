@@ -1,8 +1,8 @@
-"""Mixed precision in the shape of NVIDIA's apex, for scripts that say ``from apex import amp``.
+"""Mixed precision with the interface of NVIDIA's apex, for scripts with ``from apex import amp``.
 
-``import apex`` gives this package after ``import torch_sdaa`` where no apex is installed; one that is installed always
-wins. ``from torch_sdaa import apex`` gives it everywhere. Here are ``apex.amp``, ``apex.optimizers`` and
-``apex.parallel``; nothing of it is imported before somebody asks.
+After ``import torch_sdaa``, ``import apex`` imports this package if no apex is installed; an installed one takes
+precedence. ``from torch_sdaa import apex`` always imports it. It has ``apex.amp``, ``apex.optimizers`` and
+``apex.parallel``, which are imported on first use.
 """
 
 from torch_sdaa.apex import amp, optimizers, parallel

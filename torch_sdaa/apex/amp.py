@@ -1,7 +1,8 @@
 """``apex.amp``: mixed precision by ``initialize`` and ``scale_loss``.
 
-``O0`` is float32. ``O1`` keeps weights in float32 and casts operators by autocast's lists, from ``initialize`` on and
-in losses too. ``O2`` has half weights, with batch norm and the optimizer's copies in float32. ``O3`` is half.
+``O0`` is float32. ``O1`` keeps weights in float32 and casts operators by autocast's lists, from ``initialize`` on,
+including those of losses. ``O2`` has float16 weights, with batch norm and the optimizer's copies in float32. ``O3`` is
+float16.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = [
 
 
 class _State:
-    """What the last ``initialize`` of this process said."""
+    """Settings of the last ``initialize`` of this process."""
 
     def __init__(self) -> None:
         self.options: Options | None = None
@@ -54,7 +55,7 @@ class _State:
         self.everywhere = False
 
     def switch_off(self) -> None:
-        """Let ``scale_loss`` give back what it is given."""
+        """Make ``scale_loss`` return its argument."""
         self.enabled, self.options, self.scalers = False, None, []
         self.cast_everywhere(False)
 
@@ -63,7 +64,7 @@ class _State:
         return self.enabled and self.options is not None and self.options.patch_torch_functions
 
     def cast_everywhere(self, on: bool) -> None:
-        """Switch autocast outside blocks on, or off where it was switched on here."""
+        """Switch autocast on outside of blocks, or off if it was switched on here."""
         if on != self.everywhere:
             casting.autocast_everywhere(on)
         self.everywhere = on
@@ -100,19 +101,19 @@ def initialize(
     max_loss_scale: float = 2.0**24,
     combine_grad: bool | None = None,
 ) -> Any:
-    """Lower models and take their optimizers over; return both, as they were given: one, or a list.
+    """Cast models and wrap their optimizers; return both in the given form: one, or a list.
 
     Call it once, with all of them, after ``.to("sdaa")`` and before DDP; compute backwards under :func:`scale_loss`.
 
     Args:
-        models, optimizers: one, or a list. enabled: ``False`` leaves everything as it is.
-        opt_level: ``O0`` to ``O3``; the arguments up to ``loss_scale`` change one property of it.
-        loss_scale: a number, or ``"dynamic"``; -1 is that too. cast_model_outputs: dtype of what models return.
-        num_losses: how many losses have a scale of their own (``loss_id``). verbosity: 0 prints nothing.
-        min_loss_scale, max_loss_scale: limits of a dynamic scale. combine_grad: gradients lie in one buffer.
+        models, optimizers: one, or a list. enabled: ``False`` changes nothing.
+        opt_level: ``O0`` to ``O3``; each argument up to ``loss_scale`` changes one property of it.
+        loss_scale: a number, or ``"dynamic"`` (also -1). cast_model_outputs: dtype of the models' outputs.
+        num_losses: number of losses with their own scale (``loss_id``). verbosity: 0 prints nothing.
+        min_loss_scale, max_loss_scale: limits of a dynamic scale. combine_grad: store gradients in one buffer.
 
     Raises:
-        ValueError, RuntimeError, TypeError: the line says what to change; nothing was changed.
+        ValueError, RuntimeError, TypeError: invalid arguments; nothing was changed.
     """
     _state.verbosity = verbosity
     if not enabled:
@@ -151,7 +152,7 @@ def _take_over(
 
 
 def _lower(model: Module, options: Options, outputs: torch.dtype | None) -> None:
-    """Cast a model, and what it is called with and returns."""
+    """Cast a model, its inputs and its outputs."""
     model.__dict__["_amp_initialized"] = True
     low = options.cast_model_type
     if low is not None:
@@ -178,17 +179,17 @@ def scale_loss(
     delay_unscale: bool = False,
     delay_overflow_check: bool = False,
 ) -> Iterator[Any]:
-    """Give the loss to call ``backward`` on; at the end of the block, gradients are unscaled.
+    """Yield the scaled loss to call ``backward`` on; unscale gradients at the end of the block.
 
-    Where one is infinite or NaN the next step of these optimizers is skipped, and the scale falls.
+    If a gradient is infinite or NaN, the next step of these optimizers is skipped, and the scale is reduced.
 
     Args:
-        loss: a tensor. optimizers: whose gradients it has, one or a list. loss_id: which scale is its own.
-        model: taken, and not needed. delay_unscale: another loss follows before the step; leave gradients scaled.
-        delay_overflow_check: unscale, and leave the look at them to the next call.
+        loss: a tensor. optimizers: those of its parameters, one or a list. loss_id: index of its scale.
+        model: accepted and unused. delay_unscale: leave gradients scaled, because another loss follows before the step.
+        delay_overflow_check: unscale, and leave the check to the next call.
 
     Raises:
-        RuntimeError, IndexError: the line says what to write.
+        RuntimeError, IndexError: the message has the correct call.
     """
     if _state.options is None:
         if not _state.enabled:
@@ -198,71 +199,69 @@ def scale_loss(
             "amp.scale_loss before amp.initialize: call model, optimizer = amp.initialize(model, optimizer)"
         )
     if not 0 <= loss_id < len(_state.scalers):
-        raise IndexError(
-            f"loss_id={loss_id} is none of the {len(_state.scalers)} that amp.initialize(num_losses=...) made"
-        )
-    helds = [_held(each) for each in as_list("optimizers", optimizers, Optimizer, "torch.optim.Optimizer")]
+        raise IndexError(f"loss_id={loss_id} must be below {len(_state.scalers)}, the num_losses of amp.initialize")
+    managed = [_managed(each) for each in as_list("optimizers", optimizers, Optimizer, "torch.optim.Optimizer")]
     scaler = _state.scalers[loss_id]
-    with disable_casts():  # formulas of a backward are computed as the forward was
-        if not _state.options.master_weights and not scaler.dynamic and scaler.scale == 1.0 and not _combines(helds):
+    with disable_casts():  # a backward uses the dtypes of its forward
+        if not _state.options.master_weights and not scaler.dynamic and scaler.scale == 1.0 and not _combines(managed):
             yield loss.float()
             return
-        for held in helds:
+        for held in managed:
             if not held.params_have_scaled_gradients:
                 held.prepare()
         yield loss.float() * scaler.scale
-        for held in helds:
+        for held in managed:
             held.params_have_scaled_gradients = delay_unscale
         if delay_unscale:
             return
-        for held in helds:
+        for held in managed:
             held.unscale(scaler)
         if not delay_overflow_check and scaler.update():
-            for held in helds:
-                # in apex's words, which scripts look for
+            for held in managed:
+                # the message of apex, which scripts search for
                 held.skip = (
                     f"Gradient overflow.  Skipping step, loss scaler {loss_id} reducing loss scale to {scaler.scale}"
                 )
 
 
-def _combines(helds: list[Held]) -> bool:
-    return any(held.combine for held in helds)
+def _combines(managed: list[Held]) -> bool:
+    return any(held.combine for held in managed)
 
 
-def _held(optimizer: Any) -> Held:
+def _managed(optimizer: Any) -> Held:
     held = getattr(optimizer, "_amp_stash", None)
     if not isinstance(held, Held):
         raise RuntimeError(
-            f"this {type(optimizer).__name__} was not given to amp.initialize: model, optimizer = "
+            f"this {type(optimizer).__name__} was not passed to amp.initialize: model, optimizer = "
             "amp.initialize(model, optimizer)"
         )
     return held
 
 
 def master_params(optimizer: Any) -> Iterator[Parameter]:
-    """Yield what an optimizer steps: float32 copies where there are some. These are what to clip."""
+    """Yield the parameters that an optimizer updates: float32 copies if there are any. Clip these."""
     for group in optimizer.param_groups:
         yield from group["params"]
 
 
 def clip_grad_norm_(optimizer: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Clip all gradients of an optimizer by their common norm, and return it: one launch a device and dtype.
+    """Clip all gradients of an optimizer by their common norm; return the norm. One launch per device and dtype.
 
     Raises:
-        RuntimeError: the optimizer was not given to :func:`initialize`.
+        RuntimeError: the optimizer was not passed to :func:`initialize`.
     """
-    held = _held(optimizer)
+    held = _managed(optimizer)
     if held.combine:
         grads = [flat.values for flat in held.flats]
-        shown = {flat.values.untyped_storage().data_ptr() for flat in held.flats}
+        buffers = {flat.values.untyped_storage().data_ptr() for flat in held.flats}
         mine = [p.grad for p in held.stepped if p.grad is not None]
-        if grads and all(not g.is_sparse and g.untyped_storage().data_ptr() in shown for g in mine):
+        if grads and all(not g.is_sparse and g.untyped_storage().data_ptr() in buffers for g in mine):
             return clip(grads, max_norm, norm_type)
     return clip([p.grad for p in held.stepped if p.grad is not None], max_norm, norm_type)
 
 
 def state_dict(destination: Any = None) -> Any:
-    """Return every loss's scale and count of good steps, for a checkpoint."""
+    """Return scale and number of successful steps of every loss, for a checkpoint."""
     found = OrderedDict() if destination is None else destination
     for k, scaler in enumerate(_scalers()):
         found[f"loss_scaler{k}"] = {"loss_scale": scaler.scale, "unskipped": scaler.unskipped}
@@ -270,21 +269,21 @@ def state_dict(destination: Any = None) -> Any:
 
 
 def load_state_dict(state: Any) -> None:
-    """Set every loss's scale from a checkpoint; warn where it has another number of losses.
+    """Set scale and number of successful steps of every loss; warn if the number of losses differs.
 
     Raises:
-        RuntimeError: it is no state of amp.
+        RuntimeError: the argument is not a state of amp.
     """
     scalers = _scalers()
     known = {f"loss_scaler{k}" for k in range(max(len(scalers), len(state)))}
     wrong = [key for key in state if key not in known or not {"loss_scale", "unskipped"} <= set(state[key])]
     if wrong:
         raise RuntimeError(
-            f"{wrong[0]!r} is not of a state of amp, which has loss_scaler0, ...: give checkpoint['amp']"
+            f"{wrong[0]!r} is not a key of a state of amp, which has loss_scaler0, ...: pass checkpoint['amp']"
         )
     if len(state) != len(scalers):
         warnings.warn(
-            f"the checkpoint has {len(state)} loss scales, and amp.initialize made {len(scalers)}", stacklevel=2
+            f"the checkpoint has {len(state)} loss scales, amp.initialize created {len(scalers)}", stacklevel=2
         )
     for k, scaler in enumerate(scalers):
         entry = state.get(f"loss_scaler{k}")
@@ -294,15 +293,15 @@ def load_state_dict(state: Any) -> None:
 
 def _scalers() -> list[LossScaler]:
     if _state.options is None and _state.enabled:
-        raise RuntimeError("amp's state before amp.initialize: call that first")
+        raise RuntimeError("state of amp before amp.initialize: call amp.initialize first")
     return _state.scalers
 
 
-# ------------------------------------------------------------------------------------------- functions of one's own
+# --------------------------------------------------------------------------------------------- custom functions
 
 
 def disable_casts() -> AbstractContextManager[Any]:
-    """Return a block in which operators are not cast."""
+    """Return a context in which operators are not cast."""
     return torch.autocast(casting.DEVICE, enabled=False)
 
 
@@ -339,15 +338,15 @@ def _widest(given: list[Tensor]) -> torch.dtype | None:
 
 
 def register_half_function(module: Any, name: str) -> None:
-    """Replace a function of a module by :func:`half_function` of it."""
+    """Replace a function of a module by its :func:`half_function`."""
     setattr(module, name, half_function(getattr(module, name)))
 
 
 def register_float_function(module: Any, name: str) -> None:
-    """Replace a function of a module by :func:`float_function` of it."""
+    """Replace a function of a module by its :func:`float_function`."""
     setattr(module, name, float_function(getattr(module, name)))
 
 
 def register_promote_function(module: Any, name: str) -> None:
-    """Replace a function of a module by :func:`promote_function` of it."""
+    """Replace a function of a module by its :func:`promote_function`."""
     setattr(module, name, promote_function(getattr(module, name)))

@@ -1,4 +1,4 @@
-"""A model in another dtype: its weights, what goes in, what comes out, and what of it is saved."""
+"""Cast a model: weights, inputs, outputs, and the state dict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEVICE = "sdaa"
 
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
-    """Return a value whose floating tensors are of another dtype; tensors in lists and dicts, too."""
+    """Return a value with its floating-point tensors cast, including those in lists, tuples and dicts."""
     if isinstance(value, Tensor):
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, Mapping):
@@ -30,7 +30,7 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def convert(model: Module, dtype: torch.dtype, keep_batchnorm: bool) -> None:
-    """Cast a model's weights and buffers in place: the parameters stay the objects they are."""
+    """Cast a model's weights and buffers in place: parameters remain the same objects."""
     for module in model.modules():
         if keep_batchnorm and isinstance(module, _BatchNorm):
             continue
@@ -47,29 +47,29 @@ def convert(model: Module, dtype: torch.dtype, keep_batchnorm: bool) -> None:
 
 
 class CastInputs:
-    """Casts what a model is called with."""
+    """Forward pre-hook that casts the inputs of a model."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
     def __call__(self, module: Module, args: Any, kwargs: Any) -> Any:
-        """Return what the model is called with instead."""
+        """Return the cast inputs."""
         return cast(args, self.dtype), cast(kwargs, self.dtype)
 
 
 class CastOutputs:
-    """Casts what a model returns."""
+    """Forward hook that casts the outputs of a model."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
 
     def __call__(self, module: Module, args: Any, output: Any) -> Any:
-        """Return what the model returns instead."""
+        """Return the cast output."""
         return cast(output, self.dtype)
 
 
 class _Entered(threading.local):
-    """The blocks of autocast that a thread is in, those of models that call each other, too."""
+    """The autocast blocks that a thread has entered, nested ones included."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, Any]] = []
@@ -79,10 +79,10 @@ _entered = _Entered()
 
 
 class EnterAutocast:
-    """Switches autocast on around a model's forward: in any thread, and with weights cast once."""
+    """Enters autocast before a model's forward, in any thread, with a cache of cast weights."""
 
     def __call__(self, module: Module, args: Any) -> None:
-        """Begin the block; a compiled model is in the one outside blocks."""
+        """Enter the block; a compiled model uses the autocast outside of blocks."""
         if torch.compiler.is_compiling():
             return
         block = torch.autocast(DEVICE, dtype=torch.float16, cache_enabled=True)
@@ -91,10 +91,10 @@ class EnterAutocast:
 
 
 class LeaveAutocast:
-    """Ends what :class:`EnterAutocast` began, after an error too."""
+    """Leaves the block of :class:`EnterAutocast`, also after an error."""
 
     def __call__(self, module: Module, args: Any, output: Any) -> None:
-        """End the block."""
+        """Leave the block."""
         if torch.compiler.is_compiling():
             return
         if _entered.blocks and _entered.blocks[-1][0] == id(module):
@@ -102,9 +102,9 @@ class LeaveAutocast:
 
 
 def autocast_everywhere(on: bool) -> None:
-    """Switch autocast on or off in this thread, outside blocks: losses are cast by its lists, too.
+    """Switch autocast on or off in this thread outside of blocks, so that losses are cast too.
 
-    Nothing is cached there: a cache is cleared where a block ends, and this has no end.
+    Nothing is cached: a cache is cleared at the end of a block, and here is none.
     """
     torch.set_autocast_enabled(DEVICE, on)
     torch.set_autocast_dtype(DEVICE, torch.float16)
@@ -115,35 +115,35 @@ def autocast_everywhere(on: bool) -> None:
 
 
 def make_master(param: Parameter, single: Tensor | None = None) -> Parameter:
-    """Return the float32 copy that an optimizer steps in a parameter's place."""
+    """Return the float32 copy that an optimizer updates instead of a parameter."""
     value = single if single is not None and single.dtype is torch.float32 else param.detach().float()
     master = Parameter(value.detach(), requires_grad=True)
     param._amp_master = master
-    seen(param)
+    mark_equal(param)
     return master
 
 
 def master_of(param: Tensor) -> Parameter | None:
-    """Return a parameter's float32 copy, where it has one."""
+    """Return the float32 copy of a parameter; ``None`` if it has none."""
     return getattr(param, "_amp_master", None)
 
 
-def seen(param: Tensor) -> None:
-    """Note that a parameter and its copy are one."""
+def mark_equal(param: Tensor) -> None:
+    """Record that a parameter and its copy are equal."""
     param._amp_version = param._version
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def follow(param: Tensor) -> None:
-    """Let a copy follow a parameter that somebody else has changed since: loaded, or initialised again."""
+    """Update a copy if its parameter was changed since, by loading or initialization."""
     master = master_of(param)
     if master is not None and param._version != param._amp_version:
         master.copy_(param)
-        seen(param)
+        mark_equal(param)
 
 
 def save_single(module: Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-    """Write float32 into a state dict: of a parameter its copy, so that nothing is lost by saving and loading."""
+    """Write float32 values to a state dict: the copies of parameters, so that saving and loading is lossless."""
     params = {f"{prefix}{name}": param for name, param in module.named_parameters(remove_duplicate=False)}
     for key, value in state.items():
         if not (key.startswith(prefix) and isinstance(value, Tensor) and value.dtype is torch.float16):
@@ -158,7 +158,7 @@ def save_single(module: Module, state: dict[str, Any], prefix: str, metadata: An
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def load_single(module: Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Give the copies what a state dict holds, before it is rounded into the parameters."""
+    """Set the copies from a state dict, before it is rounded to the parameters' dtype."""
     for name, param in module.named_parameters(remove_duplicate=False):
         master, value = master_of(param), state.get(f"{prefix}{name}")
         if master is not None and isinstance(value, Tensor) and value.shape == master.shape:
@@ -166,7 +166,7 @@ def load_single(module: Module, state: dict[str, Any], prefix: str, *_: Any) -> 
 
 
 def loaded(module: Module, _: Any) -> None:
-    """Note that copies and parameters are one again."""
+    """Record that copies and parameters are equal after loading."""
     for param in module.parameters():
         if master_of(param) is not None:
-            seen(param)
+            mark_equal(param)

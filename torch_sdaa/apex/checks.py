@@ -1,4 +1,4 @@
-"""Wrong use of ``amp.initialize``, each a line that says what to do."""
+"""Checks of the arguments of ``amp.initialize``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.optim import Optimizer
 
 from torch_sdaa.apex.casting import DEVICE
 
-ONCE = "was given to amp.initialize before; call it once, with all models and all optimizers as lists"
+ONCE = "was already passed to amp.initialize; call it once, with all models and all optimizers as lists"
 
 
 def as_list(what: str, given: Any, kind: type, name: str) -> list[Any]:
     """Return one object, or a list of them, as a list.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: an object has another type.
     """
     out = list(given) if isinstance(given, (list, tuple)) else [given]
     for each in out:
@@ -28,27 +28,29 @@ def as_list(what: str, given: Any, kind: type, name: str) -> list[Any]:
 
 
 def check_number(num_losses: Any) -> None:
-    """Refuse a number of losses that is none.
+    """Check the number of losses.
 
     Raises:
-        ValueError: the line says what it must be.
+        ValueError: it is not an integer from 1.
     """
     if not isinstance(num_losses, int) or num_losses < 1:
         raise ValueError(f"num_losses={num_losses!r} must be a whole number from 1 on")
 
 
 def check_models(models: Sequence[Module]) -> None:
-    """Refuse models that cannot be lowered.
+    """Check that models can be cast.
 
     Raises:
-        RuntimeError: the line names the model.
+        RuntimeError: a model cannot be; the message has its name.
     """
     for model in models:
         name = type(model).__name__
         if "_amp_initialized" in model.__dict__:
             raise RuntimeError(f"this {name} {ONCE}")
         if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.parallel.DataParallel)):
-            raise RuntimeError(f"{name} before amp.initialize: give it the model inside, and wrap what it returns")
+            raise RuntimeError(
+                f"{name} before amp.initialize: pass it the wrapped model, and wrap the model that it returns"
+            )
         for key, tensor in (*model.named_parameters(), *model.named_buffers()):
             if not tensor.is_floating_point():
                 continue
@@ -58,15 +60,15 @@ def check_models(models: Sequence[Module]) -> None:
                 )
             if tensor.dtype is torch.float16 and isinstance(tensor, torch.nn.Parameter):
                 raise RuntimeError(
-                    f"{key} of {name} is float16 already: give amp.initialize the float32 model, which it casts"
+                    f"{key} of {name} is float16 already: pass amp.initialize the float32 model, which it casts"
                 )
 
 
 def check_optimizers(optimizers: Sequence[Optimizer], models: Sequence[Module]) -> None:
-    """Refuse optimizers that do not step the models' parameters.
+    """Check that optimizers update the models' parameters.
 
     Raises:
-        RuntimeError: the line names the optimizer.
+        RuntimeError: an optimizer does not; the message has its name.
     """
     known = {param for model in models for param in model.parameters()}
     for optimizer in optimizers:
@@ -77,10 +79,10 @@ def check_optimizers(optimizers: Sequence[Optimizer], models: Sequence[Module]) 
         elsewhere = next((param for param in params if param.device.type != DEVICE), None)
         if elsewhere is not None:
             raise RuntimeError(
-                f"{name} steps a parameter on {elsewhere.device}: call model.to('sdaa') first, and make the optimizer "
-                "of the model's parameters after that"
+                f"{name} has a parameter on {elsewhere.device}: call model.to('sdaa') first, then create the optimizer "
+                "from the model's parameters"
             )
         if params and models and not any(param in known for param in params):
             raise RuntimeError(
-                f"{name} steps no parameter of these models: make it of model.parameters() after model.to('sdaa')"
+                f"{name} has no parameter of these models: create it from model.parameters() after model.to('sdaa')"
             )

@@ -1,4 +1,4 @@
-"""``combine_grad=True``: all gradients of a dtype lie in one buffer, so that what is done to all is one launch."""
+"""``combine_grad=True``: all gradients of a dtype are in one buffer, so that an operation on all is one launch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch_sdaa.apex.scaler import LossScaler
 
 
 class Flat:
-    """The gradients of some parameters, behind one another.
+    """The gradients of some parameters in one buffer.
 
     Attributes:
-        params: whose gradients. values: all numbers. earlier: those of earlier losses, where they lie alike.
+        params: the parameters. values: all gradients. earlier: those of earlier losses, if they have the same layout.
     """
 
     def __init__(self, params: list[Parameter], values: Tensor) -> None:
@@ -23,12 +23,12 @@ class Flat:
         self.earlier: Tensor | None = None
 
     def views(self) -> list[Tensor]:
-        """Return each parameter's gradient; it shows its part of the buffer."""
+        """Return each parameter's gradient as a view of the buffer."""
         parts = self.values.split([param.numel() for param in self.params])
         return [part.view(param.shape) for part, param in zip(parts, self.params, strict=True)]
 
     def add_earlier(self, before: dict[Parameter, Tensor]) -> None:
-        """Add the earlier gradients of all, and take them out of ``before``."""
+        """Add the earlier gradients of all parameters, and remove them from ``before``."""
         if self.earlier is not None:
             self.values.add_(self.earlier)
             for param in self.params:
@@ -43,11 +43,11 @@ def joined(
     last: list[Flat],
     before: dict[Parameter, Tensor],
 ) -> tuple[list[Flat], list[Parameter], list[Tensor]]:
-    """Return the buffers, and what every parameter's gradient is now, unscaled.
+    """Return the buffers, the parameters, and their unscaled gradients.
 
     Args:
-        params, grads: what is stepped, and its gradients, which may be of a lower dtype. scaler: unscales them.
-        last: the buffers before. before: gradients of earlier losses, to be added.
+        params, grads: parameters and gradients, which may have a lower dtype. scaler: unscales them.
+        last: the previous buffers. before: gradients of earlier losses, to be added.
     """
     groups: dict[tuple[torch.device, torch.dtype], list[tuple[Parameter, Tensor]]] = defaultdict(list)
     out_params: list[Parameter] = []
@@ -70,7 +70,7 @@ def joined(
 
 
 def _earlier(flat: Flat, last: list[Flat], before: dict[Parameter, Tensor]) -> Tensor | None:
-    """Return the buffer that all earlier gradients lie in, in the order of this one; ``None`` where they do not."""
+    """Return the previous buffer if it holds all earlier gradients in the order of this one, else ``None``."""
     for old in last:
         start = old.values.untyped_storage().data_ptr()
         if len(old.params) == len(flat.params) and all(

@@ -1,4 +1,4 @@
-"""An optimizer under amp: which copies it steps, how it gets its gradients, and when it does not step."""
+"""State of an optimizer under amp: float32 copies, gradients and skipped steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from torch_sdaa.apex.casting import DEVICE, follow, make_master, seen
+from torch_sdaa.apex.casting import DEVICE, follow, make_master, mark_equal
 from torch_sdaa.apex.flat import Flat, joined
 from torch_sdaa.apex.kernels import copy
 from torch_sdaa.apex.scaler import LossScaler
@@ -20,12 +20,12 @@ Say = Callable[[str], None]
 
 
 class Held:
-    """What amp keeps of an optimizer.
+    """State that amp keeps for an optimizer.
 
     Attributes:
-        pairs: parameters that are stepped as float32 copies, and those. plain: parameters stepped themselves.
-        params_have_scaled_gradients: a loss was scaled whose gradients were left so.
-        skip: what is said instead of the next step; "" where it is taken.
+        pairs: parameters with float32 copies, and the copies. plain: parameters updated directly.
+        params_have_scaled_gradients: whether gradients of a loss were left scaled.
+        skip: message to print instead of the next step; "" to take the step.
     """
 
     def __init__(self, combine: bool) -> None:
@@ -39,7 +39,7 @@ class Held:
         self._unscaled_once = False
 
     def take(self, group: dict[str, Any], masters: bool, singles: dict[Parameter, Tensor]) -> None:
-        """Put float32 copies in the place of a group's half parameters."""
+        """Replace the float16 parameters of a group by float32 copies."""
         for k, param in enumerate(group["params"]):
             if masters and param.requires_grad and param.dtype is torch.float16:
                 master = make_master(param, singles.get(param))
@@ -50,12 +50,12 @@ class Held:
 
     @property
     def stepped(self) -> Iterator[Parameter]:
-        """The parameters the optimizer steps."""
+        """The parameters that the optimizer updates."""
         yield from (master for _, master in self.pairs)
         yield from self.plain
 
     def prepare(self) -> None:
-        """Set aside gradients of earlier losses, so that only this one's are unscaled."""
+        """Set gradients of earlier losses aside, so that only those of this loss are unscaled."""
         for param, _ in self.pairs:
             follow(param)
             param.grad = None
@@ -68,7 +68,7 @@ class Held:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def unscale(self, scaler: LossScaler) -> None:
-        """Give what is stepped its gradients, unscaled, in float32 where it is float32."""
+        """Set the unscaled gradients of the updated parameters, in their dtype."""
         params, grads = [], []
         for param, master in self.pairs:
             if param.grad is not None:
@@ -93,21 +93,21 @@ class Held:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def publish(self) -> None:
-        """Copy the float32 copies back into the model, after a step."""
+        """Copy the float32 copies to the model after a step."""
         copy([param for param, _ in self.pairs], [master for _, master in self.pairs])
         for param, master in self.pairs:
-            seen(param)
+            mark_equal(param)
             master.grad = None
 
     def check_step(self, closure: Any) -> None:
-        """Refuse a step whose gradients are not what they should be.
+        """Check the gradients before a step.
 
         Raises:
-            RuntimeError: the line says what to write.
+            RuntimeError: they are missing or still scaled; the message has the correct call.
         """
         if closure is not None and self.pairs:
             raise RuntimeError(
-                "optimizer.step(closure) does not go with amp's master weights: compute the loss before, under "
+                "optimizer.step(closure) cannot be used with amp's master weights: compute the loss before, under "
                 "amp.scale_loss, and call optimizer.step()"
             )
         if self.params_have_scaled_gradients:
@@ -123,7 +123,7 @@ class Held:
 
 
 def _in_dtype_of(params: list[Parameter], grads: list[Tensor]) -> list[Tensor]:
-    """Return gradients in the dtypes of what they are for; those that are others are copied at once."""
+    """Return gradients in the dtypes of their parameters; dense ones are cast in one launch."""
     out = list(grads)
     others = [k for k, (param, grad) in enumerate(zip(params, grads, strict=True)) if grad.dtype is not param.dtype]
     for k in others:
@@ -137,7 +137,7 @@ def _in_dtype_of(params: list[Parameter], grads: list[Tensor]) -> list[Tensor]:
 
 
 def _add(flats: list[Flat], params: list[Parameter], grads: list[Tensor], before: dict[Parameter, Tensor]) -> None:
-    """Add the gradients of earlier losses, and take what was added out of ``before``."""
+    """Add the gradients of earlier losses, and remove those from ``before``."""
     for flat in flats:
         flat.add_earlier(before)
     both = [(k, before.pop(param)) for k, param in enumerate(params) if param in before]
@@ -150,7 +150,7 @@ def _add(flats: list[Flat], params: list[Parameter], grads: list[Tensor], before
 
 
 def hold(optimizer: Optimizer, masters: bool, singles: dict[Parameter, Tensor], combine: bool, say: Say) -> None:
-    """Take an optimizer over: its copies, ``step``, ``zero_grad`` and ``add_param_group``."""
+    """Wrap an optimizer: parameters, ``step``, ``zero_grad`` and ``add_param_group``."""
     held = Held(combine)
     kind: Any = optimizer
     kind._amp_stash = held
@@ -189,9 +189,9 @@ def hold(optimizer: Optimizer, masters: bool, singles: dict[Parameter, Tensor], 
         held.take(own, masters, {})
         add_param_group(own)
 
-    if hasattr(step, "_wrapped_by_lr_sched"):  # a scheduler that was made before counts the steps within
+    if hasattr(step, "_wrapped_by_lr_sched"):  # a scheduler created before counts the inner steps
         new_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-    # bound methods, as schedulers and others that wrap a step expect them
+    # bound methods, as expected by schedulers and other wrappers of a step
     kind.step = types.MethodType(new_step, optimizer)
     kind.zero_grad = types.MethodType(new_zero_grad, optimizer)
     kind.add_param_group = types.MethodType(new_group, optimizer)

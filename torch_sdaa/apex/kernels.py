@@ -1,7 +1,7 @@
-"""Whole steps of an optimizer as one operator, so one launch: what such cards have fused kernels for.
+"""Whole optimizer steps as one operator, so one launch, like the fused kernels of such cards.
 
-A fused optimizer calls the function of the plain one in ``torch.optim`` on the host's view of the same bytes, so values
-are equal bit for bit. Steps are counted by the caller.
+A fused optimizer calls the function of the plain one in ``torch.optim`` on the host's view of the same memory, so that
+values are bit-identical. The caller counts the steps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _adadelta(
     params: list[Tensor], grads: list[Tensor], squares: list[Tensor], deltas: list[Tensor], lr: float, rho: float,
     eps: float, weight_decay: float, maximize: bool,
 ) -> None:  # fmt: skip
-    counts = [torch.zeros(()) for _ in params]  # which the formulas do not read
+    counts = [torch.zeros(()) for _ in params]  # unused by the formulas
     adadelta(
         params, grads, squares, deltas, counts, foreach=False, has_complex=True, lr=lr, rho=rho, eps=eps,
         weight_decay=weight_decay, maximize=maximize,
@@ -108,7 +108,7 @@ def _clip(grads: list[Tensor], max_norm: float, norm_type: float) -> Tensor:
 
 
 def _with_grads(grads: list[Tensor]) -> list[Tensor]:
-    """Return tensors whose gradients these are: what PyTorch's function asks for."""
+    """Return tensors with these gradients, as PyTorch's function requires."""
     out = []
     for grad in grads:
         holder = torch.empty_like(grad, requires_grad=True)
@@ -118,7 +118,7 @@ def _with_grads(grads: list[Tensor]) -> list[Tensor]:
 
 
 def clip(grads: list[Tensor], max_norm: float, norm_type: float) -> Tensor:
-    """Clip gradients in place by their common norm, and return it: one launch where they are on one device."""
+    """Clip gradients in place by their common norm and return it: one launch if they are on one device."""
     if not grads:
         return torch.zeros(())
     if len({grad.device for grad in grads}) > 1 or any(grad.is_sparse for grad in grads):
@@ -129,12 +129,12 @@ def clip(grads: list[Tensor], max_norm: float, norm_type: float) -> Tensor:
 
 
 def changed(tensors: list[Tensor]) -> None:
-    """Let autograd know that tensors were written, as it does of its own operators."""
+    """Increment the version counters of tensors that an operator wrote, as autograd does for its own operators."""
     torch.autograd.graph.increment_version(tensors)
 
 
 def copy(to: list[Tensor], given: list[Tensor]) -> None:
-    """Copy tensors into others, which may be of another dtype: one launch a device."""
+    """Copy tensors to others, possibly of another dtype: one launch per device."""
     places: dict[torch.device, list[int]] = {}
     for k, each in enumerate(to):
         places.setdefault(each.device, []).append(k)
@@ -144,7 +144,7 @@ def copy(to: list[Tensor], given: list[Tensor]) -> None:
 
 
 def _fake(name: str) -> Any:
-    """Return what an operator gives of tensors without values: the shapes of its results."""
+    """Return the fake kernel of an operator, which returns results without values."""
     if name == "gather_grads":
         return lambda grads, found_inf, inverse, dtype: grads[0].new_empty(sum(g.numel() for g in grads), dtype=dtype)
     if name == "clip_grad_norm_":

@@ -1,4 +1,6 @@
-"""LAMB, which ``torch.optim`` has not: Adam's step for each tensor, as long as that tensor is (You et al., 2019)."""
+"""LAMB, which ``torch.optim`` lacks: Adam's step for each tensor, scaled by the norm of the tensor (You et al.,
+2019).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 LONGEST = 10.0
-"""The norm of weights that counts at most."""
+"""Upper limit of the norm of the weights."""
 
 
 def lamb(
     params: list[Tensor], grads: list[Tensor], averages: list[Tensor], squares: list[Tensor], beta1: float,
     beta2: float, lr: float, weight_decay: float, eps: float, adam: bool,
 ) -> None:  # fmt: skip
-    """Step parameters in place; with ``adam`` no tensor's step is lengthened."""
+    """Update parameters in place; with ``adam`` the step is not scaled."""
     for param, grad, average, square in zip(params, grads, averages, squares, strict=True):
         average.mul_(beta1).add_(grad, alpha=1 - beta1)
         square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
@@ -30,7 +32,7 @@ def lamb(
 
 
 class Lamb(Optimizer):
-    """LAMB, a parameter at a time; :class:`torch_sdaa.apex.optimizers.SdaaFusedLamb` steps all in one launch."""
+    """LAMB, one parameter at a time; :class:`torch_sdaa.apex.optimizers.SdaaFusedLamb` updates all in one launch."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Lamb(Optimizer):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> Any:
-        """Take a step; return what ``closure`` returned."""
+        """Take a step; return the result of ``closure``."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -68,7 +70,7 @@ class Lamb(Optimizer):
         lamb(params, [param.grad for param in params if param.grad is not None], averages, squares, *rest)
 
     def _gather(self, group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Return the parameters that have gradients, and their state."""
+        """Return the parameters with gradients, and their state."""
         params = [param for param in group["params"] if param.grad is not None]
         for param in params:
             if param.grad.is_sparse:

@@ -1,4 +1,4 @@
-"""What ``amp.initialize`` is told: the four levels, and what a script changes of them."""
+"""Options of ``amp.initialize``: the four levels and their changes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ DYNAMIC = "dynamic"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a training is lowered.
+    """Settings of mixed precision.
 
     Attributes:
-        opt_level: ``O0`` to ``O3``. cast_model_type: what weights and inputs are cast to; ``None``: they stay.
-        patch_torch_functions: operators are cast by autocast's lists. keep_batchnorm_fp32: batch norm stays float32.
-        master_weights: the optimizer steps float32 copies. loss_scale: a number, or ``dynamic``.
+        opt_level: ``O0`` to ``O3``. cast_model_type: dtype of weights and inputs; ``None``: unchanged.
+        patch_torch_functions: cast operators by autocast's lists. keep_batchnorm_fp32: keep batch norm in float32.
+        master_weights: the optimizer updates float32 copies. loss_scale: a number, or ``dynamic``.
     """
 
     opt_level: str
@@ -29,7 +29,7 @@ class Options:
     loss_scale: float | str
 
     def __str__(self) -> str:
-        weights = "as they are" if self.cast_model_type is None else str(self.cast_model_type).removeprefix("torch.")
+        weights = "unchanged" if self.cast_model_type is None else str(self.cast_model_type).removeprefix("torch.")
         parts = [f"weights {weights}"]
         if self.patch_torch_functions:
             parts.append("operators cast by autocast's lists")
@@ -49,15 +49,15 @@ LEVELS = {
 
 
 def chosen(opt_level: Any, changes: dict[str, Any]) -> Options:
-    """Return a level with what a script changes of it; what is ``None`` stays.
+    """Return a level with changed settings; those that are ``None`` stay.
 
     Raises:
-        ValueError: there is no such level, or it cannot be changed so.
+        ValueError: the level does not exist, or a change is invalid.
     """
     if opt_level not in LEVELS:
         near = f"O{str(opt_level)[-1:]}"
         hint = f"; did you mean {near!r}?" if near in LEVELS else ""
-        raise ValueError(f"opt_level={opt_level!r} is none of 'O0', 'O1', 'O2', 'O3' (the letter O, and a digit){hint}")
+        raise ValueError(f"opt_level={opt_level!r} must be 'O0', 'O1', 'O2' or 'O3' (the letter O and a digit){hint}")
     options = LEVELS[opt_level]
     given = {name: value for name, value in changes.items() if value is not None}
     if "loss_scale" in given:
@@ -71,11 +71,11 @@ def chosen(opt_level: Any, changes: dict[str, Any]) -> Options:
         for name in ("cast_model_type", "keep_batchnorm_fp32", "master_weights"):
             if given.get(name):
                 raise ValueError(
-                    f"{name}={given[name]!r} does not go with opt_level='O1', where weights stay float32 and each "
-                    f"operator is cast: leave {name} out, or take 'O2'"
+                    f"{name}={given[name]!r} cannot be used with opt_level='O1', where weights stay float32 and each "
+                    f"operator is cast: omit {name}, or use 'O2'"
                 )
     elif given.get("patch_torch_functions"):
-        raise ValueError(f"patch_torch_functions=True does not go with opt_level={opt_level!r}: take 'O1'")
+        raise ValueError(f"patch_torch_functions=True cannot be used with opt_level={opt_level!r}: use 'O1'")
     return replace(options, **given)
 
 
@@ -86,10 +86,10 @@ def _loss_scale(value: Any) -> float | str:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if number == -1:  # scripts for such cards say so: --loss-scale, "default -1 means dynamic"
+    if number == -1:  # in scripts for such cards: --loss-scale, "default -1 means dynamic"
         return DYNAMIC
     if not (math.isfinite(number) and number > 0):
-        raise ValueError(f"loss_scale={value!r} must be a number above 0, or 'dynamic' (-1 is that, too)")
+        raise ValueError(f"loss_scale={value!r} must be a number above 0, or 'dynamic' (or -1)")
     return number
 
 

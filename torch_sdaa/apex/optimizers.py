@@ -1,7 +1,7 @@
-"""``apex.optimizers``: optimizers of ``torch.optim`` whose step is one launch for each device and dtype.
+"""``apex.optimizers``: optimizers of ``torch.optim`` with one launch per step, device and dtype.
 
-Values are those of the plain ones, bit for bit, and checkpoints go from one to the other. The guides that scripts for
-such cards were written by call them ``NpuFusedSGD`` and so on, which are other names of the same classes here.
+Values are bit-identical to the plain ones, and checkpoints are compatible. The names ``NpuFusedSGD`` etc., used in
+guides for such cards, are aliases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Lists = tuple[list[Any], ...]
 
 
 def _together(params: list[Tensor], *others: list[Any]) -> Iterator[Lists]:
-    """Yield the lists in parts that one launch takes: of one device and dtype."""
+    """Yield the lists in parts for one launch each: of one device and dtype."""
     places: dict[Any, list[int]] = {}
     for k, param in enumerate(params):
         places.setdefault((param.device, param.dtype), []).append(k)
@@ -41,7 +41,7 @@ def _together(params: list[Tensor], *others: list[Any]) -> Iterator[Lists]:
 
 
 def _rate_in_tensor(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a learning rate is a tensor: the plain optimizer then computes in its dtype, step by step."""
+    """Return whether a learning rate is a tensor: the plain optimizer then computes in its dtype."""
     return any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups)
 
 
@@ -70,7 +70,7 @@ class SdaaFusedAdam(torch.optim.Adam):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> Any:
-        """Take a step; return what ``closure`` returned."""
+        """Take a step; return the result of ``closure``."""
         if _rate_in_tensor(self):
             return super().step(closure)
         loss = _closed(closure)
@@ -109,7 +109,7 @@ class SdaaFusedAdadelta(torch.optim.Adadelta):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> Any:
-        """Take a step; return what ``closure`` returned."""
+        """Take a step; return the result of ``closure``."""
         if _rate_in_tensor(self):
             return super().step(closure)
         loss = _closed(closure)
@@ -126,7 +126,7 @@ class SdaaFusedAdadelta(torch.optim.Adadelta):
 
 
 def _first_momentum(param: Tensor, grad: Tensor, decayed: bool) -> Tensor:
-    """Return room for a momentum that lies in memory as the plain one's does: how it lies decides on roundings."""
+    """Return memory for a momentum with the layout of the plain one's, which affects rounding."""
     if not decayed or grad.stride() == param.stride():
         return torch.empty_like(grad)
     laid = torch.empty_like(grad, device="meta") + torch.empty_like(param, device="meta")
@@ -134,7 +134,7 @@ def _first_momentum(param: Tensor, grad: Tensor, decayed: bool) -> Tensor:
 
 
 class SdaaFusedSGD(torch.optim.SGD):
-    """``torch.optim.SGD`` in one launch; sparse gradients are stepped as the plain one steps them."""
+    """``torch.optim.SGD`` in one launch; for sparse gradients the plain step is used."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class SdaaFusedSGD(torch.optim.SGD):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Any = None) -> Any:
-        """Take a step; return what ``closure`` returned."""
+        """Take a step; return the result of ``closure``."""
         if _rate_in_tensor(self):
             return super().step(closure)
         loss = _closed(closure)
@@ -199,18 +199,18 @@ NpuFusedLamb = SdaaFusedLamb
 NpuFusedSGD = SdaaFusedSGD
 
 _OTHERS = {
-    "FusedAdam": "SdaaFusedAdam, or torch.optim.AdamW, which its default adam_w_mode=True is",
+    "FusedAdam": "SdaaFusedAdam, or torch.optim.AdamW for the default adam_w_mode=True",
     "FusedSGD": "SdaaFusedSGD",
     "FusedLAMB": "SdaaFusedLamb",
     "FusedAdagrad": "torch.optim.Adagrad(..., fused=True)",
     "FusedNovoGrad": "torch.optim.NAdam or SdaaFusedLamb",
     "FusedMixedPrecisionLamb": "SdaaFusedLamb with amp.initialize(..., opt_level='O2')",
 }
-"""Optimizers of NVIDIA's apex, which are CUDA kernels, and what to take."""
+"""Optimizers of NVIDIA's apex that are CUDA kernels, and their replacements."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _OTHERS:
-        # no AttributeError: from ... import would say nothing of the reason
-        raise ImportError(f"the apex of torch_sdaa has no optimizers.{name}, a kernel of CUDA: take {_OTHERS[name]}")
+        # not AttributeError: from ... import would hide the reason
+        raise ImportError(f"the apex of torch_sdaa has no optimizers.{name}, a CUDA kernel: use {_OTHERS[name]}")
     raise AttributeError(f"the apex of torch_sdaa has no optimizers.{name}; it has {', '.join(__all__)}")

@@ -1,4 +1,4 @@
-"""``apex.parallel``: apex's names of what ``torch`` has itself."""
+"""``apex.parallel``: apex's names for functions of ``torch``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _SAME = {
     "shared_param": None,
     "allreduce_trigger_params": None,
 }
-"""What would change the values, and can only be what ``torch`` does."""
+"""Arguments that affect values, with the only supported setting: the behaviour of ``torch``."""
 
 _BYTES = 4
 
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
-    """``torch.nn.parallel.DistributedDataParallel`` with apex's arguments; the device is the module's own.
+    """``torch.nn.parallel.DistributedDataParallel`` with apex's arguments, on the device of the module.
 
     Args:
-        module: on its device. message_size: elements of one reduction at least. delay_allreduce: taken; torch
-            reduces while backward runs, with the same result. others: of apex, where they are its defaults.
+        module: on its device. message_size: minimum elements of a reduction. delay_allreduce: accepted; torch reduces
+            during backward, with the same result. others: of apex, with their default values.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         for name, value in others.items():
             if name in _SAME and value != _SAME[name]:
                 raise ValueError(
-                    f"{name}={value!r} is apex's own; torch's DistributedDataParallel has no such thing: leave it out"
+                    f"{name}={value!r} of apex is not supported by torch's DistributedDataParallel: omit it"
                 )
         kept = {name: value for name, value in others.items() if name not in (*_SAME, *_SPEED)}
         super().__init__(module, bucket_cap_mb=max(1, message_size * _BYTES // 2**20), **kept)
@@ -45,5 +45,5 @@ _SPEED = ("retain_allreduce_buffers", "num_allreduce_streams", "allreduce_commun
 
 
 def convert_syncbn_model(module: Any, process_group: Any = None, channel_last: bool = False) -> Any:
-    """Return a model whose batch norms take their statistics over all processes; any memory layout will do."""
+    """Return a model whose batch norms compute statistics over all processes; for any memory layout."""
     return SyncBatchNorm.convert_sync_batchnorm(module, process_group)

@@ -1,4 +1,4 @@
-"""The factor a loss is multiplied by, so that float16 holds its gradients."""
+"""Loss scale, which keeps gradients in the range of float16."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from torch_sdaa.apex.levels import DYNAMIC
 
 FIRST, FACTOR, WINDOW = 2.0**16, 2.0, 2000
-"""A dynamic scale's first value, what it grows and falls by, and after how many good steps it grows."""
+"""Initial value of a dynamic scale, factor by which it changes, and successful steps before it grows."""
 
 
 class LossScaler:
-    """One loss's scale.
+    """Scale of one loss.
 
     Attributes:
-        dynamic: whether it follows what overflows. scale: the factor. unskipped: good steps since it last changed.
+        dynamic: whether overflows change it. scale: the factor. unskipped: successful steps since the last change.
     """
 
     def __init__(self, loss_scale: float | str, lowest: float | None, highest: float) -> None:
@@ -33,7 +33,7 @@ class LossScaler:
         return self.scale
 
     def unscale(self, grads: Sequence[Tensor]) -> None:
-        """Divide gradients in place, and note whether one is infinite or NaN: one launch a device and dtype."""
+        """Divide gradients in place and record infinities and NaN: one launch per device and dtype."""
         if not self.dynamic and self.scale == 1.0:
             return
         groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
@@ -45,17 +45,17 @@ class LossScaler:
             torch._amp_foreach_non_finite_check_and_unscale_(group, self._flag(device), inverse)
 
     def gather(self, grads: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-        """Return gradients of one device in one buffer, unscaled, and note what is infinite or NaN: one launch."""
+        """Return gradients of one device unscaled in one buffer, and record infinities and NaN: one launch."""
         return torch.ops.sdaa.gather_grads(grads, self._flag(grads[0].device), 1.0 / self.scale, dtype)
 
     def _flag(self, device: torch.device) -> Tensor:
-        """Return what notes an overflow on a device, until the next update."""
+        """Return the tensor that records an overflow on a device until the next update."""
         if device not in self._found:
             self._found[device] = torch.zeros((), dtype=torch.float32, device=device)
         return self._found[device]
 
     def update(self) -> bool:
-        """Set the next step's scale; return whether this one must be skipped. A static one skips nothing."""
+        """Update the scale; return whether this step must be skipped. A static scale never skips."""
         found, self._found = self._found, {}
         if not self.dynamic:
             self.unskipped += 1

@@ -1,1 +1,1 @@
-"""What moves scripts onto the device: see :mod:`torch_sdaa.contrib.transfer_to_sdaa`."""
+"""Extensions of the device; :mod:`torch_sdaa.contrib.transfer_to_sdaa` runs CUDA scripts."""

@@ -1,7 +1,7 @@
-"""Importing this lets a script written for CUDA run on sdaa: ``from torch_sdaa.contrib import transfer_to_sdaa``.
+"""Run a CUDA script on sdaa by importing this module: ``from torch_sdaa.contrib import transfer_to_sdaa``.
 
-``transfer_to_sdaa.report()`` tells what was redirected, ``restore()`` ends it and ``start()`` begins again. A script
-that is not to be touched is run by ``python -m torch_sdaa.run SCRIPT ARGUMENTS``, or by this module in its place.
+``transfer_to_sdaa.report()`` returns the redirected names, ``restore()`` ends the redirection, ``start()`` starts it
+again. To run a script without changes: ``python -m torch_sdaa.run SCRIPT ARGUMENTS``, or this module instead.
 """
 
 from __future__ import annotations

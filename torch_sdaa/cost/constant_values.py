@@ -1,7 +1,7 @@
-"""Values of small tensors that follow from constants, while a step is traced on tensors without values.
+"""Values of small tensors that follow from constants, computed while a step is traced on fake tensors.
 
-What the host reads decides how a step goes on: how long a loop is, whether a mask is full. Where such a number follows
-from constants alone, it is computed for real, on the CPU, beside the trace.
+Values read by the host decide the course of a step: the length of a loop, whether a mask is full. A value that follows
+from constants alone is computed on the CPU during the trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from torch_sdaa.cost import prices
 
 LARGEST = 4096
-"""Elements of a tensor whose values are followed."""
+"""Maximum number of elements of a tensor whose values are computed."""
 
 _RESHAPING = ("aten::set_", "aten::resize_", "aten::resize_as_")
 _LIFTED = ("aten::lift", "aten::lift_fresh")
@@ -30,14 +30,14 @@ class _UnknownError(Exception):
 
 
 class ConstantValues:
-    """Which fake tensors have known values: by storage, so that views and what is written through one are, too."""
+    """Known values of fake tensors, by storage, so that views and writes through them are covered."""
 
     def __init__(self) -> None:
-        # The fake storage is held, so that no other one gets its number.
+        # A reference to the fake storage is kept, so that its number is not reused.
         self._of: dict[int, tuple[Any, Any]] = {}
 
     def value(self, tensor: Tensor) -> Tensor | None:
-        """Return the values of a tensor, on the CPU; None: they are not known. What is written there is kept."""
+        """Return the values of a tensor on the CPU, sharing memory; ``None`` if they are unknown."""
         if not isinstance(tensor, FakeTensor):
             return tensor
         found = self._of.get(_number(tensor))
@@ -47,19 +47,19 @@ class ConstantValues:
             made = torch.empty(0, dtype=tensor.dtype)
             try:
                 return made.set_(found[1], tensor.storage_offset(), tensor.size(), tensor.stride())
-            except RuntimeError:  # it became larger meanwhile
+            except RuntimeError:  # its storage was enlarged since
                 return None
 
     def learn(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        """Follow an operator that ran on fake tensors; return what it gives for real, None where it is not known.
+        """Compute an operator that ran on fake tensors; return its real result, ``None`` if it is unknown.
 
         Args:
-            func, args, kwargs: the operator and its arguments. out: what it returned; None: nothing could be told.
+            func, args, kwargs: the operator and its arguments. out: its result; ``None`` if its shapes were unknown.
         """
         name = str(func._schema.name)
         if name in _LIFTED and isinstance(out, FakeTensor) and not isinstance(args[0], FakeTensor):
-            self.keep(out, args[0])  # a tensor that the script made of numbers
-            out.constant = None  # with which PyTorch would compute for real, on the device too
+            self.keep(out, args[0])  # a tensor created from numbers
+            out.constant = None  # PyTorch would compute with it, on the device too
             return None
         if prices.is_view(name):
             return None
@@ -78,7 +78,7 @@ class ConstantValues:
         return real
 
     def like(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
-        """Return a tensor of the shape that an operator gives whose first operand is unknown; None: all is unknown."""
+        """Return a tensor with the shape of the result for an unknown first operand; ``None`` if others are unknown."""
         try:
             others = tree_map(self._argument, args[1:])
         except _UnknownError:
@@ -88,7 +88,7 @@ class ConstantValues:
         return found
 
     def keep(self, fake: Tensor, value: Tensor) -> None:
-        """Remember the values of a new tensor."""
+        """Record the values of a new tensor."""
         if (
             fake.numel() <= LARGEST
             and fake.shape == value.shape
@@ -108,13 +108,13 @@ class ConstantValues:
         with _disable_current_modes(), torch.no_grad():
             try:
                 real = func(*known[0], **known[1])
-                # what nobody has written is anything; nobody reads it
+                # uninitialized values are arbitrary, and not read
                 return tree_map(_zeroed, real) if name.startswith(_EMPTY) else real
             except (RuntimeError, NotImplementedError, IndexError, ValueError) as error:
                 raise _UnknownError from error
 
     def _argument(self, one: Any) -> Any:
-        """Return an argument as the CPU takes it."""
+        """Return an argument for the CPU."""
         if isinstance(one, Tensor):
             value = self.value(one)
             if value is None or value.numel() > LARGEST:
@@ -130,7 +130,7 @@ def _zeroed(one: Any) -> Any:
 
 
 def _number(tensor: Tensor) -> int:
-    """Return the number of a tensor's storage; 0: it has none."""
+    """Return the number of a tensor's storage; 0 if it has none."""
     return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else 0
 
 

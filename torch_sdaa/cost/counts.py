@@ -1,8 +1,8 @@
-"""How many floating-point operations an ATen operator takes, told from its name and shapes.
+"""Floating-point operations of an ATen operator, from its name and shapes.
 
-Matrix products: PyTorch's own formulas (``torch.utils.flop_counter``). Elementwise operators, reductions and what is
-made of them: operations per element, as ``engine.sdaa`` counts them for the ONNX operator of the same meaning; a
-backward operator takes twice its forward one. Rough, and rarely what binds.
+Matrix products use PyTorch's formulas (``torch.utils.flop_counter``). Elementwise operators, reductions and composites
+use the operations per element of ``engine.sdaa`` for the equivalent ONNX operator; a backward operator counts twice its
+forward. These are approximations, and rarely the bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.sdaa import HEAVY
 Sizes = Sequence[int]
 
 _PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
-"""Matrix products of PyTorch's registry, and how many operands its formula takes."""
+"""Matrix products in PyTorch's registry, and the number of operands of their formula."""
 
 _LIKE = {
     **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp"), "Exp"),
@@ -46,7 +46,7 @@ _LIKE = {
     ),
     **dict.fromkeys(("_fused_rms_norm", "rms_norm"), "RMSNormalization"),
 }
-"""ATen operators, and the ONNX operator that takes as many operations per element."""
+"""ATen operators, and the ONNX operator with the same number of operations per element."""
 
 _OWN = {"_fused_adam_": 12, "_fused_adamw_": 13, "_fused_sgd_": 4, "_fused_adagrad_": 6}
 _OWN |= {
@@ -60,21 +60,21 @@ _OWN |= {
     "shuffle_channels": 1,
     "unshuffle_channels": 1,
 }
-"""Operations per element of what the project's own operators read, counted in their formulas."""
+"""Operations per element read by fused optimizers and this project's operators, counted in their formulas."""
 
 _CUBIC = ("linalg_", "cholesky", "lu_", "triangular_solve", "svd", "symeig", "qr", "inverse", "ormqr", "geqrf", "lstsq")
 _FOURIER = ("_fft_",)
 
 
 def has_no_rule(op: str) -> bool:
-    """Say whether nothing here knows an operator's arithmetic: one of another library, or a factorisation."""
-    if op.startswith("sdaa::") and base_of(op) in {*_OWN, *_SPECIAL}:  # of torch_sdaa.apex and .contrib
+    """Return whether the arithmetic of an operator is unknown: an operator of another library, or a factorization."""
+    if op.startswith("sdaa::") and base_of(op) in {*_OWN, *_SPECIAL}:  # operators of torch_sdaa.apex and .contrib
         return False
     return not op.startswith("aten::") or base_of(op).startswith(_CUBIC)
 
 
 def base_of(op: str) -> str:
-    """Return an operator's own name: without its library, ``_foreach`` and the underscore of an in-place one."""
+    """Return an operator's base name: without library, ``_foreach`` and the underscore of in-place operators."""
     name = op.rpartition("::")[2].removeprefix("_foreach_")
     return name[:-1] if name.endswith("_") and not name.startswith("_fused") else name
 
@@ -82,10 +82,10 @@ def base_of(op: str) -> str:
 def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
     """Return the floating-point operations of a launch; a multiply-add counts two.
 
-    ``None``: the operator's formula is not for such shapes (a nested tensor is logged as its flat values).
+    Returns ``None`` if the formula does not apply to the shapes (a nested tensor is logged as its flat values).
 
     Args:
-        op: ``aten::mm``. inputs, outputs: sizes; an operand given twice may stand there once.
+        op: ``aten::mm``. inputs, outputs: sizes; an operand given twice may be listed once.
     """
     name = base_of(op)
     if name in _PRODUCTS:
@@ -98,7 +98,7 @@ def operations(op: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> fl
 
 
 def elementwise(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float:
-    """Return the operations of a launch nothing is known of: one for each element of the larger side."""
+    """Return the operations of an unknown launch: one for each element of the larger side."""
     return max(float(sum(map(prod, outputs))), float(max(map(prod, inputs), default=0)))
 
 
@@ -127,7 +127,7 @@ def _product(name: str, inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> fl
     rank = 3 if name.endswith("bmm") else 2
     if len(operands) == _PRODUCTS[name] and _can_be_multiplied(operands[-2], operands[-1], rank):
         return float(formula(*operands))
-    # x @ x: the operands stand there once, and are square along the summed dimension.
+    # x @ x: the operand is listed once, and is square along the summed dimension.
     if len(operands) < _PRODUCTS[name] and outputs and operands and len(operands[-1]) == len(outputs[0]) == rank:
         return 2.0 * prod(outputs[0]) * operands[-1][-2]
     return None
@@ -155,7 +155,7 @@ def _cdist(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
 
 
 def _iou(inputs: Sequence[Sizes], outputs: Sequence[Sizes]) -> float | None:
-    """Return 14 operations a pair of boxes, and 3 a box; its backward twice that."""
+    """Return 14 operations per pair of boxes and 3 per box; the backward counts twice."""
     boxes = [sizes[0] for sizes in inputs if len(sizes) == 2 and sizes[1] == 4]
     if not boxes:
         return None

@@ -1,7 +1,7 @@
-"""What a step would cost on the device, predicted from its ATen operators before anything runs.
+"""Cost of a step on the device, predicted from its ATen operators before it runs.
 
-The step is traced on fake tensors: shapes and dtypes, no values, no launches. Each operator of the trace becomes the
-launch that the device would make of it, and gets the price that the launch would get.
+The step is traced on fake tensors: shapes and dtypes without values or launches. Each traced operator becomes the
+launch that the device would make of it, with its price.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TYPES |= {torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.
 _TYPES |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 
 _EMPTY = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "_efficientzerotensor")
-_NOTHING = (
+_NO_LAUNCH = (
     *_EMPTY,
     "detach",
     "alias",
@@ -50,44 +50,44 @@ _NOTHING = (
     "record_stream",
     "is_same_size",
 )
-"""Operators that launch nothing: memory alone."""
+"""Operators that launch nothing."""
 
 _ZEROS = ("zeros", "zeros_like", "new_zeros")
 _FILLING = (*_ZEROS, "ones_like", "full_like", "ones", "full", "new_ones", "new_full", "scalar_tensor")
-"""Operators that the device makes of ``empty`` and one launch that fills."""
+"""Operators that the device composes of ``empty`` and one filling launch."""
 
 _OF_A_PART = ("select_backward", "slice_backward", "diagonal_backward")
-"""Gradients of views: zeros, and the part copied into them."""
+"""Gradients of views: zeros, and a copy of the part."""
 
 _AS_OTHERS = {"stack": "aten::cat"}
-"""Operators that the device makes of views and one other."""
+"""Operators that the device composes of views and one other operator."""
 
 _COPYING = ("clone", "contiguous", "_to_copy", "to", "_reshape_copy")
 
 
-_SPECIAL = (*_NOTHING, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_", "repeat")
+_SPECIAL = (*_NO_LAUNCH, *_FILLING, *_OF_A_PART, *_AS_OTHERS, *_COPYING, "copy_", "repeat")
 
 _INNER = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-"""Where PyTorch's files lie, and ours."""
+"""Folders of PyTorch and of this package."""
 
-_UNTOLD = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
+_DATA_DEPENDENT = (DynamicOutputShapeException, DataDependentOutputException, UnsupportedOperatorException)
 
 
 _SELECTING = ("aten::index", "aten::masked_select")
-"""Operators whose result has a shape that follows from all operands but the first."""
+"""Operators whose result shape depends on all operands but the first."""
 
 _NO_VALUES = "its data is not allocated yet"
-"""What PyTorch says where a kernel reads a tensor that has no values."""
+"""Part of PyTorch's message if a kernel reads a tensor without values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedCost:
-    """What a step is predicted to launch.
+    """Predicted launches of a step.
 
     Attributes:
-        launches: in their order, each with its price.
-        guessed: how often a line of the script reads a number that only a run knows, by ``file:line``; ``False`` was
-            taken for it. Where such a number decides how the step goes on, the prediction may differ.
+        launches: in order, with their prices.
+        guessed: how often a line of the script (``file:line``) reads a number that is only known at run time; ``False``
+            or 0 was assumed. If it affects the course of the step, the prediction may be wrong.
     """
 
     launches: tuple[tuple[prices.Launch, prices.Price], ...]
@@ -100,24 +100,24 @@ class PredictedCost:
 
     @property
     def operators(self) -> Counter[str]:
-        """How often each operator is launched."""
+        """Number of launches of each operator."""
         return Counter(launch[0] for launch, _ in self.launches)
 
 
 def predict_cost(build: Callable[[], Callable[[], Any]], steps_before: int = 1) -> PredictedCost:
-    """Return what a step would launch, and for how long.
+    """Return the predicted launches of a step.
 
     Args:
-        build: makes model, data and optimizer on device ``sdaa``, and returns the step; called under fake tensors.
-        steps_before: steps that are traced and not counted, as an optimizer makes its state in the first one.
+        build: creates model, data and optimizer on device ``sdaa``, and returns the step; called under fake tensors.
+        steps_before: steps that are traced and not counted; an optimizer creates its state in the first one.
 
     Raises:
-        ConfigError: an operator of the step cannot be told from shapes.
+        ConfigError: the cost of an operator cannot be determined from shapes.
     """
     recorder = _Recorder()
-    torch.empty(1, device="sdaa")  # at exit only devices that held memory wait for autograd's threads
+    torch.empty(1, device="sdaa")  # at exit, only devices with allocated memory wait for autograd's threads
     with traced_as_run(), warnings.catch_warnings():
-        # a combined buffer is known again by its address, which fake tensors have, too
+        # combined buffers are recognized by their address, which fake tensors have too
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         with recorder:
             step = build()
@@ -132,10 +132,10 @@ def predict_cost(build: Callable[[], Callable[[], Any]], steps_before: int = 1) 
 
 
 def observe(step: Callable[[], Any], steps_before: int = 1) -> PredictedCost:
-    """Run a step, and return what the launch log says that it launched; the order is not that of the launches.
+    """Run a step; return its launches from the launch log, in an order other than that of the launches.
 
     Args:
-        step: what to run. steps_before: how often it is run before it is observed.
+        step: the function to run. steps_before: how often it is run before.
     """
     for _ in range(steps_before):
         step()
@@ -149,7 +149,7 @@ def observe(step: Callable[[], Any], steps_before: int = 1) -> PredictedCost:
 
 
 def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
-    """Return every distinct launch so far, how often it was, and its price."""
+    """Return every distinct launch so far, its count, and its price."""
     out: dict[tuple[Any, ...], tuple[int, prices.Price]] = {}
     for (op, inputs, outputs, flops), count, seconds, assumed in C.signatures():
         key = op, tuple(inputs), tuple(outputs), flops
@@ -158,7 +158,7 @@ def _logged() -> dict[tuple[Any, ...], tuple[int, prices.Price]]:
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes the launches that the device would make of the operators that pass."""
+    """Records the launches that the device would make of the dispatched operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,32 +179,32 @@ class _Recorder(TorchDispatchMode):
                 with self:
                     return torch.ops.aten._index_put_impl_(*args, unsafe=True)
             if composed is not None:
-                with self:  # its steps are what is launched
+                with self:  # record the launches of its parts
                     return func._op_dk(composed, *args, **kwargs)
             out = func(*args, **kwargs)
-        except _UNTOLD as error:
+        except _DATA_DEPENDENT as error:
             out = self._from_values(func, args, kwargs)
             if out is None:
                 raise ConfigError(
-                    f"the cost of {_name(func)} cannot be told before it runs: its shapes or values follow from data; "
-                    "write that step with fixed shapes (torch.where, masks), or run it and ask "
+                    f"the cost of {_name(func)} cannot be predicted: its shapes or values depend on data; "
+                    "write that step with fixed shapes (torch.where, masks), or run it and call "
                     "torch.sdaa.time_summary()"
                 ) from error
         except RuntimeError as error:
             if _NO_VALUES not in str(error):
                 raise
             raise ConfigError(
-                f"the cost of {_name(func)} cannot be told before it runs: it reads its operands on the host; run it "
-                "and ask torch.sdaa.time_summary()"
+                f"the cost of {_name(func)} cannot be predicted: it reads its operands on the host; run it and call "
+                "torch.sdaa.time_summary()"
             ) from error
         else:
             self.constants.learn(func, args, kwargs, out)
-        if func.namespace != "prim":  # what C++ asks of a tensor: its device, its sizes
+        if func.namespace != "prim":  # queries of C++ code: device and sizes of a tensor
             self._note(func, args, kwargs, out)
         return out
 
     def _with_tensors(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return arguments with a tensor for each number that PyTorch made of one on its way to Python."""
+        """Return arguments with tensors for numbers that PyTorch converted from tensors."""
 
         def made(one: Any) -> Tensor:
             tensor = torch.tensor(one)
@@ -220,7 +220,7 @@ class _Recorder(TorchDispatchMode):
         )
 
     def _read(self, func: Any, tensor: Tensor) -> float | int | bool | complex:
-        """Return a number that the host reads: the real one where it follows from constants, else what is likely."""
+        """Return a number read by the host: the real one if it follows from constants, else a likely one."""
         if on_card([tensor]):
             self.launches.append((_name(func), [_meta(tensor)], [], -1))
         value = self.constants.value(tensor)
@@ -231,7 +231,7 @@ class _Recorder(TorchDispatchMode):
         return _number(tensor)
 
     def _from_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what an operator gives whose shapes follow from values, where these are known; else None."""
+        """Return the result of an operator whose shapes depend on known values; ``None`` if they are unknown."""
         real = self.constants.learn(func, args, kwargs, None)
         shape_alone = real is None and _name(func) in _SELECTING
         if shape_alone:
@@ -252,24 +252,24 @@ class _Recorder(TorchDispatchMode):
 
     def _note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         launches, name = launches_of(func, args, kwargs, out), _name(func)
-        own = name == "aten::copy_" or "convolution" in name  # the device's, where it is no kernel of PyTorch's
+        own = name == "aten::copy_" or "convolution" in name  # kernels of the device, not of PyTorch
         if [launch[0] for launch in launches] == [name] and not own and not _has_kernel(name):
             raise ConfigError(
-                f"the cost of {name} cannot be told before it runs: the device makes it of other operators; write that "
-                "step with those, or run it and ask torch.sdaa.time_summary()"
+                f"the cost of {name} cannot be predicted: the device composes it of other operators; use those in the "
+                "step, or run it and call torch.sdaa.time_summary()"
             )
         self.launches += launches
 
 
 def launches_of(func: Any, args: Any, kwargs: Any, out: Any) -> list[prices.Launch]:
-    """Return what the device launches for an operator of ATen, told from its tensors' shapes and dtypes.
+    """Return the launches of an ATen operator on the device, from its tensors' shapes and dtypes.
 
     Args:
-        func, args, kwargs: the operator and its arguments. out: what it returned.
+        func, args, kwargs: the operator and its arguments. out: its result.
     """
     name, short = _name(func), func._schema.name.rpartition("::")[2]
     inputs, outputs = _tensors((args, kwargs)), _tensors(out)
-    if short in _NOTHING or prices.is_view(name) or not on_card(inputs + outputs):
+    if short in _NO_LAUNCH or prices.is_view(name) or not on_card(inputs + outputs):
         return []
     if short in ("copy_", *_COPYING):
         return [_copied(inputs[-1], outputs[0])]
@@ -298,7 +298,7 @@ def _copied(source: Tensor, made: Tensor) -> prices.Launch:
 
 
 def _repeated(source: Tensor, repeats: Sequence[int]) -> prices.Launch:
-    """Return the copy that a repetition is: into a view that has each size beside how often it is repeated."""
+    """Return the copy of a repetition: into a view with each size and its number of repetitions."""
     sizes = (*repeats, *[1] * (len(repeats) - source.dim()), *source.shape)
     made = (_TYPES.get(source.dtype, str(source.dtype)), source.element_size(), tuple(int(n) for n in sizes))
     return "aten::copy_", [made], [made], -1
@@ -310,18 +310,18 @@ def _name(func: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _has_kernel(name: str) -> bool:
-    """Whether the device has a kernel of an operator: of an overload (one for numbers calls that for tensors)."""
+    """Return whether the device has a kernel for any overload of an operator."""
     if not name.startswith("aten::"):
-        return True  # it runs the CPU's
+        return True  # the device runs the CPU's kernel
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
     names = [getattr(packet, overload).name() for overload in packet.overloads()]
-    known = filter(torch._C._dispatch_has_kernel, names)  # not those of TorchScript alone
+    known = filter(torch._C._dispatch_has_kernel, names)  # without TorchScript-only overloads
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(one, "PrivateUse1") for one in known)
 
 
 @lru_cache(maxsize=4096)
 def _composed(name: str, whole: str) -> Any:
-    """Return under which key PyTorch composes an operator of others, where the device has no kernel of it; or None."""
+    """Return the key under which PyTorch composes an operator that the device has no kernel for; else ``None``."""
     namespace, _, short = name.partition("::")
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if (
@@ -341,23 +341,23 @@ def _meta(tensor: Tensor) -> prices.Meta:
 
 
 def _number(tensor: Tensor) -> float | int | bool:
-    """Return a number that only a run knows: on the device nothing was found, the host has counted one."""
+    """Return a likely value for a number known only at run time: 0 on the device, 1 (a count) on the host."""
     number = 0 if on_card([tensor]) else 1
-    if tensor.dtype == torch.bool:  # a loop that draws until nothing is out of bounds ends
+    if tensor.dtype == torch.bool:  # a loop that draws until all values are in bounds ends
         return False
-    if number and tensor.is_floating_point():  # a hair less: NAdam divides by what is left of a product to 1
+    if number and tensor.is_floating_point():  # slightly less: NAdam divides by 1 - product
         return 1 - 2.0**-20
     return float(number) if tensor.is_floating_point() else number
 
 
 def _gathered() -> bool:
-    """Say whether the gradient of an index is made: of real tensors it is added to zeros in place, without a copy."""
+    """Return whether the gradient of an index is computed: real tensors are added to zeros in place, without a copy."""
     node = torch._C._current_autograd_node()
     return node is not None and node.name() == "IndexBackward0"
 
 
 def _line_here() -> str:
-    """Return the line of the script, or of a library that is not PyTorch, that is under way: ``file:line``."""
+    """Return the current line of the script, or of a library other than PyTorch: ``file:line``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_INNER):
         frame = frame.f_back
@@ -365,7 +365,7 @@ def _line_here() -> str:
 
 
 def _for_card(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Say whether an operator runs on the device: by its tensors, or by the device that it is given."""
+    """Return whether an operator runs on the device, by its tensors or its device argument."""
     tensors = _tensors((args, kwargs))
     device = kwargs.get("device")
     return on_card(tensors) or (not tensors and device is not None and torch.device(device).type == "sdaa")
@@ -381,7 +381,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _convolution(name: str, args: tuple[Any, ...], outputs: list[Tensor]) -> prices.Launch:
-    """Return the launch of a convolution, or of its backward: a multiply-add counts two."""
+    """Return the launch of a convolution, or of its backward; a multiply-add counts two."""
     backward = "backward" in name
     given = list(args[: 3 if backward else 2])
     x, weight = given[-2:]

@@ -1,6 +1,6 @@
-"""What a launch costs on the card: the roofline of ``engine.sdaa`` over an operator's shapes and dtype.
+"""Price of a launch on the card: the roofline of ``engine.sdaa`` for an operator's shapes and dtype.
 
-Nothing is measured. Training applies no layout pass, so the figures are those of the card's layout ``plain``.
+Nothing is measured. Training applies no layout pass, so that the figures are those of the card's layout ``plain``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch_sdaa.cost.counts import elementwise, has_no_rule, operations
 from torch_sdaa.cost.rings import PREFIX as COLLECTIVE, ring_of
 
 Meta = tuple[str, int, tuple[int, ...]]
-"""dtype's name, bytes of an element, sizes."""
+"""Name of the dtype, bytes of an element, sizes."""
 
 Launch = tuple[str, list[Meta], list[Meta], float]
-"""Operator, inputs, outputs, floating-point operations (-1: to be told from the shapes)."""
+"""Operator, inputs, outputs, floating-point operations (-1: determined from the shapes)."""
 
 LAYOUT = "plain"
 
 COPIES = ("copy_in", "copy_out", "copy_between", "aten::_local_scalar_dense")
-"""Launches that run on a copy engine; the last reads one number."""
+"""Launches on a copy engine; the last reads one number."""
 
 _SELECTING = ("embedding", "index_select", "gather", "index", "take", "embedding_renorm_")
 """Operators that read no more of their first input than they write."""
@@ -35,20 +35,20 @@ _FLOATING = ("Half", "BFloat16", "Float", "Double", "ComplexHalf", "ComplexFloat
 
 
 GRAPHS = "sdaa_graph"
-"""Namespace of the operators that ``torch.compile`` makes: each is a whole graph."""
+"""Namespace of the operators that ``torch.compile`` creates: each is a whole graph."""
 
 _graphs: dict[str, ShardWork] = {}
 
 
 def add_graph(op: str, work: ShardWork) -> float:
-    """Say what a compiled graph makes the card launch; return its simulated seconds."""
+    """Register the work of a compiled graph; return its simulated seconds."""
     _graphs[op] = work
     card = load_card()
     return price(work, card, card.layout(LAYOUT)).compute
 
 
 class Price(NamedTuple):
-    """Simulated seconds; those of them that rest on assumed figures; whether anything is launched at all."""
+    """Simulated seconds; the part that rests on assumed figures; whether anything is launched."""
 
     seconds: float
     assumed: float
@@ -56,7 +56,7 @@ class Price(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a launch's price is made of: simulated seconds, floating-point operations, and bytes read and written."""
+    """Parts of the price of a launch: simulated seconds, floating-point operations, and bytes read and written."""
 
     launch: float
     arithmetic: float
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Kernels of one kind in a compiled graph: how many, and their simulated seconds together."""
+    """Kernels of one kind in a compiled graph: number and total simulated seconds."""
 
     kind: str
     launches: int
@@ -74,7 +74,7 @@ class Inside(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a launch does: floating-point operations, bytes read and written."""
+    """Work of a launch: floating-point operations, bytes read and written."""
 
     operations: float
     read: int
@@ -82,10 +82,10 @@ class Work(NamedTuple):
 
 
 def work(op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Work:
-    """Return what a launch does; of a copy or a view, the bytes alone.
+    """Return the work of a launch; for copies and views only the bytes.
 
     Args:
-        op, inputs, outputs, flops: as of :meth:`Pricer.price`.
+        op, inputs, outputs, flops: as for :meth:`Pricer.price`.
     """
     if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
         return Work(0.0, sum(map(_bytes, inputs)), sum(map(_bytes, outputs)))
@@ -97,11 +97,11 @@ def work(op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) ->
 
 
 class Pricer:
-    """Prices launches of one card; called by the extension with those it has not seen before.
+    """Prices launches of one card; called by the extension for each new distinct launch.
 
     Attributes:
-        assumed: what of the prices so far rests on no published or fitted figure: its name, and what is taken.
-        rough: operators without a rule for their arithmetic, so far; each is taken for an elementwise one.
+        assumed: name and value of assumed figures used so far, which are neither published nor fitted.
+        rough: operators so far whose arithmetic is unknown; each is priced as elementwise.
     """
 
     def __init__(self, card: CardDescription) -> None:
@@ -111,15 +111,15 @@ class Pricer:
         self.rough: set[str] = set()
 
     def __call__(self, launches: Sequence[Launch]) -> list[Price]:
-        """Return for each launch what it costs."""
+        """Return the price of each launch."""
         return [self.price(*launch) for launch in launches]
 
     def price(self, op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Price:
-        """Return what one launch costs.
+        """Return the price of one launch.
 
         Args:
-            op: ``aten::mm``, ``copy_in``, ... inputs, outputs: what it reads and writes.
-            flops: floating-point operations; negative: to be told from the shapes.
+            op: ``aten::mm``, ``copy_in``, ... inputs, outputs: its operands and results.
+            flops: floating-point operations; negative: determined from the shapes.
         """
         if op in COPIES:
             return self._copy(op, sum(map(_bytes, inputs)) if op in COPIES[:3] else inputs[0][1] if inputs else 8)
@@ -142,7 +142,7 @@ class Pricer:
         return Price(seconds, self._share(launch, seconds - launch, arithmetic, why, rate))
 
     def parts(self, op: str, inputs: list[Meta], outputs: list[Meta], flops: float = -1) -> Parts:
-        """Return what the price of one launch is made of; arithmetic and memory go on side by side."""
+        """Return the parts of the price of one launch; arithmetic and memory access overlap."""
         if op in COPIES or op.startswith(COLLECTIVE) or is_view(op):
             seconds = self.price(op, inputs, outputs, flops).seconds
             launch = min(seconds, self._card.copy_launch_us * 1e-6)
@@ -155,7 +155,7 @@ class Pricer:
         return self._parts(kernel, self._rate(computed_in(inputs, outputs))[0])
 
     def kernels(self, op: str) -> list[Inside]:
-        """Return what a compiled graph launches, by kind of kernel, those that take most first; of others nothing."""
+        """Return the kernels of a compiled graph by kind, the longest first; [] for other operators."""
         if (graph := _graphs.get(op)) is None:
             return []
         found: dict[str, list[float]] = {}
@@ -198,7 +198,7 @@ class Pricer:
         return Price(launch + moving, assumed + self._mark(name, moving, rate))
 
     def _graph(self, work: ShardWork) -> Price:
-        """Return what a compiled graph costs: the sum of the kernels that the card launches for it."""
+        """Return the price of a compiled graph: the sum over its kernels."""
         seconds = assumed = 0.0
         for kernel in work.kernels:
             rate, why = self._rate_in(work, kernel)
@@ -210,7 +210,7 @@ class Pricer:
         return Price(seconds, assumed, launches=bool(work.kernels))
 
     def _share(self, launch: float, working: float, arithmetic: float, why: str, rate: float) -> float:
-        """Return what of a kernel's seconds rests on assumed figures."""
+        """Return the part of a kernel's seconds that rests on assumed figures."""
         binds = "compute_tflop_s" if working <= arithmetic else "memory_gb_s"
         assumed = self._mark(f"layouts.{LAYOUT}.launch_us", launch, self._layout.launch_us)
         part = self._mark(f"layouts.{LAYOUT}.{binds}", working, getattr(self._layout, binds))
@@ -221,7 +221,7 @@ class Pricer:
         return assumed + part
 
     def _collective(self, op: str, read: int, written: int) -> Price:
-        """Return what a collective costs this rank: the copies of its ring; additions on the way are not counted."""
+        """Return the price of a collective for this rank: the copies of its ring, without additions."""
         steps, moved = ring_of(op, read, written)
         if not steps:
             return Price(0.0, 0.0, launches=False)
@@ -234,14 +234,14 @@ class Pricer:
         return Price(seconds, seconds)
 
     def _mark(self, name: str, seconds: float, value: float) -> float:
-        """Return the seconds where the figure they come from is assumed, else 0."""
+        """Return the seconds if their figure is assumed, else 0."""
         if not seconds or self._card.marks.get(name) != "assumed":
             return 0.0
         self.assumed[name] = f"{value:g}"
         return seconds
 
     def _rate(self, dtype: str) -> tuple[float, str]:
-        """Return the speed of arithmetic as a share of float16's, and what of it is assumed ("": nothing)."""
+        """Return the arithmetic rate relative to float16, and the name of an assumption, or ""."""
         single = self._card.float32_rate
         if dtype == "Half":
             return 1.0, ""
@@ -258,12 +258,12 @@ _NAMES |= {"Int": "int32", "Long": "int64"}
 
 
 def shown(dtype: str) -> str:
-    """Return a dtype's name as ``torch`` spells it."""
+    """Return a dtype's name in ``torch``."""
     return _NAMES.get(dtype, dtype.lower())
 
 
 def computed_in(inputs: list[Meta], outputs: list[Meta]) -> str:
-    """Return the dtype a launch computes in: that of its first floating operand, else of its first."""
+    """Return the dtype in which a launch computes: that of its first floating-point operand, else of its first."""
     names = [name for name, *_ in (*inputs, *outputs)]
     return next((name for name in names if name in _FLOATING), names[0] if names else "Half")
 
@@ -273,11 +273,11 @@ def _bytes(meta: Meta) -> int:
 
 
 def _traffic(op: str, inputs: list[Meta], outputs: list[Meta]) -> tuple[int, int]:
-    """Return the bytes a launch reads and writes."""
+    """Return the bytes that a launch reads and writes."""
     read, written = sum(map(_bytes, inputs)), sum(map(_bytes, outputs))
     if op.removeprefix("aten::") in _SELECTING and inputs:
         read += min(_bytes(inputs[0]), written) - _bytes(inputs[0])
-    if not outputs:  # it works in place, on lists: what it writes is among what it reads
+    if not outputs:  # in place on lists: the outputs are among the inputs
         written = int(read * _written_share(op, [sizes for *_, sizes in inputs]))
     return read, written
 
@@ -293,7 +293,7 @@ def _overloads(op: str) -> list[Any]:
 
 @lru_cache(maxsize=4096)
 def is_view(op: str) -> bool:
-    """Say whether an operator only makes a view of its input."""
+    """Return whether an operator only creates a view of its input."""
     for schema in _overloads(op):
         if any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
             continue
@@ -304,7 +304,9 @@ def is_view(op: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _lists(op: str) -> list[tuple[int, int]]:
-    """Return of each overload of an in-place operator how many tensor arguments it has and writes, most first."""
+    """Return the number of tensor arguments and of written ones for each overload of an in-place operator, most
+    first.
+    """
     found = set()
     for schema in _overloads(op):
         tensors = [a for a in schema.arguments if "Tensor" in str(a.type)]
@@ -315,9 +317,9 @@ def _lists(op: str) -> list[tuple[int, int]]:
 
 
 def _written_share(op: str, sizes: list[tuple[int, ...]]) -> float:
-    """Return which part of an in-place operator's tensors it writes.
+    """Return the share of an in-place operator's tensors that it writes.
 
-    The log does not tell overloads apart: with a list more than another, the shapes repeat.
+    The log does not distinguish overloads; an overload with one more list repeats the shapes.
     """
     overloads = _lists(op)
     for count, written in overloads:

@@ -1,4 +1,4 @@
-"""What collectives move: each is a ring of copies between devices, as vendors' libraries do it for large tensors."""
+"""Data moved by collectives: each is a ring of copies between devices, as in vendors' libraries for large tensors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ PREFIX = "tccl::"
 
 
 class Ring(NamedTuple):
-    """What one rank does in a collective.
+    """Copies of one rank in a collective.
 
     Attributes:
-        steps: copies, one after another. moved: bytes of all of them, over the link of this rank that moves most.
+        steps: number of consecutive copies. moved: bytes of all, over the busiest link of this rank.
     """
 
     steps: int
@@ -19,14 +19,14 @@ class Ring(NamedTuple):
 
 
 def ring_of(op: str, read: int, written: int) -> Ring:
-    """Return a collective's copies.
+    """Return the copies of a collective.
 
     Args:
-        op: ``tccl::all_reduce[4]``: what it is, and of how many ranks.
+        op: ``tccl::all_reduce[4]``: the collective and its number of ranks.
         read, written: bytes of this rank's inputs and outputs.
 
     Raises:
-        ValueError: there is no such collective.
+        ValueError: the collective is unknown.
     """
     name, _, size = op.removeprefix(PREFIX).partition("[")
     ranks = int(size.rstrip("]"))
@@ -36,7 +36,7 @@ def ring_of(op: str, read: int, written: int) -> Ring:
     match name:
         case "all_reduce":  # a reduce_scatter and an all_gather
             return Ring(2 * others, 2 * read * others / ranks)
-        case "reduce" | "broadcast":  # in pieces, which follow one another round the ring
+        case "reduce" | "broadcast":  # in pieces, which are passed along the ring
             return Ring(others, read)
         case "all_gather":
             return Ring(others, written * others / ranks)

@@ -1,6 +1,6 @@
-"""Lets a step that is traced on fake tensors go the way that it goes on the device.
+"""Make a step on fake tensors take the code paths of the device.
 
-PyTorch takes other ways for them at some places: those of compilers, of single tensors, or out of the trace's sight.
+PyTorch uses other paths for fake tensors in places: those of compilers, of single tensors, or outside of the trace.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FLASH = 1
-"""What ``torch._fused_sdp_choice`` says of the fused operator."""
+"""Value of ``torch._fused_sdp_choice`` for the fused operator."""
 
 
 @contextmanager
 def traced_as_run() -> Iterator[None]:
-    """Make all tensors fake, and let PyTorch do with them what it does with real ones of the device."""
+    """Make all tensors fake, and make PyTorch treat them like real tensors of the device."""
     with _Mode(), _moved_as_fake(), _stepped_as_lists(), _attended(), _made_on_the_host():
         yield
 
 
 @contextmanager
 def _moved_as_fake() -> Iterator[None]:
-    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references forbid."""
+    """Let modules of fake tensors be moved and cast: PyTorch would swap parameters, which weak references prevent."""
     kept = torch.nn.Module._apply
 
     def apply(self: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -41,7 +41,7 @@ def _moved_as_fake() -> Iterator[None]:
             param.fake_device = made.fake_device
         for name, held in self._buffers.items():
             if held is not None:
-                held.constant = None  # of a number fake tensors know the value, and would compute with it
+                held.constant = None  # fake tensors store the value of a number, and would compute with it
                 self._buffers[name] = fn(held)
         return self
 
@@ -54,7 +54,7 @@ def _moved_as_fake() -> Iterator[None]:
 
 @contextmanager
 def _stepped_as_lists() -> Iterator[None]:
-    """Let optimizers take for fake tensors the forms that they take for real ones: lists of tensors."""
+    """Let optimizers use their list implementation for fake tensors, as for real ones."""
     kinds: Any = (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types)
     for known in kinds:
         known.append(FakeTensor)
@@ -67,9 +67,9 @@ def _stepped_as_lists() -> Iterator[None]:
 
 @contextmanager
 def _made_on_the_host() -> Iterator[None]:
-    """Let ``torch.tensor(..., device="sdaa")`` be made on the host and then copied, which is traced.
+    """Let ``torch.tensor(..., device="sdaa")`` be created on the host and copied, which is traced.
 
-    Else it is copied out of sight of the trace: for real, by a launch that nobody asked for.
+    Otherwise the copy would be a real launch outside of the trace.
     """
     before = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)
@@ -80,7 +80,7 @@ def _made_on_the_host() -> Iterator[None]:
 
 
 class _Mode(FakeTensorMode):
-    """Fake tensors of one trace: a layer that is copied (``nn.TransformerEncoder``) stays in it."""
+    """Fake tensor mode of one trace, shared by copied layers (``nn.TransformerEncoder``)."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensorMode:
         return self
@@ -88,7 +88,7 @@ class _Mode(FakeTensorMode):
 
 @contextmanager
 def _attended() -> Iterator[None]:
-    """Take for attention and one_hot what the device takes: traced tensors have the steps that compilers see."""
+    """Use the device's operators for attention and one_hot: traced tensors would use those of compilers."""
     functional: Any = torch.nn.functional
     kept, one_hot = functional.scaled_dot_product_attention, functional.one_hot
 
@@ -119,7 +119,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Return what attention makes of traced tensors; which operator is told by empty ones of the host."""
+    """Return attention on traced tensors; the operator is chosen with empty tensors of the host."""
     given: list[Any] = [query, key, value, attn_mask]
     if torch.is_autocast_enabled("sdaa"):
         lower = torch.get_autocast_dtype("sdaa")
@@ -142,5 +142,5 @@ def _like_on_host(fake: Tensor) -> Tensor:
 
 
 def on_card(tensors: Sequence[Tensor]) -> bool:
-    """Say whether one of the tensors lies on the device."""
+    """Return whether a tensor is on the device."""
     return any(tensor.device.type == "sdaa" for tensor in tensors)

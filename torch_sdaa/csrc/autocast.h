@@ -9,8 +9,8 @@ namespace {
 // Its backward divides by the prediction, whose gradient float16 cannot hold; CUDA's autocast refuses it too.
 inline Tensor refuse_binary_cross_entropy(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
   TORCH_CHECK(false,
-              "binary_cross_entropy (torch.nn.BCELoss) is not safe under autocast: give binary_cross_entropy_with_logits "
-              "(torch.nn.BCEWithLogitsLoss) what goes into the sigmoid, or compute the loss under "
+              "binary_cross_entropy (torch.nn.BCELoss) is not safe under autocast: use binary_cross_entropy_with_logits "
+              "(torch.nn.BCEWithLogitsLoss) on the input of the sigmoid, or compute the loss under "
               "torch.autocast('sdaa', enabled=False) with float32 inputs");
 }
 

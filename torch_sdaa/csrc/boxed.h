@@ -195,7 +195,7 @@ struct Call {
 inline void check_indexed(const Facts& facts, const torch::jit::Stack& stack, size_t base) {
   const auto& self = stack[base].toTensor();
   TORCH_CHECK(on_card(self), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
-              " and sdaa! (what is indexed lies on the ", self.device(), ": its indices must too, and what is put into it; move one "
+              " and sdaa! (the indexed tensor is on the ", self.device(), ": its indices and values must be too; move one "
               "with .to())");
   if (facts.arguments < 3 || !stack[base + 2].isTensor()) return;
   const auto& values = stack[base + 2].toTensor();
@@ -237,7 +237,7 @@ inline void arguments_to_host(Call& call, torch::jit::Stack& stack, size_t base)
     } else if (v.isGenerator()) {
       auto generator = v.toGenerator();
       TORCH_CHECK(generator.device().type() == kSdaa, "Expected a '", kSdaa, "' device type for generator but found '",
-                  generator.device().type(), "'; make one with torch.Generator(device='sdaa')");
+                  generator.device().type(), "'; create one with torch.Generator(device='sdaa')");
       v = host_generator(generator);
     }
   }
@@ -307,8 +307,8 @@ inline void call_host(const Call& call, torch::jit::Stack* stack) {
   const auto key = call.kind;
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasComputedKernelForDispatchKey(key), "Could not run '", op.operator_name(),
-      "' with arguments from the 'SDAA' backend: PyTorch has no kernel of it for the host (", key,
-      ") either, whose kernels the device runs. Write that step with other operators, or give the device a kernel of it: "
+      "' with arguments from the 'SDAA' backend: PyTorch has no kernel for the host (", key,
+      "), whose kernels the device runs. Use other operators, or register a kernel for the device: "
       "torch.library.impl('", op.operator_name(), "', 'sdaa', your_function)");
   if (key == c10::DispatchKey::CPU && call.facts.drops) return dropout(*stack, DeviceIndex(call.device));
   if (key == c10::DispatchKey::CPU && call.facts.drops_backward) return dropout_backward(*stack);

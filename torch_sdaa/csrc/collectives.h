@@ -64,7 +64,7 @@ struct Reduction {
     const bool bitwise = wanted == c10d::ReduceOp::BAND || wanted == c10d::ReduceOp::BOR || wanted == c10d::ReduceOp::BXOR;
     for (const auto& t : tensors)
       TORCH_CHECK_VALUE(!bitwise || at::isIntegralType(t.scalar_type(), /*includeBool=*/true), "tccl: ", name,
-                        " with ReduceOp.BAND, BOR or BXOR takes whole numbers, not ", t.dtype(), ": use .to(torch.int32), or SUM");
+                        " with ReduceOp.BAND, BOR or BXOR takes integers, not ", t.dtype(), ": use .to(torch.int32), or SUM");
     average = wanted == c10d::ReduceOp::AVG;
     if (wanted == c10d::ReduceOp::PREMUL_SUM) {
       const auto* given = static_cast<const c10d::PreMulSumSupplement*>(wanted.supplement_.get());
@@ -319,13 +319,13 @@ class Tccl final : public c10d::Backend {
   // A tensor for each rank, all of one dtype; mine is what this rank's has as many elements as, where it is given.
   void check_list(const char* name, const char* which, const Tensors& list, const Tensors& alike, const Tensor& mine) const {
     TORCH_CHECK_VALUE(int(list.size()) == size_, "tccl: ", name, " has ", list.size(), " ", which, " for ", size_,
-                      " ranks: give one for each");
+                      " ranks: pass one for each");
     for (const auto& t : list)
       TORCH_CHECK_VALUE(t.dtype() == (mine.defined() ? mine : alike.at(0)).dtype(), "tccl: ", name, " of ", t.dtype(), " and ",
-                        (mine.defined() ? mine : alike.at(0)).dtype(), ": all tensors must be of one dtype");
+                        (mine.defined() ? mine : alike.at(0)).dtype(), ": all tensors must have one dtype");
     const auto& own = list[size_t(rank_)];
-    TORCH_CHECK_VALUE(!mine.defined() || own.numel() == mine.numel(), "tccl: ", name, ": number ", rank_, " of the ", which, " has ",
-                      own.numel(), " elements, and this rank's own tensor ", mine.numel(), ": they must be as many");
+    TORCH_CHECK_VALUE(!mine.defined() || own.numel() == mine.numel(), "tccl: ", name, ": tensor ", rank_, " of the ", which, " has ",
+                      own.numel(), " elements, and this rank's tensor ", mine.numel(), ": the numbers must be equal");
   }
 
   // Tensors of any sizes to all ranks and from all, in one exchange of flat ones: gloo's own lists are of equal tensors.
@@ -364,7 +364,7 @@ class Tccl final : public c10d::Backend {
       for (const auto& t : *all) {
         refuse_compound(name, t);
         TORCH_CHECK(on_card(t) && t.device() == device.value_or(t.device()), "tccl: ", name, " of tensors on ",
-                    device.value_or(Device(kSdaa, current)), " and ", t.device(), ": all tensors of a rank's collective lie on its one "
+                    device.value_or(Device(kSdaa, current)), " and ", t.device(), ": all tensors of a rank's collective must be on its "
                     "device; move them with .to(", device.value_or(Device(kSdaa, current)), ")");
         device = t.device();
       }
@@ -417,7 +417,7 @@ class Tccl final : public c10d::Backend {
 
 // Sparse tensors would be taken for the host's by the fallback.
 inline void refuse_sparse(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*) {
-  TORCH_CHECK(false, "tccl reduces dense tensors, as NCCL does, not sparse ones: use .to_dense() (nn.Embedding: sparse=False)");
+  TORCH_CHECK(false, "tccl reduces dense tensors only, like NCCL: use .to_dense() (nn.Embedding: sparse=False)");
 }
 
 inline void bind_collectives(py::module& m) {

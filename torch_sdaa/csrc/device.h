@@ -169,7 +169,7 @@ inline void bind_device(py::module& m) {
   m.def("device_count", [] { return n_devices; });
   m.def("set_device_count", [](int n) {
     TORCH_CHECK(n >= 0 && n <= kMaxDevices, "a process sees at most ", kMaxDevices, " SDAA devices, not ", n,
-                "; choose some with SDAA_VISIBLE_DEVICES");
+                "; select some with SDAA_VISIBLE_DEVICES");
     n_devices = n;
   });
   m.def("current_device", [] { return int(current); });

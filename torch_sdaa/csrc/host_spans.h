@@ -163,8 +163,8 @@ inline at::CallbackHandle host_callback = 0;
 
 inline void watch_host(std::vector<std::string> skipped, size_t limit) {
   TORCH_CHECK(!host_is_watched,
-              "a profile is on already; only one can be at a time: end that one first (under teco profile-train, which "
-              "profiles the whole script, take torch.sdaa.profile out of it)");
+              "a profile is active; end it before another one (under teco train profile, which profiles the whole "
+              "script, remove torch.sdaa.profile from it)");
   auto& all = host_profile();
   for (const auto& [code, own] : all.own) Py_DECREF(code);
   all.own.clear();
@@ -189,7 +189,7 @@ inline void watch_host(std::vector<std::string> skipped, size_t limit) {
 
 // Ends watching; returns the spans, the names and lines they give numbers of, and how many there was no room for.
 inline py::dict watched_host() {
-  TORCH_CHECK(host_is_watched, "no profile is on");
+  TORCH_CHECK(host_is_watched, "no profile is active");
   at::removeCallback(host_callback);
   auto& all = host_profile();
   std::vector<HostSpan> spans;

@@ -238,7 +238,7 @@ inline py::tuple described(const Signature& s) {
 
 // What Python says some launches cost; nothing where it cannot tell, then `why` holds the reason. Ctrl-C passes through.
 inline std::optional<std::vector<Price>> asked_prices(const py::list& launches, std::string& why) {
-  TORCH_INTERNAL_ASSERT(pricer, "nobody prices launches");
+  TORCH_INTERNAL_ASSERT(pricer, "no pricer is set");
   try {
     std::vector<Price> prices;
     for (const auto& [seconds, assumed, is_one] : (*pricer)(launches).cast<std::vector<std::tuple<double, double, bool>>>()) {
@@ -246,7 +246,7 @@ inline std::optional<std::vector<Price>> asked_prices(const py::list& launches, 
       prices.push_back({seconds, assumed, is_one, true});
     }
     if (prices.size() == launches.size()) return prices;
-    why = "it has no price that is a number of seconds";
+    why = "its price is not a number of seconds";
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) throw;
     why = error.what();
@@ -278,7 +278,7 @@ inline std::vector<Price> prices_of(const py::list& launches, std::vector<std::s
 inline void warn_unpriced(const std::string& op, const std::string& why) {
   static bool warned = false;  // under the interpreter's lock
   if (std::exchange(warned, true)) return;
-  const auto text = op + " has no simulated time, as it could not be priced: " + why + ". torch.sdaa.time_summary() names all such operators";
+  const auto text = op + " has no simulated time, because it could not be priced: " + why + ". torch.sdaa.time_summary() lists all such operators";
   if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) throw py::error_already_set();
 }
 

@@ -47,7 +47,7 @@ inline void reserve(DeviceIndex device, int64_t bytes) {
                      allowed < limit_bytes ? "; set_per_process_memory_fraction leaves this process " + shown_bytes(allowed) : "",
                      ", of which ", shown_bytes(std::max<int64_t>(allowed - now + bytes, 0)), " are free (simulated). ",
                      ordered ? "This is an injected fault (TECO_SIM_FAULTS)"
-                             : "Use a smaller batch, or free what is no longer needed");
+                             : "Use a smaller batch, or free unused tensors");
   }
   touched = true;
   book.used = true;

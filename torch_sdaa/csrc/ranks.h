@@ -75,7 +75,7 @@ struct Ranks {
       owner.assign(found.begin(), found.end());
     }
     TORCH_CHECK_VALUE(owner == mine, me(), " uses sdaa:", int(device), ", which is rank ", owner,
-                      "'s: one device a rank; call torch.sdaa.set_device(int(os.environ['LOCAL_RANK'])) before the first "
+                      "'s: each rank needs its own device; call torch.sdaa.set_device(int(os.environ['LOCAL_RANK'])) before the first "
                       "collective, and put model and batches there");
     claimed_ |= uint64_t(1) << device;
   }
@@ -83,7 +83,7 @@ struct Ranks {
   std::string late(const char* name, double seconds) const {
     std::ostringstream text;
     text << me() << " waited " << seconds << " s in " << name << " for the others: a rank is slow, hangs, or does not make this call; "
-         << "timeout= (of init_process_group, new_group or wait) says how long is waited";
+         << "timeout= (of init_process_group, new_group or wait) sets the limit";
     return text.str();
   }
 
@@ -155,16 +155,16 @@ struct Ranks {
       dead = gone();
     }
     const auto lost = first_lost(dead);
-    const std::string fix = "; see what it printed last, and start all ranks again, from the last checkpoint";
+    const std::string fix = "; see its last output, and start all ranks again from the last checkpoint";
     if (!lost.empty()) return me() + " lost " + lost + " in " + name + ": that process has ended" + fix;
     if (slow) {
       std::ostringstream waited;
-      waited << me() << " waited in vain for the others in " << name << ": a rank hangs, or does not make this call; "
-             << "timeout= of init_process_group says how long is waited (" << first_line(text) << ")";
+      waited << me() << " waited too long for the others in " << name << ": a rank hangs, or does not make this call; "
+             << "timeout= of init_process_group sets the limit (" << first_line(text) << ")";
       return waited.str();
     }
-    return me() + " lost its connection in " + name + " (" + first_line(text) + "): a rank on another host has ended, or the network; " +
-           "see what the other ranks printed last";
+    return me() + " lost its connection in " + name + " (" + first_line(text) + "): a rank on another host has ended, or the network failed; " +
+           "see the last output of the other ranks";
   }
 
   // Names who was lost first: by what others found before, else by which processes are gone.

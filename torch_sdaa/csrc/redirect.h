@@ -170,7 +170,7 @@ template <class Test>
 size_t slot_for(const Test& test) {
   for (size_t i = 1; i < used; i++)
     if (test(slots[i])) return i;
-  TORCH_CHECK(used < kSlots, "more functions take devices than there is room for");
+  TORCH_CHECK(used < kSlots, "too many functions with device arguments");
   return used++;
 }
 

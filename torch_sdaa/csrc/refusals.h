@@ -7,11 +7,11 @@ namespace sdaa {
 [[noreturn]] inline void refuse(const c10::OperatorHandle& op) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", op.operator_name(),
                               "' with arguments from the 'SDAA' backend: the device has no kernel for it. Run it on the CPU "
-                              "(.cpu() before it, .sdaa() after), or give the device one with torch.library");
+                              "(.cpu() before it, .sdaa() after), or register a kernel with torch.library");
 }
 
 inline void refuse_pinning(std::optional<bool> pin) {
-  TORCH_CHECK(!pin.value_or(false), "Only dense CPU tensors can be pinned: make it on the CPU (device='cpu', pin_memory=True), "
+  TORCH_CHECK(!pin.value_or(false), "Only dense CPU tensors can be pinned: create it on the CPU (device='cpu', pin_memory=True), "
                                     "then move it with .to('sdaa', non_blocking=True)");
 }
 

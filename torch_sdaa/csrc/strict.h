@@ -17,7 +17,7 @@ inline void strict_launch(Log& log, uint32_t id, DeviceIndex device) {
   if (!judge || &log != &the_log()) return;
   if (mine < 0) mine = device;
   TORCH_CHECK(mine == device, "strict mode: this thread has used sdaa:", mine, " and now uses sdaa:", int(device),
-              "; such cards take one device per thread: call torch.sdaa.set_device first, and start a process per device");
+              "; such cards allow one device per thread: call torch.sdaa.set_device first, and start one process per device");
   uint32_t epoch;
   Signature signature;
   {
@@ -47,7 +47,7 @@ inline void strict_launch(Log& log, uint32_t id, DeviceIndex device) {
 inline void refuse_not_finite(const Tensor& host, const std::string& op, const char* where) {
   if (!host.defined() || host.scalar_type() != at::kHalf || host.layout() != c10::kStrided || !host.numel()) return;
   TORCH_CHECK(at::isfinite(host).all().item<bool>(), "strict mode: ", op, " has inf or NaN in a float16 ", where,
-              "; such cards take and give none: scale the loss (torch.amp.GradScaler) or compute this in float32");
+              "; such cards do not support them: scale the loss (torch.amp.GradScaler) or compute this in float32");
 }
 
 // Looks at what a kernel read and wrote, where a fault or strict mode asks for it.

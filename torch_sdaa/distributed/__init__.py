@@ -1,4 +1,4 @@
-"""``torch.distributed`` on the device: backend ``tccl``, which gloo carries and the card's clock times.
+"""``torch.distributed`` on the device: backend ``tccl``, carried out by gloo and timed by the card's clock.
 
 Registered when ``torch_sdaa`` is imported, at no cost: importing torch imports ``torch.distributed``.
 """
@@ -9,7 +9,7 @@ import torch
 
 
 def register() -> None:
-    """Make ``tccl`` a backend, and the default one of the device; a torch without ``torch.distributed`` stays so."""
+    """Register ``tccl``, and make it the device's default backend; do nothing without ``torch.distributed``."""
     if not torch.distributed.is_available():
         return
     from torch_sdaa.distributed import backend, joining, same_model

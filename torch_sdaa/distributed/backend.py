@@ -1,4 +1,6 @@
-"""How a group of backend ``tccl`` is made: its ranks' roll is called, gloo joins them, the extension does the rest."""
+"""Creation of a group of backend ``tccl``: ranks register in the store, gloo connects them, the extension does the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,16 @@ from torch_sdaa.loading.core import C
 
 NAME = "tccl"
 DEFAULT = "cpu:gloo,sdaa:tccl"
-"""Backends of ``init_process_group()``: tensors of the host go over gloo itself."""
+"""Backends of ``init_process_group()``: gloo for tensors of the host."""
 
 LOOPBACK = "127.0.0.1"
 
 
 def register() -> None:
-    """Make ``tccl`` a backend of ``torch.distributed``, and the one that is taken for the device."""
+    """Register ``tccl`` in ``torch.distributed``, as the backend of the device."""
     distributed.Backend.register_backend(NAME, create, extended_api=True, devices=["sdaa"])
     torch.distributed.is_tccl_available = is_available
-    if is_available():  # split_group copies them
+    if is_available():  # split_group copies the options
         distributed.ProcessGroupGloo._Options.__deepcopy__ = _copied
 
 
@@ -40,27 +42,25 @@ def _copied(options: Any, _: Any) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether backend ``tccl`` can be used: it needs gloo, which carries it."""
+    """Return whether backend ``tccl`` can be used: it requires gloo."""
     return bool(distributed.is_gloo_available())
 
 
 def create(options: Any, _: Any = None) -> Any:
-    """Return this rank's backend of a new group, once all its ranks have come.
+    """Return this rank's backend of a new group, after all its ranks have joined.
 
     Args:
-        options: torch's: the group's store, rank, size, timeout, and its ranks' numbers in the world.
+        options: torch's: store, rank, size and timeout of the group, and the global ranks.
 
     Raises:
-        DistBackendError: a rank did not come, or cannot be reached. ValueError: there are more ranks than devices.
+        DistBackendError: a rank did not join, or cannot be reached. ValueError: there are more ranks than devices.
     """
     if not is_available():
-        raise RuntimeError(
-            "backend tccl is carried by gloo, which this torch was built without; install torch from PyPI"
-        )
+        raise RuntimeError("backend tccl requires gloo, which this torch was built without; install torch from PyPI")
     rank, size = options.group_rank, options.group_size
     numbers = list(options.global_ranks_in_group) or list(range(size))
     members = roll.call(options.store, rank, numbers, options.timeout)
-    _refuse_crowds(members)
+    _check_devices(members)
     gloo_options = distributed.ProcessGroupGloo._Options()
     gloo_options._timeout = options.timeout
     gloo_options._devices = [_network(members)]
@@ -72,7 +72,7 @@ def create(options: Any, _: Any = None) -> Any:
 
 
 def _connected(store: Any, rank: int, options: Any, members: Sequence[roll.Member]) -> Any:
-    """Return gloo's part, looking after the other ranks while it connects: gloo itself waits for the lost."""
+    """Return the gloo group; check the other ranks while it connects, because gloo waits for lost ones."""
     made: list[Any] = []
 
     def connect() -> None:
@@ -91,27 +91,27 @@ def _connected(store: Any, rank: int, options: Any, members: Sequence[roll.Membe
     if isinstance(made[0], Exception):
         roll.refuse_ended(members, "all ranks had connected")
         raise DistBackendError(
-            f"tccl: rank {members[rank].number} cannot reach the others ({one_line(made[0])}); GLOO_SOCKET_IFNAME "
-            "names the network interface that joins the hosts"
+            f"tccl: rank {members[rank].number} cannot reach the others ({one_line(made[0])}); set "
+            "GLOO_SOCKET_IFNAME to the network interface that connects the hosts"
         )
     return made[0]
 
 
 def _network(members: Sequence[roll.Member]) -> Any:
-    """Return where gloo listens: on this host alone while all ranks are here and no interface is named."""
+    """Return where gloo listens: only on loopback if all ranks are on this host and no interface is set."""
     if os.environ.get("GLOO_SOCKET_IFNAME") or len({one.place for one in members}) > 1:
         return distributed.ProcessGroupGloo.create_default_device()
     return distributed.ProcessGroupGloo.create_device(hostname=LOOPBACK)
 
 
-def _refuse_crowds(members: Sequence[roll.Member]) -> None:
-    """Refuse more ranks on a host than they see devices there."""
+def _check_devices(members: Sequence[roll.Member]) -> None:
+    """Raise ValueError if a host has more ranks than visible devices."""
     for place, ranks in Counter(one.place for one in members).items():
         here = [one for one in members if one.place == place]
         devices = {number for one in here for number in one.devices}
         if ranks > len(devices):
             raise ValueError(
-                f"{ranks} ranks on {here[0].host}, and {len(devices)} devices of sdaa there: one device a rank; start "
-                f"at most {len(devices)} (torchrun --nproc_per_node {len(devices)}), or show more: "
+                f"{ranks} ranks on {here[0].host}, which has {len(devices)} sdaa devices, one for each rank; start "
+                f"at most {len(devices)} (torchrun --nproc_per_node {len(devices)}), or make more visible: "
                 "SDAA_VISIBLE_DEVICES, and TECO_SIM_CARDS for more cards of 4"
             )

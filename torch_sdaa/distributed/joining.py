@@ -1,4 +1,4 @@
-"""Joining a group: what is looked at before torch waits for others, and its own errors in one line with the fix."""
+"""Checks before torch waits for other ranks, and its errors in one line with the fix."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from tecoinfer_modelzoo.text import one_line
 from torch_sdaa.distributed import backend, roll
 from torch_sdaa.sdaa.devices import is_available
 
-START = "start the script with torchrun --nproc_per_node N script.py, which sets it, or set it yourself"
+START = "start the script with torchrun --nproc_per_node N script.py, which sets it, or set it"
 OTHERS = ("nccl", "hccl", "cncl", "xccl")
-"""Backends of other makers' devices."""
+"""Backends of other vendors' devices."""
 
 _served: set[int] = set()
 """Ports on which this process serves a store; torch serves several groups on one."""
 
 _master = "localhost"
-"""Where rank 0 of the last ``init_process_group`` is; "" where that is not said."""
+"""Host of rank 0 in the last ``init_process_group``; "" if unknown."""
 
 rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
-"""The module; the package has a function of that name."""
+"""The module; the package has a function of this name."""
 
 _PATIENCE = 3.0
-"""Seconds in which a process whose connections have closed has ended."""
+"""Seconds to wait for a process to end after its connections have closed."""
 
-_AFTER_LOSS = "see what it printed last, and start all ranks again, from the last checkpoint"
+_AFTER_LOSS = "see its last output, and start all ranks again from the last checkpoint"
 
 _join: Any = None
 
 
 def explain() -> None:
-    """Look before ``init_process_group`` and ``new_group``, and mend what they say."""
+    """Wrap ``init_process_group`` and ``new_group`` with checks and clearer errors."""
     global _join
     _join = distributed_c10d.init_process_group
-    for name, told in (
-        ("init_process_group", _told(_join)),
-        ("new_group", _at_home(distributed_c10d.new_group)),
+    for name, wrapped in (
+        ("init_process_group", _checked_join(_join)),
+        ("new_group", _local_new_group(distributed_c10d.new_group)),
     ):
         for module in (distributed, distributed_c10d, device_mesh):
-            setattr(module, name, told)
+            setattr(module, name, wrapped)
 
 
-def _told(original: Any) -> Any:
+def _checked_join(original: Any) -> Any:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -68,23 +68,23 @@ def _told(original: Any) -> Any:
         if "tccl" not in options["backend"].lower():
             original(*args, **kwargs)
             return
-        _refuse_twice()
+        _check_first_call()
         if options["store"] is None:
-            _look(options)
+            _check_rendezvous(options)
         _master = _address(options)
         roll.forget()
         try:
             with _loopback():
                 original(*given.args, **given.kwargs)
         except (DistNetworkError, DistStoreError, DistBackendError) as error:
-            raise type(error)(_said(error)) from None
+            raise type(error)(_explained(error)) from None
         _name_default(distributed_c10d._get_default_group())
         _end_in_one_line()
 
     return init_process_group
 
 
-def _at_home(original: Any) -> Any:
+def _local_new_group(original: Any) -> Any:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -101,16 +101,16 @@ def _at_home(original: Any) -> Any:
 
 
 def _name_default(group: Any) -> None:
-    """Tell a group of both backends which is asked where no device is named; torch does so for its own pairs only."""
+    """Set the default backend of a group with both backends; torch does this only for its own pairs."""
     if isinstance(group, distributed.ProcessGroup) and {one.type for one in group._device_types} == {"cpu", "sdaa"}:
         group._set_default_backend(distributed.ProcessGroup.BackendType.GLOO)
 
 
 def _backend(name: str | None) -> str:
-    """Return the backend that a name stands for; ``None`` is the device's, where there is one.
+    """Return the backend of a name; ``None`` selects the device's, if there is one.
 
     Raises:
-        ValueError: it is another maker's.
+        ValueError: it is another vendor's, or unknown.
     """
     if name is None:
         return backend.DEFAULT if is_available() else "undefined"
@@ -119,16 +119,16 @@ def _backend(name: str | None) -> str:
         device, _, known = pair.rpartition(":")
         if known in OTHERS and device in ("", "sdaa") and not distributed.is_backend_available(known):
             raise ValueError(
-                f"backend {known!r} is of another maker's devices; on sdaa it is 'tccl': init_process_group('tccl'), "
-                "or without a name"
+                f"backend {known!r} is for other vendors' devices; on sdaa use 'tccl': init_process_group('tccl'), or "
+                "no name"
             )
         if device == "" and known not in distributed.Backend.backend_list and ":" not in words:
             known_names = ", ".join(sorted({"gloo", "tccl"}))
-            raise ValueError(f"there is no backend {str(name)!r}; on sdaa use 'tccl' (known here: {known_names})")
+            raise ValueError(f"unknown backend {str(name)!r}; on sdaa use 'tccl' (known: {known_names})")
     return words
 
 
-def _refuse_twice() -> None:
+def _check_first_call() -> None:
     if distributed.is_initialized():
         raise ValueError(
             "init_process_group was called twice in this process: call torch.distributed.destroy_process_group() "
@@ -136,11 +136,11 @@ def _refuse_twice() -> None:
         )
 
 
-# ---------------------------------------------------------------------------------------- before others are waited for
+# -------------------------------------------------------------------------------- checks before waiting for others
 
 
-def _look(options: dict[str, Any]) -> None:
-    """Refuse what cannot work: a rank that is none, a host nobody knows, a port that is in use."""
+def _check_rendezvous(options: dict[str, Any]) -> None:
+    """Check rank, host and port."""
     url = options["init_method"] or "env://"
     parts = urlparse(url)
     if parts.scheme not in ("env", "tcp", "file"):
@@ -150,15 +150,15 @@ def _look(options: dict[str, Any]) -> None:
     size = _number("world_size", options["world_size"], query, "WORLD_SIZE", by_env)
     rank = _number("rank", options["rank"], query, "RANK", by_env)
     if size < 1:
-        raise ValueError(f"world_size is {size}: it is the number of all processes, 1 or more")
+        raise ValueError(f"world_size is {size}; it must be the number of all processes, 1 or more")
     if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} is out of range: with world_size {size} ranks go from 0 to {size - 1}")
+        raise ValueError(f"rank {rank} is out of range: with world_size {size}, ranks are 0 to {size - 1}")
     if parts.scheme == "file":
         return
     host = _variable("MASTER_ADDR") if by_env else parts.hostname or ""
     text = _variable("MASTER_PORT") if by_env else parts.netloc.rpartition(":")[2]
     if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) < 2**16):
-        raise ValueError(f"{text!r} is no port: MASTER_PORT (or tcp://host:port) is a number from 1 to 65535")
+        raise ValueError(f"{text!r} is not a port: MASTER_PORT (or tcp://host:port) must be a number from 1 to 65535")
     _reach(host, int(text), rank)
 
 
@@ -171,7 +171,7 @@ def _number(name: str, given: int, query: dict[str, str], variable: str, by_env:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{variable}={text!r} is no whole number") from None
+        raise ValueError(f"{variable}={text!r} is not an integer") from None
 
 
 def _variable(name: str) -> str:
@@ -186,8 +186,8 @@ def _reach(host: str, port: int, rank: int) -> None:
         socket.getaddrinfo(host, port)
     except OSError as error:
         raise DistNetworkError(
-            f"MASTER_ADDR {host!r} is no host that this one knows ({error.strerror}); use the name or address of the "
-            "host of rank 0, 127.0.0.1 for a single one"
+            f"MASTER_ADDR {host!r} cannot be resolved ({error.strerror}); use the name or address of the host of rank "
+            "0, or 127.0.0.1 for a single host"
         ) from None
     if rank or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or port in _served:
         return
@@ -204,27 +204,29 @@ def _reach(host: str, port: int, rank: int) -> None:
 
 def _in_use(port: object) -> str:
     return (
-        f"port {port} is in use on this host: give all ranks another MASTER_PORT (torchrun: --master_port; any free "
+        f"port {port} is in use on this host: set another MASTER_PORT for all ranks (torchrun: --master_port; any free "
         "one: --standalone)"
     )
 
 
-def _said(error: Exception) -> str:
-    """Return torch's error in one line, with the fix where it is known."""
+def _explained(error: Exception) -> str:
+    """Return torch's error in one line, with the fix if known."""
     text = one_line(error)
     if "EADDRINUSE" in text or "address already in use" in text:
         return _in_use(os.environ.get("MASTER_PORT", "of the store"))
     if "waiting for clients" in text:
-        return f"not all ranks have come ({text}); start world_size processes, with one MASTER_ADDR and MASTER_PORT"
+        return (
+            f"not all ranks have joined ({text}); start world_size processes with the same MASTER_ADDR and MASTER_PORT"
+        )
     if ("timed out" in text and "connect" in text) or "onnection refused" in text:
-        return f"nobody answers at MASTER_ADDR and MASTER_PORT ({text}); rank 0 must run there, and its port be open"
+        return f"no answer at MASTER_ADDR and MASTER_PORT ({text}); rank 0 must run there, with an open port"
     if "Failed to recv" in text or "Broken pipe" in text:
-        return f"the process that holds the store, rank 0 or the launcher, has ended; see what it printed last ({text})"
+        return f"the process with the store, rank 0 or the launcher, has ended; see its last output ({text})"
     return text
 
 
 def _address(options: dict[str, Any]) -> str:
-    """Return where rank 0 is, "" where only the others know: a file that hosts share, a store of another kind."""
+    """Return the host of rank 0; "" if unknown: a shared file, or another kind of store."""
     store = options["store"]
     while isinstance(store, distributed.PrefixStore):
         store = store.underlying_store
@@ -242,7 +244,7 @@ def _is_here(address: str) -> bool:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let gloo and rank 0's store listen on this host alone, where rank 0 is named by an address only this host has."""
+    """Let gloo and the store of rank 0 listen only on this host if the address of rank 0 is a loopback address."""
     if not _is_here(_master):
         yield
         return
@@ -263,7 +265,7 @@ def _loopback() -> Iterator[None]:
 def _store(
     original: Any, hostname: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True
 ) -> Any:
-    """Return what torch makes of a store's address; on rank 0 one that listens there, where torch's does everywhere."""
+    """Create the store; on rank 0 one that listens only on the given address, where torch's listens on all."""
     listener = None if rank or rendezvous._torchelastic_use_agent_store() else _listener(hostname, port)
     if listener is None:
         return original(hostname, port, rank, world_size, timeout, use_libuv)
@@ -273,7 +275,7 @@ def _store(
 
 
 def _listener(hostname: str, port: int) -> int | None:
-    """Return a socket that listens, for torch to keep; ``None``: none can, and torch says why or shares a store."""
+    """Return a listening socket for torch; ``None`` on failure: torch then raises, or shares a store."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     made = socket.socket(family)
     try:
@@ -286,17 +288,17 @@ def _listener(hostname: str, port: int) -> int | None:
     return made.detach()
 
 
-# ---------------------------------------------------------------------------------------------------- when it ends
+# ------------------------------------------------------------------------------------------------------- end
 
 
 def _end_in_one_line() -> None:
-    """Show a lost rank as the one line that it is; a traceback says nothing more of it."""
+    """Show the loss of a rank as one line instead of a traceback."""
     before = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         text = str(error)
         detail = torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL
-        if isinstance(error, RuntimeError) and "gloo/transport/" in text:  # of a group's part for the CPU
+        if isinstance(error, RuntimeError) and "gloo/transport/" in text:  # from the CPU part of a group
             text = _lost_by_gloo(text)
         if isinstance(error, RuntimeError) and text.startswith("tccl: ") and not detail:
             sys.stderr.write(f"{text}\n")
@@ -312,7 +314,7 @@ def _names(members: Sequence[roll.Member]) -> str:
 
 
 def _lost_by_gloo(text: str) -> str:
-    """Return what gloo says of a lost rank as tccl says it; its own words where no rank is known to have ended."""
+    """Return gloo's error about a lost rank in the words of tccl; unchanged if no rank is known to have ended."""
     ended = roll.lost(patience=_PATIENCE)
     if not ended:
         return text

@@ -1,4 +1,4 @@
-"""Who takes part in a group: every rank writes its name into the group's store and reads the others'."""
+"""Members of a group: every rank writes its data to the group's store and reads the others'."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from engine.sdaa import all_visible_devices
 from torch_sdaa.loading.core import C
 
 LOOK = 1.0
-"""Seconds between two looks whether those that have come are still there."""
+"""Seconds between checks of the ranks that have joined."""
 
 _PARTING = 5.0
-"""Seconds that rank 0 waits at most for the others to have read what it ends with."""
+"""Maximum seconds that rank 0 waits for the others to read the final data."""
 
 
 _seen: dict[int, Member] = {}
-"""By number in the world: those of all groups so far."""
+"""Members of all groups so far, by global rank."""
 
 
 class Member(NamedTuple):
     """One rank.
 
     Attributes:
-        number: in the world. host: as people call it. place: tells hosts (and containers) apart.
-        pid, began: its process, and when that began. devices: that it sees, as the host numbers them.
-        size: how many ranks it was told that there are.
+        number: global rank. host: host name. place: identifies the host (or container).
+        pid, began: its process, and the start time. devices: visible devices, as numbered by the host.
+        size: world size that it was started with.
     """
 
     number: int
@@ -46,35 +46,35 @@ class Member(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process is gone, as far as can be seen from here."""
+        """Whether its process has ended, as far as visible from this host."""
         return self.place == _place() and bool(self.began) and C.began(self.pid) != self.began
 
 
 def myself(number: int, size: int) -> Member:
-    """Return this process as rank ``number`` of the world, in a group of ``size``."""
+    """Return this process as global rank ``number``, in a group of ``size``."""
     pid = os.getpid()
     return Member(number, socket.gethostname(), _place(), pid, C.began(pid), tuple(all_visible_devices()), size)
 
 
 def _place() -> str:
-    """Return what only processes that see one another's numbers have in common."""
+    """Return an identifier shared by processes with the same boot and PID namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{boot.read_text(encoding='ascii').strip()[:8]}-{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:  # a system without them: each process is by itself
+    except OSError:  # unavailable: every process gets its own
         return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def forget() -> None:
-    """Begin a world anew."""
+    """Forget all members."""
     _seen.clear()
 
 
 def lost(patience: float = 0.0) -> list[Member]:
-    """Return those of all groups so far whose processes have ended.
+    """Return the members of all groups so far whose processes have ended.
 
     Args:
-        patience: seconds that one may take to end: its connections close a little before.
+        patience: seconds to wait for a process to end: its connections close slightly before.
     """
     until = time.monotonic() + patience
     while True:
@@ -85,14 +85,14 @@ def lost(patience: float = 0.0) -> list[Member]:
 
 
 def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> list[Member]:
-    """Say in the group's store who this rank is, wait for the others, and return all, in order of rank.
+    """Register this rank in the group's store, wait for the others, and return all, in order of rank.
 
     Args:
-        numbers: of the group's ranks in the world.
+        numbers: global ranks of the group.
 
     Raises:
-        DistBackendError: one ended before all had come, or some did not come in time.
-        ValueError: ranks were told other numbers of ranks.
+        DistBackendError: a rank ended before all had joined, or did not join in time.
+        ValueError: ranks were started with different world sizes.
     """
     number, size = numbers[rank], len(numbers)
     store.set(f"tccl/rank/{rank}", json.dumps(myself(number, size)._asdict()))
@@ -102,10 +102,10 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
         store,
         keys,
         timeout,
-        lambda missing: _not_come(missing, size, number, timeout),
-        lambda: [*_come(store, keys), *earlier],
+        lambda missing: _missing_line(missing, size, number, timeout),
+        lambda: [*_joined(store, keys), *earlier],
     )
-    found = _come(store, keys)
+    found = _joined(store, keys)
     part(store, number, f"tccl/read/{rank}", [f"tccl/read/{other}" for other in range(max(one.size for one in found))])
     for one in found:
         if one.size != size:
@@ -118,17 +118,17 @@ def call(store: Any, rank: int, numbers: Sequence[int], timeout: timedelta) -> l
 
 
 def part(store: Any, number: int, mine: str, keys: Sequence[str]) -> None:
-    """Say that this rank has read what it may end with; rank 0 waits a while until all have, as it may hold the store.
+    """Record that this rank has read the final data; rank 0, which may hold the store, waits briefly for all others.
 
     Args:
-        number: this rank's in the world. mine: the key that says it of this rank. keys: those of all ranks.
+        number: global rank of this process. mine: its key. keys: the keys of all ranks.
     """
     until = time.monotonic() + _PARTING
     try:
         store.set(mine, "")
         while number == 0 and not store.check(list(keys)) and time.monotonic() < until:
             time.sleep(0.002)
-    except DistError:  # who held it has ended: what this rank has read, and says next, stays true
+    except DistError:  # the process with the store has ended; the data already read is still valid
         return
 
 
@@ -136,26 +136,26 @@ def members(store: Any, size: int) -> list[Member]:
     """Return the ranks of a group.
 
     Args:
-        store: that of its backend.
+        store: of its backend.
     """
-    return _come(store, [f"tccl/rank/{rank}" for rank in range(size)])
+    return _joined(store, [f"tccl/rank/{rank}" for rank in range(size)])
 
 
-def _come(store: Any, keys: Sequence[str]) -> list[Member]:
+def _joined(store: Any, keys: Sequence[str]) -> list[Member]:
     found = [json.loads(store.get(key)) for key in keys if store.check([key])]
     return [Member(**{**one, "devices": tuple(one["devices"])}) for one in found]
 
 
-def _not_come(missing: Sequence[int], size: int, number: int, timeout: timedelta) -> str:
+def _missing_line(missing: Sequence[int], size: int, number: int, timeout: timedelta) -> str:
     names = ", ".join(map(str, missing))
     return (
-        f"tccl: rank {number} waited {timeout.total_seconds():g} s for rank {names} of a group of {size}; start all of "
-        "them, with the same MASTER_ADDR and MASTER_PORT, and look what those that are missing printed"
+        f"tccl: rank {number} waited {timeout.total_seconds():g} s for rank {names} of a group of {size}; start all "
+        "ranks with the same MASTER_ADDR and MASTER_PORT, and see the output of the missing ones"
     )
 
 
 def refuse_ended(members: Sequence[Member], before: str) -> None:
-    """Refuse to go on without a rank whose process has ended.
+    """Check that no process of the members has ended.
 
     Raises:
         DistBackendError: one has.
@@ -163,8 +163,8 @@ def refuse_ended(members: Sequence[Member], before: str) -> None:
     for one in members:
         if one.has_ended:
             raise DistBackendError(
-                f"tccl: rank {one.number} (process {one.pid}) ended before {before}; see what it printed last, and "
-                "start all ranks again"
+                f"tccl: rank {one.number} (process {one.pid}) ended before {before}; see its last output, and start "
+                "all ranks again"
             )
 
 
@@ -178,11 +178,11 @@ def wait_for(
     """Wait until the store has all keys, one for each rank in order.
 
     Args:
-        store, keys, timeout: what to wait for, and how long. missing_line: what to say of ranks that did not come.
-        known: those that have come; each is looked after while the others are waited for.
+        store, keys, timeout: what to wait for, and how long. missing_line: returns the message for missing ranks.
+        known: returns the joined ranks, whose processes are checked meanwhile.
 
     Raises:
-        DistBackendError: a member's process has ended, or the time is over.
+        DistBackendError: the process of a member has ended, or the time is up.
     """
     until, look, pause = time.monotonic() + timeout.total_seconds(), time.monotonic() + LOOK, 0.001
     while not store.check(list(keys)):
@@ -190,7 +190,7 @@ def wait_for(
         if now > look:
             look = now + LOOK
             if not store.check(list(keys)):
-                refuse_ended(known(), "all ranks had come")
+                refuse_ended(known(), "all ranks had joined")
         if now > until:
             raise DistBackendError(missing_line([rank for rank, key in enumerate(keys) if not store.check([key])]))
         time.sleep(pause)

@@ -1,4 +1,6 @@
-"""Ranks whose models differ, under ``DistributedDataParallel`` or FSDP2: what differs first is named, on every rank."""
+"""Comparison of the ranks' models under ``DistributedDataParallel`` or FSDP2: every rank reports the first
+difference.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ Parameter = tuple[str, list[int], str]
 """Name, shape, dtype."""
 
 _counts: dict[str, Any] = {}
-"""By wrapper and group: how many models it has compared."""
+"""Number of compared models, by wrapper and group."""
 
 
 def verify_first() -> None:
-    """Compare the models before PyTorch does: its own words name a number, and not the same one on every rank."""
+    """Compare the models before PyTorch does, whose message has only an index, different on every rank."""
     original = DistributedDataParallel._build_params_for_reducer
 
     @functools.wraps(original)
@@ -39,7 +41,7 @@ def verify_first() -> None:
 
 
 def _verify_sharded() -> None:
-    """Compare a sharded model before its first forward gathers parameters: gloo ends a process for a wrong size."""
+    """Compare a sharded model before its first forward gathers parameters: gloo aborts on a wrong size."""
     from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
     original = FSDPState._lazy_init
@@ -54,10 +56,10 @@ def _verify_sharded() -> None:
 
 
 def compare_shards(module: Any) -> None:
-    """Refuse a sharded model that is not the same on all ranks of its mesh.
+    """Check that a sharded model is the same on all ranks of its mesh.
 
     Raises:
-        RuntimeError: one line with the first parameter that differs, and how.
+        RuntimeError: one line with the first parameter that differs.
     """
     found: dict[Any, list[Parameter]] = {}
     for name, parameter in module.named_parameters():
@@ -70,18 +72,18 @@ def compare_shards(module: Any) -> None:
 
 
 def compare(ddp: Any, parameters: list[Any]) -> None:
-    """Refuse a model that is not the same on all ranks.
+    """Check that a model is the same on all ranks.
 
     Raises:
-        RuntimeError: one line with the first parameter that differs, and how.
-        ValueError: the model is on the CPU, where its group has no backend.
+        RuntimeError: one line with the first parameter that differs.
+        ValueError: the model is on the CPU, for which its group has no backend.
     """
     group = ddp.process_group
     kinds = {device.type for device in group._device_types}
     if kinds == {"sdaa"} and ddp.device.type == "cpu":
         raise ValueError(
-            "DistributedDataParallel: the model is on the CPU, and its group's backend is tccl, which has the device "
-            "only: model.sdaa() first, or init_process_group() without a name, which joins gloo for the CPU"
+            "DistributedDataParallel: the model is on the CPU, but its group's backend is tccl, for the device only: "
+            "call model.sdaa() first, or init_process_group() without a name, which adds gloo for the CPU"
         )
     if "sdaa" not in kinds or ddp.device.type != "sdaa":
         return
@@ -98,10 +100,10 @@ def _described(name: str, tensor: Any) -> Parameter:
 
 
 def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
-    """Compare what this rank has with all ranks of a group, through its store."""
+    """Compare the parameters of all ranks of a group, through its store."""
     backend = group._get_backend(torch.device("sdaa"))
     store = getattr(backend, "store", None)
-    if store is None:  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it, and checks more than this
+    if store is None:  # wrapped by TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks more
         return
     number = next(_counts.setdefault(f"{who} {group.group_name}", itertools.count()))
     key = f"tccl/model/{who}/{number}"
@@ -121,7 +123,7 @@ def _agree(group: Any, who: str, mine: list[Parameter]) -> None:
 
 
 def _no_model(missing: Any, who: str) -> str:
-    return f"tccl: rank {', '.join(map(str, missing))} has no model in {who} to compare, and the others have"
+    return f"tccl: rank {', '.join(map(str, missing))} has no model in {who} to compare, but the others have"
 
 
 def _difference(who: str, models: Mapping[int, list[Any]], other: int) -> str:
@@ -131,9 +133,9 @@ def _difference(who: str, models: Mapping[int, list[Any]], other: int) -> str:
             continue
         if ours is None or theirs is None:
             name, has, lacks = (theirs[0], other, 0) if ours is None else (ours[0], 0, other)
-            what = f"rank {has} has a parameter {name!r} that rank {lacks} has not ({len(first)} and {len(second)})"
+            what = f"rank {has} has a parameter {name!r} that rank {lacks} lacks ({len(first)} and {len(second)})"
         elif ours[0] != theirs[0]:
-            what = f"where rank 0 has {_shown(ours)}, rank {other} has {_shown(theirs)}"
+            what = f"rank 0 has {_shown(ours)}, rank {other} has {_shown(theirs)} instead"
         else:
             what = f"{ours[0]!r} is {_sizes(ours)} on rank 0 and {_sizes(theirs)} on rank {other}"
         return f"{who}: the ranks' models differ: {what}; build the same model on every rank"

@@ -1,1 +1,1 @@
-"""The operators of a training, recorded one by one: dumps, overflow, replay, and two runs that should be the same."""
+"""Recording of a training's operators: dumps, overflow check, replay, and comparison of two runs."""

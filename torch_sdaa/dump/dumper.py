@@ -1,4 +1,4 @@
-"""``torch_sdaa.utils.dumper``: every operator of a piece of a training in a file, or only those that overflow."""
+"""``torch_sdaa.utils.dumper``: records all operators of a part of a training to a file, or those that overflow."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _HDF5 = (".h5", ".hdf5")
 _ARGUMENTS = ("use_dump", "use_load", "dump_path", "load_file_path", "check_overflow", "load_with_acl_dump", "limit")
 
 FEW = 10
-"""Steps like the first one that there must be room for, or it is said."""
+"""Minimum number of further steps that must fit; otherwise a warning is logged."""
 
 
-class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' has this name
-    """Record what runs in a ``with`` block: forward, backward and optimizers, every operator's inputs and outputs.
+class dumper:  # noqa: N801 -- used like a function, with the vendors' name
+    """Record the operators in a ``with`` block: forward, backward and optimizers, with all inputs and outputs.
 
     Args:
-        use_dump: keep every operator.
-        use_load: let the operators that ``load_file_path`` has compute on its inputs; ``use_dump`` with such a file
-            does so too, and so each operator is compared by itself.
-        dump_path: a new ``.h5`` file, or a folder for one: ``dump.h5``, of an overflow check ``overflow.h5``.
-        load_file_path: a file of a run before, or what ``h5copy`` took out of one.
-        check_overflow: look for operators that make NaN or infinity of finite numbers: each is said in a line (with
-            module, line of the script, step and loss scale), and kept.
-        load_with_acl_dump: also write the operators that were loaded as ``torch.sdaa.set_dump`` says.
-        limit: bytes that the file may have; ``None``: what the disk has, less a spare.
+        use_dump: record every operator.
+        use_load: let operators compute on the inputs in ``load_file_path``; ``use_dump`` with such a file implies it,
+            so that each operator is compared by itself.
+        dump_path: a new ``.h5`` file, or a folder for it: ``dump.h5``, for an overflow check ``overflow.h5``.
+        load_file_path: a file of an earlier run, or a part of one extracted by ``h5copy``.
+        check_overflow: find operators with NaN or infinity from finite inputs: each is logged (with module, line of the
+            script, step and loss scale) and recorded.
+        load_with_acl_dump: also write the loaded operators as configured by ``torch.sdaa.set_dump``.
+        limit: maximum bytes of the file; ``None``: the free disk space less a reserve.
 
     Attributes:
-        overflows: the calls that were found. loaded: how many calls computed on loaded inputs. path: of the file.
+        overflows: the overflowing calls. loaded: number of calls on loaded inputs. path: of the file.
 
     Raises:
-        ConfigError: an argument is unknown or cannot be.
-        ConfigError, DataError: when it is entered: a file is taken, missing or damaged, or h5py is not installed; in
-            the block: the disk or the limit has no room for the next call.
+        ConfigError: an argument is unknown or invalid.
+        ConfigError, DataError: on entry: a file exists, is missing or damaged, or h5py is not installed; in the block:
+            the disk or the limit has no room for the next call.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
         self._use_dump, self._check, self._acl = bool(use_dump), bool(check_overflow), bool(load_with_acl_dump)
         self._load = Path(load_file_path) if load_file_path and (use_load or use_dump) else None
         if use_load and not load_file_path:
-            raise ConfigError("dumper(use_load=True) needs load_file_path=: the file that a dumper wrote before")
+            raise ConfigError("dumper(use_load=True) needs load_file_path=, a file written by a dumper")
         if load_file_path and check_overflow and not (use_load or use_dump):
             raise ConfigError("dumper(load_file_path=) needs use_load=True or use_dump=True to be read")
         if load_with_acl_dump and not use_load:
@@ -83,7 +83,7 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
         self._seen: dict[tuple[str, ...], int] = {}
         self._stack = ExitStack()
         self._acl_calls: set[int] = set()
-        self._is_told = False
+        self._warned = False
 
     def _file(self, path: Path) -> Path:
         if path.suffix.lower() in _HDF5:
@@ -127,27 +127,25 @@ class dumper:  # noqa: N801 -- it is called as a function is, and the vendors' h
             _log.warning("%s", overflow_line(call))
         if self._use_dump or (self._check and call.overflow):
             writer = self._open()
-            if self._use_dump and call.step == 1 and not self._is_told:
-                self._tell_room(writer)
+            if self._use_dump and call.step == 1 and not self._warned:
+                self._warn_room(writer)
             writer.add(recorded)
         if call.index in self._acl_calls:
             kernel_dump.write(recorded)
 
-    def _tell_room(self, writer: TrainingDumpWriter) -> None:
-        """Say after the first step how many there is room for, where that is few."""
-        self._is_told = True
+    def _warn_room(self, writer: TrainingDumpWriter) -> None:
+        """Log after the first step how many more steps fit, if few."""
+        self._warned = True
         more = writer.room() // max(writer.size, 1)
         if more < FEW:
             size = f"{writer.size / 2**20:.1f} MiB"
-            _log.warning(
-                "%s: the first step takes up to %s, and there is room for %d more like it", writer.path, size, more
-            )
+            _log.warning("%s: the first step takes up to %s; %d more steps of this size fit", writer.path, size, more)
 
     def _feed(self, call: OpCall, tensors: list[torch.Tensor]) -> dict[int, torch.Tensor]:
-        """Return the tensors of the file for a call's inputs; none where the file has no such call."""
+        """Return the file's tensors for the inputs of a call; {} if the file has no such call."""
         key = _key(call)
         count = self._seen[key] = self._seen.get(key, -1) + 1
-        whole = "schema_version" in self._source.about  # a part that h5copy took out has the numbers of the whole
+        whole = "schema_version" in self._source.about  # a part extracted by h5copy keeps the call numbers
         before = self._by_key.get((*key, str(count) if whole else call.where))
         if before is None or before.draws or len(before.inputs) != len(tensors):
             return {}
@@ -171,11 +169,11 @@ def _check(dump_path: Any, load_file_path: Any, unknown: Mapping[str, Any]) -> N
     if not isinstance(dump_path, (str, os.PathLike)):
         raise ConfigError(f"dump_path {dump_path!r} must be a .h5 file or a folder")
     if load_file_path is not None and not isinstance(load_file_path, (str, os.PathLike)):
-        raise ConfigError(f"load_file_path {load_file_path!r} must be a file that a dumper wrote before")
+        raise ConfigError(f"load_file_path {load_file_path!r} must be a file written by a dumper")
 
 
 def overflow_line(call: OpCall) -> str:
-    """Return an overflow in a line."""
+    """Return a one-line description of an overflow."""
     scale = "" if call.loss_scale is None else f", loss scale {call.loss_scale:g}"
     where = f" of {call.module}" if call.module else ""
     source = f" ({call.source})" if call.source else ""
@@ -187,7 +185,7 @@ def _key(call: OpCall) -> tuple[str, ...]:
 
 
 def _by_key(source: TrainingDump) -> dict[tuple[str, ...], OpCall]:
-    """Return the calls of a file by what they are, and how many of the same come before."""
+    """Return the calls of a file by key and number of equal keys before, and by key and name."""
     counts: dict[tuple[str, ...], int] = {}
     found = {}
     for call in source.calls:

@@ -1,7 +1,7 @@
-"""``torch.sdaa.init_dump``, ``set_dump`` and ``finalize_dump``: operators in files of their own, as a JSON file says.
+"""``torch.sdaa.init_dump``, ``set_dump`` and ``finalize_dump``: one file per operator, configured by a JSON file.
 
-A file is ``{dump_path}/{time}/{device}/{model}/{step}/{op_type}.{op_name}.{task}.{stream}.{timestamp}``: HDF5 with that
-one call (``docs/training_accuracy.md``).
+Path: ``{dump_path}/{time}/{device}/{model}/{step}/{op_type}.{op_name}.{task}.{stream}.{timestamp}``, HDF5 with this one
+call (``docs/training_accuracy.md``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch_sdaa.dump.places import Places
 from torch_sdaa.dump.recorder import Recorder
 
 CONFIG = "acl.json"
-"""Configuration beside the script: ``dumper(load_with_acl_dump=True)`` reads it where ``set_dump`` was not called."""
+"""Configuration in the working folder, read by ``dumper(load_with_acl_dump=True)`` without ``set_dump``."""
 
 _FIELDS = {"dump_list": [], "dump_path": "", "dump_mode": "output", "dump_op_switch": "off"}
 _MODES = ("output", "input", "all")
@@ -31,11 +31,11 @@ _NOT_IN_NAMES = re.compile(r"[./\\\s:#]+")
 
 @dataclass
 class _Dump:
-    """A dump under way.
+    """Configuration of a dump.
 
     Attributes:
-        names: operators that are written; all where there are none. folder: of this run. mode: what of a call is kept.
-        on: whether anything is.
+        names: operators to write; empty: all. folder: of this run. mode: which part of a call is written.
+        on: whether anything is written.
     """
 
     names: tuple[str, ...]
@@ -51,10 +51,10 @@ _begun = False
 
 
 def init_dump() -> None:
-    """Make ready for :func:`set_dump`.
+    """Prepare :func:`set_dump`.
 
     Raises:
-        ConfigError: a dump is under way.
+        ConfigError: a dump is active.
     """
     global _begun
     if _begun:
@@ -63,10 +63,10 @@ def init_dump() -> None:
 
 
 def set_dump(path: str | Path) -> None:
-    """Begin to write the operators of this thread, and of its backward, as a JSON file says.
+    """Start writing the operators of this thread, and of its backward, as configured by a JSON file.
 
     Raises:
-        ConfigError: :func:`init_dump` was not called, or the file is missing or says what cannot be done.
+        ConfigError: :func:`init_dump` was not called, or the file is missing or invalid.
     """
     global _config, _recorder, _places
     if not _begun:
@@ -74,7 +74,7 @@ def set_dump(path: str | Path) -> None:
     if _recorder is not None:
         raise ConfigError("torch.sdaa.set_dump() was called before; call torch.sdaa.finalize_dump() first")
     if not isinstance(path, (str, os.PathLike)):
-        raise ConfigError(f"torch.sdaa.set_dump({path!r}): name the JSON file that configures the dump")
+        raise ConfigError(f"torch.sdaa.set_dump({path!r}): pass the path of the JSON file that configures the dump")
     config = _read(Path(path))
     if config.on:
         try:
@@ -92,7 +92,7 @@ def set_dump(path: str | Path) -> None:
 
 
 def finalize_dump() -> None:
-    """End what :func:`set_dump` began.
+    """End the dump of :func:`set_dump`.
 
     Raises:
         ConfigError: :func:`init_dump` was not called.
@@ -109,10 +109,10 @@ def finalize_dump() -> None:
 
 
 def prepare() -> None:
-    """Read the configuration beside the script, where none was set.
+    """Read the configuration in the working folder if none was set.
 
     Raises:
-        ConfigError: there is none, or it says what cannot be done.
+        ConfigError: it is missing or invalid.
     """
     global _config
     if _config is None:
@@ -120,9 +120,9 @@ def prepare() -> None:
 
 
 def write(recorded: Recorded) -> None:
-    """Write a call in a file of its own, if it is among those that are asked for."""
+    """Write a call to its own file if it is selected."""
     config, call = _config, recorded.call
-    if config is None or not config.on or not _is_asked(call.op, config.names):
+    if config is None or not config.on or not _is_selected(call.op, config.names):
         return
     device = torch.device(call.device)
     stream = torch.sdaa.current_stream(device).stream_id if device.type == "sdaa" else 0
@@ -153,16 +153,16 @@ def _check_operator(path: Path, name: str) -> None:
     parts = name.replace("::", ".").split(".")
     if not ({parts[0], ".".join(parts[:2])} & (known | (short if len(parts) == 1 else set()))):
         hint = did_you_mean(parts[min(1, len(parts) - 1)], short)
-        raise ConfigError(f"{path}: dump_list: there is no operator {name!r};{hint} one is written aten.mm")
+        raise ConfigError(f"{path}: dump_list: unknown operator {name!r};{hint} the form is aten.mm")
     packet = getattr(torch.ops.aten, parts[1], None) if parts[0] == "aten" and len(parts) == 3 else None
     if packet is not None and parts[2] not in packet.overloads():
         raise ConfigError(
-            f"{path}: dump_list: there is no operator {name!r};{did_you_mean(parts[2], packet.overloads())} "
+            f"{path}: dump_list: unknown operator {name!r};{did_you_mean(parts[2], packet.overloads())} "
             f"aten.{parts[1]} has {', '.join(packet.overloads())}"
         )
 
 
-def _is_asked(op: str, names: tuple[str, ...]) -> bool:
+def _is_selected(op: str, names: tuple[str, ...]) -> bool:
     return not names or any(name.replace("::", ".") in (op, op.rpartition(".")[0], op.split(".")[1]) for name in names)
 
 
@@ -171,22 +171,22 @@ def _read(path: Path) -> _Dump:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read: {error.strerror}; name the JSON file that configures the dump"
+            f"{path} cannot be read: {error.strerror}; pass the path of the JSON file that configures the dump"
         ) from error
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON: {one_line(error)}") from error
-    said: Any = found.get("dump") if isinstance(found, dict) else None
-    if not isinstance(said, dict):
+        raise ConfigError(f"{path} is not JSON: {one_line(error)}") from error
+    given: Any = found.get("dump") if isinstance(found, dict) else None
+    if not isinstance(given, dict):
         raise ConfigError(f'{path} lacks "dump": {{...}} with {", ".join(_FIELDS)}')
-    for name in said:
+    for name in given:
         if name not in _FIELDS:
             raise ConfigError(
                 f"{path}: dump has no field {name!r};{did_you_mean(name, _FIELDS)} it has {', '.join(_FIELDS)}"
             )
-    fields = {**_FIELDS, **said}
+    fields = {**_FIELDS, **given}
     names, mode, switch = fields["dump_list"], fields["dump_mode"], fields["dump_op_switch"]
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise ConfigError(f"{path}: dump_list {names!r} must be a list of operators' names; an empty one means all")
+        raise ConfigError(f"{path}: dump_list {names!r} must be a list of operator names; an empty list selects all")
     for name in names:
         _check_operator(path, name)
     if mode not in _MODES:

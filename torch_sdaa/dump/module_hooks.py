@@ -1,4 +1,4 @@
-"""What every module's outputs and their gradients hold, by hooks: the quick look before a dump."""
+"""Value ranges of every module's outputs and their gradients, recorded by hooks: a quick check before a dump."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from torch_sdaa.dump.scales import loss_scale
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One tensor of one module.
+    """Statistics of one tensor of one module.
 
     Attributes:
-        module, kind: its path and class. phase: ``forward`` (its output) or ``backward`` (the output's gradient).
-        call: how many forwards of this module came before. minimum, maximum, mean: of the finite elements, NaN without.
-        nan, infinite: how many elements are. loss_scale: of that moment; ``None`` without one.
+        module, kind: path and class. phase: ``forward`` (the output) or ``backward`` (the output's gradient).
+        call: number of earlier forwards of this module. minimum, maximum, mean: of the finite elements; NaN without
+            any.
+        nan, infinite: number of such elements. loss_scale: at that time; ``None`` without one.
     """
 
     module: str
@@ -37,7 +38,7 @@ class Seen:
 
 @dataclass
 class Watched:
-    """What was seen, in the order it came."""
+    """Statistics in order of time."""
 
     rows: list[Seen] = field(default_factory=list)
 
@@ -48,7 +49,7 @@ class Watched:
 
 @contextmanager
 def watch_modules(model: torch.nn.Module) -> Iterator[Watched]:
-    """Note the range of every module's outputs, and of their gradients, in the ``with`` block."""
+    """Record the range of every module's outputs and of their gradients in the ``with`` block."""
     found = Watched()
     calls: dict[str, int] = {}
 

@@ -1,7 +1,7 @@
-"""Where a call of an operator comes from: module, line of the script, forward or backward, step.
+"""Origin of a call of an operator: module, line of the script, phase, step.
 
-The backward is led back to its forward by autograd's own numbers: a node gets the next one before its forward operator
-runs, so that what runs next in that thread is what the node is the backward of.
+A backward node is mapped to its forward by autograd's sequence numbers: a node gets the next number before its forward
+operator runs, so that the next call of that thread is the node's forward.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _WRAPPERS = {
     "FullyShardedDataParallel": "module",
     "OptimizedModule": "_orig_mod",
 }
-"""Classes that wrap a model, and what they call it; its modules are named as without them."""
+"""Wrapper classes of models, and the attribute with the model; modules are named without the wrapper."""
 
 _OF_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
 class Place:
-    """Where a call comes from; see :class:`engine.OpCall`."""
+    """Origin of a call; see :class:`engine.OpCall`."""
 
     __slots__ = ("module", "phase", "source")
 
@@ -40,10 +40,10 @@ class Place:
 
 
 class Places:
-    """Follows modules, optimizers and the backward while it is entered.
+    """Tracks modules, optimizers and the backward between ``start`` and ``stop``.
 
     Attributes:
-        step: how many optimizer steps have returned since it was entered.
+        step: number of optimizer steps returned since the start.
         modules: path -> class, of every model whose forward was called. parameters: path -> shape.
     """
 
@@ -53,17 +53,17 @@ class Places:
         self.parameters: dict[str, list[int]] = {}
         self._names: dict[int, str] = {}
         self._owners: dict[int, str] = {}
-        self._held: list[torch.nn.Module] = []  # so that an id stays that of one module
+        self._held: list[torch.nn.Module] = []  # keeps ids unique
         self._roots: dict[str, int] = {}
         self._stack = threading.local()
-        self._made: dict[int, Place] = {}  # autograd's number -> the forward call
+        self._made: dict[int, Place] = {}  # autograd's sequence number -> the forward call
         self._optimizer = ""
         self._thread = threading.get_ident()
         self._forwards = 0  # calls of this thread outside a backward
         self._hooks: list[Any] = []
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start tracking."""
         self._thread = threading.get_ident()
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
@@ -73,14 +73,14 @@ class Places:
         ]
 
     def stop(self) -> None:
-        """End it."""
+        """Stop tracking."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._held = [], []
         self._made.clear()
 
     def of_call(self) -> Place:
-        """Return where the call at hand comes from."""
+        """Return the origin of the current call."""
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules():
             return self._of_backward(node)
@@ -92,7 +92,9 @@ class Places:
         return place
 
     def _note(self, number: int, place: Place, within: bool) -> None:
-        """Keep the place of a forward call; one that a backward repeats (a checkpoint) has its thread's numbers."""
+        """Record the origin of a forward call; calls repeated in a backward (checkpoints) have numbers of its
+        thread.
+        """
         if not within or threading.get_ident() == self._thread:
             self._forwards += not within
             self._made.setdefault(number, place)
@@ -103,7 +105,7 @@ class Places:
         self._stack.made.setdefault(number, place)
 
     def _forward_of(self, node: Any) -> Place | None:
-        """Return the forward call that a node is the backward of."""
+        """Return the forward call of a backward node."""
         repeated = getattr(self._stack, "after", None) == self._forwards
         if repeated and torch._C._current_graph_task_id() != self._stack.outer:  # a backward within this one
             made: dict[int, Place] = self._stack.made
@@ -111,7 +113,7 @@ class Places:
         return self._made.get(node._sequence_nr())
 
     def _source_of_backward(self, node: Any) -> str:
-        """Return the line of what the backward at hand belongs to: its forward's, else that which began it."""
+        """Return the line of the forward of the current backward, else the line that started the backward."""
         made = None if node is None else self._forward_of(node)
         return made.source if made is not None and made.source else self._source(sys._current_frames()[self._thread])
 
@@ -119,7 +121,7 @@ class Places:
         made = self._forward_of(node)
         if made is not None:
             return Place("backward", made.module, made.source or self._source_of_backward(None))
-        variable = getattr(node, "variable", None)  # of what adds up the gradients of a parameter
+        variable = getattr(node, "variable", None)  # of the node that accumulates a parameter's gradient
         return Place("backward", self._owners.get(id(variable), ""), self._source() or self._source_of_backward(None))
 
     def _modules(self) -> list[str]:
@@ -143,13 +145,13 @@ class Places:
             names.pop()
 
     def _name_all(self, root: torch.nn.Module) -> None:
-        """Give a model and what is in it their names."""
+        """Name a model and its modules."""
         self._held.append(root)
         inner: Any = root
         while hasattr(inner, attribute := _WRAPPERS.get(type(inner).__name__, "?")):
             inner = getattr(inner, attribute)
         kind = type(inner).__name__
-        within = self._module()  # made on the fly, inside another
+        within = self._module()  # created during the forward of another
         count = self._roots[kind] = self._roots.get(kind, 0) + 1
         base = f"{within}:{kind}" if within else kind if count == 1 else f"{kind}#{count}"
         self._names[id(root)] = base
@@ -181,7 +183,7 @@ _known: dict[CodeType, bool] = {}
 
 
 def _is_inner(code: CodeType) -> bool:
-    """Say whether a frame is of PyTorch or of this package, or between them and the script."""
+    """Return whether a frame belongs to PyTorch, this package, or code between them and the script."""
     found = _known.get(code)
     if found is None:
         found = _known[code] = code.co_filename.startswith(

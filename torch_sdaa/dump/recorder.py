@@ -1,4 +1,4 @@
-"""Records every call of an operator below autograd: what it read, what came of it, and where it comes from."""
+"""Recorder of every operator call below autograd: inputs, outputs and origin."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ _LEFT = ("profiler", "prim", "c10d", "_c10d_functional", "debugprims", "streams"
 """Libraries whose operators compute nothing."""
 
 _SCRATCH = {"aten.mkldnn_rnn_layer.default": 3, "aten.mkldnn_rnn_layer_backward.default": -1}
-"""Operators with memory for their backward, of which parts were never written: the forward's result of this number, the
-backward's last input. It cannot be compared."""
+"""Operators with scratch memory for their backward, parts of which are uninitialized and cannot be compared: index of
+the forward's result, or -1 for the last input of the backward.
+"""
 
 _STATISTICS = ("aten.native_batch_norm.default", "aten.miopen_batch_norm.default", "aten.cudnn_batch_norm.default")
-"""Operators that write into running_mean and running_var where they train, which their schemas do not say."""
+"""Operators that update running_mean and running_var in training, which their schemas do not declare."""
 
 
 class Recorder(TorchDispatchMode):
-    """Gives each call to ``keep`` when it has returned; a context manager.
+    """Passes each call to ``keep`` after it returned; a context manager.
 
     Args:
-        keep: is given the call with its arrays. places: says where calls come from.
-        feed: may put other tensors in the place of a call's inputs, by their numbers.
+        keep: receives the call with its arrays. places: provides the origin of calls.
+        feed: may replace inputs of a call, by index.
     """
 
     def __init__(self, keep: Keep, places: Places, feed: Feed | None = None) -> None:
@@ -47,36 +48,36 @@ class Recorder(TorchDispatchMode):
         self._counts: dict[str, int] = {}
         self._index = 0
         self._scaled, self._unscaled = scaled(), False
-        self._lock = threading.RLock()  # each device's backward has a thread of its own
+        self._lock = threading.RLock()  # each device's backward runs in its own thread
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operator, and record it."""
+        """Run and record the operator."""
         given = kwargs or {}
         if func.namespace in _LEFT:
             return func(*args, **given)
         with self._lock:
-            with _unseen():
+            with _unrecorded():
                 recorded, args, given, tensors = self._before(func, args, given)
             try:
                 result = func(*args, **given)
             except Exception as error:
                 recorded.call = replace(recorded.call, failed=one_line(error))
-                self._keep(recorded)  # what it failed on
+                self._keep(recorded)  # with the inputs that made it fail
                 raise
-            with _unseen():
+            with _unrecorded():
                 self._keep(_with_outputs(recorded, outputs_of(func, args, given, result), tensors))
             return result
 
     def _before(
         self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[Recorded, Sequence[Any], dict[str, Any], list[torch.Tensor]]:
-        """Return what is known before a call, what it is called with, and the tensors in that."""
+        """Return the record before a call, its arguments, and their tensors."""
         tensors: list[torch.Tensor] = []
-        told = encoded(list(args), tensors), encoded(kwargs, tensors)["dict"]
+        encoded_args = encoded(list(args), tensors), encoded(kwargs, tensors)["dict"]
         device = _device(tensors, args, kwargs)
-        call = self._call(func, self._places.of_call(), device, told)
+        call = self._call(func, self._places.of_call(), device, encoded_args)
         if self._feed is not None and not call.view:
             args, kwargs, tensors = _replaced(
                 args, kwargs, tensors, self._feed(call, tensors), _written_arguments(func)
@@ -89,12 +90,12 @@ class Recorder(TorchDispatchMode):
         call = replace(call, inputs=tuple(one for one, _ in found))
         return Recorded(call, [array for _, array in found], [], state), args, kwargs, tensors
 
-    def _call(self, func: Any, place: Place, device: torch.device, told: tuple[Any, Any]) -> OpCall:
+    def _call(self, func: Any, place: Place, device: torch.device, encoded_args: tuple[Any, Any]) -> OpCall:
         op = str(func)
         number = self._counts.get(op, 0)
         self._counts[op], index = number + 1, self._index
         self._index += 1
-        draws = torch.Tag.nondeterministic_seeded in func.tags and not _is_off(func, told[0])
+        draws = torch.Tag.nondeterministic_seeded in func.tags and not _is_off(func, encoded_args[0])
         return OpCall(
             op=op,
             number=number,
@@ -105,32 +106,32 @@ class Recorder(TorchDispatchMode):
             source=place.source,
             device=str(device),
             loss_scale=self._loss_scale(place.phase),
-            args=told[0],
-            kwargs=told[1],
+            args=encoded_args[0],
+            kwargs=encoded_args[1],
             view=func.is_view or op in ("aten.lift_fresh.default", "aten._unsafe_view.default"),
             draws=draws,
             empty=op.startswith(_EMPTY),
         )
 
     def _loss_scale(self, phase: str) -> float | None:
-        """Return the loss's factor; a scaler that has scaled nothing before a backward is of another training."""
-        asleep = scaled() == self._scaled
-        self._unscaled = asleep and (self._unscaled or phase == "backward")
+        """Return the loss scale; a scaler not used since the start until a backward belongs to another training."""
+        unused = scaled() == self._scaled
+        self._unscaled = unused and (self._unscaled or phase == "backward")
         return None if self._unscaled and not of_apex() else loss_scale()
 
 
-def _unseen() -> AbstractContextManager[None]:
-    """Return a context in which a recorder around this one sees no operators: those that read values."""
+def _unrecorded() -> AbstractContextManager[None]:
+    """Return a context without outer recorders, for operators that read values."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
 
 
 def _is_off(func: Any, args: Sequence[Any]) -> bool:
-    """Say whether a random operator is told not to draw."""
+    """Return whether a random operator is disabled by an argument."""
     return func._schema.name == "aten::native_dropout" and len(args) > 2 and args[2] is False
 
 
 def _device(tensors: Sequence[torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
-    """Return the device a call runs on: that of its first tensor that is no number, or the one it is given."""
+    """Return the device of a call: that of its first tensor with dimensions, or its device argument."""
     asked = kwargs.get("device")
     if isinstance(asked, torch.device):
         return asked if asked.index is not None or asked.type == "cpu" else torch.device(asked.type, 0)
@@ -143,7 +144,7 @@ def _generator(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Generator |
 
 
 def _written_arguments(func: Any) -> set[str]:
-    """Return the names of the arguments that an operator writes into."""
+    """Return the names of the arguments that an operator writes."""
     return {a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
 
 
@@ -156,7 +157,7 @@ def _flat(value: Any) -> list[torch.Tensor]:
 
 
 def outputs_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[torch.Tensor]:
-    """Return what came of a call: its results, and the tensors it wrote into; each once."""
+    """Return the results of a call and the tensors that it wrote, each once."""
     written = _written_arguments(func)
     names = [argument.name for argument in func._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -184,16 +185,18 @@ def _with_outputs(recorded: Recorded, outputs: Sequence[torch.Tensor], tensors: 
 
 
 def overflows(recorded: Recorded) -> bool:
-    """Say whether a call made NaN or infinity of finite numbers; one that was asked for it, such as a mask, did not."""
+    """Return whether a call made NaN or infinity of finite inputs, unless its arguments request it, such as a mask."""
     call = recorded.call
-    if call.view or call.empty or _asked_for([*call.args, *call.kwargs.values()]) or _is_meant(call):
+    if call.view or call.empty or _requests_infinity([*call.args, *call.kwargs.values()]) or _is_meant(call):
         return False
     made = any(not _finite(one, array) for one, array in zip(call.outputs, recorded.outputs, strict=True))
     return made and all(_finite(one, array) for one, array in zip(call.inputs, recorded.inputs, strict=True))
 
 
 def _is_meant(call: OpCall) -> bool:
-    """Say whether an optimizer divides by the number 0: RAdam in lists does, and takes the reciprocal of that."""
+    """Return whether an optimizer divides by the number 0: RAdam in lists does, and takes the reciprocal of the
+    result.
+    """
     if call.phase != "optimizer" or not call.op.startswith(("aten.div", "aten._foreach_div")):
         return False
     numbers = [one for arg in call.args for one in (arg if isinstance(arg, list) else [arg])]
@@ -208,9 +211,10 @@ def _finite(one: KeptTensor, array: np.ndarray[Any, Any]) -> bool:
     return bool(np.isfinite(as_numbers(array, one.dtype)).all())
 
 
-def _asked_for(values: Sequence[Any]) -> bool:
+def _requests_infinity(values: Sequence[Any]) -> bool:
     return any(
-        (isinstance(one, dict) and "float" in one) or (isinstance(one, list) and _asked_for(one)) for one in values
+        (isinstance(one, dict) and "float" in one) or (isinstance(one, list) and _requests_infinity(one))
+        for one in values
     )
 
 
@@ -221,7 +225,7 @@ def _replaced(
     fed: dict[int, torch.Tensor],
     written: set[str],
 ) -> tuple[Sequence[Any], dict[str, Any], list[torch.Tensor]]:
-    """Return arguments with other tensors in the place of some; what the call writes into gets the values instead."""
+    """Return arguments with replaced tensors; if the call writes its arguments, values are copied into them instead."""
     if not fed:
         return args, kwargs, tensors
     swap: dict[int, torch.Tensor] = {}

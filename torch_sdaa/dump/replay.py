@@ -1,4 +1,4 @@
-"""Calls of operators repeated from a file alone, on any device."""
+"""Repeat dumped calls of operators on any device."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DEFINED_IN = {
     "sdaa": ("torch_sdaa.apex.kernels", "torch_sdaa.contrib.optimized_lib.kernels"),
     "torchvision": ("torchvision",),
 }
-"""Modules that define the operators of a library, which the process that repeats one need not have imported."""
+"""Modules that define the operators of a library, imported before a replay."""
 
 
 def overload(name: str) -> Any:
     """Return the operator of a name such as ``aten.addmm.default``.
 
     Raises:
-        DataError: this process has none of this name.
+        DataError: the operator does not exist in this process.
     """
     space, _, rest = name.partition(".")
     for module in _DEFINED_IN.get(space, ()):
@@ -34,15 +34,16 @@ def overload(name: str) -> Any:
     try:
         return getattr(getattr(getattr(torch.ops, space), packet), form)
     except (AttributeError, RuntimeError) as error:
-        raise DataError(f"this PyTorch ({torch.__version__}) has no operator {name}; import what defines it") from error
+        raise DataError(
+            f"this PyTorch ({torch.__version__}) has no operator {name}; import the module that defines it"
+        ) from error
 
 
 def called(recorded: Recorded, device: torch.device | str = "cpu") -> list[torch.Tensor]:
-    """Return what comes of a call that is repeated: its results, and what it writes into.
+    """Return the results of a repeated call, and the tensors that it wrote.
 
     Raises:
-        DataError: the dump does not keep all that it takes, or the operator is not there. Besides that, whatever the
-            operator raises.
+        DataError: the dump lacks an input, or the operator does not exist. Errors of the operator are raised unchanged.
     """
     call, place = recorded.call, torch.device(device)
     if len(recorded.inputs) < _tensors([*call.args, *call.kwargs.values()]):
@@ -53,25 +54,24 @@ def called(recorded: Recorded, device: torch.device | str = "cpu") -> list[torch
     if recorded.state is not None:
         set_rng_state(place, torch.from_numpy(recorded.state.copy()))
     function = overload(call.op)
-    with torch.no_grad(), torch._C._DisableAutocast():  # what was recorded is below autocast
+    with torch.no_grad(), torch._C._DisableAutocast():  # calls are recorded below autocast
         return outputs_of(function, args, kwargs, function(*args, **kwargs))
 
 
 def replayed(recorded: Recorded, device: torch.device | str = "cpu") -> list[np.ndarray[Any, Any]]:
-    """Return what a call gives when it is repeated: one array for each output, as numbers.
+    """Return the outputs of a repeated call, one numeric array each.
 
     Raises:
-        DataError: the dump does not keep all that it takes, or the operator is not there. Besides that, whatever the
-            operator raises.
+        DataError: the dump lacks an input, or the operator does not exist. Errors of the operator are raised unchanged.
     """
     call, made = recorded.call, called(recorded, device)
     if [(tuple(t.shape), dtype_name(t.dtype)) for t in made] != [(one.shape, one.dtype) for one in call.outputs]:
-        raise DataError(f"{call.where}, repeated, gives another number, shape or dtype of results than it did")
+        raise DataError(f"{call.where}, repeated, gives results of another number, shape or dtype")
     return [as_numbers(as_array(tensor), dtype_name(tensor.dtype)) for tensor in made]
 
 
 def _tensors(value: Any) -> int:
-    """Return how many tensors arguments refer to."""
+    """Return the number of tensors that arguments refer to."""
     if isinstance(value, dict):
         if "tensor" in value:
             return int(value["tensor"]) + 1

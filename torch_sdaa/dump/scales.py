@@ -1,4 +1,4 @@
-"""The factor that the loss of the step at hand is multiplied by: of a ``GradScaler``, or of ``apex.amp``."""
+"""Current loss scale, of a ``GradScaler`` or of ``apex.amp``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _read: tuple[Any, int, float] | None = None
 
 
 def note(scaler: Any) -> None:
-    """Remember a ``GradScaler``: the one that was noted last is asked."""
+    """Register a ``GradScaler``; the last one is used."""
     _scalers[:] = [one for one in _scalers if one() not in (None, scaler)]
     _scalers.append(weakref.ref(scaler))
 
@@ -22,24 +22,24 @@ _scaled = 0
 
 
 def note_scaled() -> None:
-    """Remember that a ``GradScaler`` has scaled a loss."""
+    """Record that a ``GradScaler`` has scaled a loss."""
     global _scaled
     _scaled += 1
 
 
 def scaled() -> int:
-    """Return how many losses any ``GradScaler`` has scaled."""
+    """Return the number of losses scaled by any ``GradScaler``."""
     return _scaled
 
 
 def of_apex() -> bool:
-    """Say whether ``apex.amp`` scales the losses."""
+    """Return whether ``apex.amp`` scales the losses."""
     apex: Any = sys.modules.get("torch_sdaa.apex.amp")
     return apex is not None and bool(apex._state.enabled and apex._state.scalers)
 
 
 def loss_scale() -> float | None:
-    """Return the loss's factor; ``None`` where nothing scales it."""
+    """Return the loss scale; ``None`` without one."""
     if of_apex():
         return float(sys.modules["torch_sdaa.apex.amp"]._state.scalers[0].loss_scale())
     for one in reversed(_scalers):
@@ -50,7 +50,7 @@ def loss_scale() -> float | None:
 
 
 def _of_torch(scaler: torch.amp.GradScaler) -> float:
-    """Return a scaler's factor, which is a number of the device; it is only fetched where it has changed."""
+    """Return the scale of a ``GradScaler``; it is on the device, and only read after a change."""
     global _read
     held = scaler._scale
     if held is None:

@@ -1,4 +1,4 @@
-"""Is a training deterministic? A piece of it run twice, and the first operator that did not do the same."""
+"""Determinism check: run a part of a training twice and find the first operator that differs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch_sdaa.dump.recorder import Recorder
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """Where two runs part.
+    """First difference of two runs.
 
     Attributes:
-        first, second: the call in each run; ``None`` where one had ended. why: in words.
+        first, second: the call in each run; ``None`` if the run had ended. why: description.
     """
 
     first: OpCall | None
@@ -27,18 +27,18 @@ class Parted:
     why: str
 
     def __str__(self) -> str:
-        call: OpCall = self.first or self.second  # type: ignore[assignment]  # one is there
+        call: OpCall = self.first or self.second  # type: ignore[assignment]  # one is not None
         where = f" of {call.module}" if call.module else ""
         source = f" ({call.source})" if call.source else ""
         return f"{call.where}{where}, {call.phase} of step {call.step}{source}: {self.why}"
 
 
 def first_difference(run: Callable[[], Any], *, same_seed: bool = True) -> Parted | None:
-    """Run a piece of a training twice; return the first operator that differs, bit for bit, or ``None``.
+    """Run a part of a training twice; return the first operator that is not bit-identical, or ``None``.
 
     Args:
-        run: begins anew each time: it makes its model, or sets its weights back.
-        same_seed: both runs begin with the random numbers of now; ``False``: the second goes on where the first ended.
+        run: starts from the same state each time: it creates its model, or resets its weights.
+        same_seed: both runs start with the current random state; ``False``: the second continues after the first.
     """
     states = _states()
     first = _calls(run)
@@ -53,7 +53,7 @@ def first_difference(run: Callable[[], Any], *, same_seed: bool = True) -> Parte
 
 
 def _calls(run: Callable[[], Any]) -> list[OpCall]:
-    """Return the calls of a run; their arrays are dropped at once, their digests tell them apart."""
+    """Return the calls of a run, with digests instead of arrays."""
     found: list[OpCall] = []
 
     def keep(recorded: Recorded) -> None:
@@ -71,15 +71,15 @@ def _calls(run: Callable[[], Any]) -> list[OpCall]:
 
 def _parts(one: OpCall | None, other: OpCall | None) -> str:
     if one is None or other is None:
-        return f"only the {'second' if one is None else 'first'} run has it"
+        return f"only in the {'second' if one is None else 'first'} run"
     if (one.op, one.module) != (other.op, other.module):
-        return f"the second run has {other.op} of {other.module or 'no module'} in its place"
+        return f"the second run has {other.op} of {other.module or 'no module'} instead"
     if one.view or one.empty:
         return ""
     digests = [tuple(k.digest for k in call.inputs[call.read_from :]) for call in (one, other)]
     results = [tuple(k.digest for k in call.outputs) for call in (one, other)]
     if digests[0] != digests[1]:
-        return "its inputs differ, which no operator before it made: a batch, weights or numbers of the host"
+        return "its inputs differ, which no operator before made: a batch, weights or numbers of the host"
     if (one.args, one.kwargs) != (other.args, other.kwargs):
         return "its arguments differ"
     if results[0] == results[1]:

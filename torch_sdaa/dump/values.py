@@ -1,4 +1,4 @@
-"""Arguments of operators as JSON and arrays, and back."""
+"""Operator arguments as JSON and arrays, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine import DataError, KeptTensor, kept_tensor
 
 _BITS = {torch.bfloat16: torch.uint16}
 _BITS |= {kind: torch.uint8 for name in dir(torch) if name.startswith("float8_") and (kind := getattr(torch, name))}
-"""Dtypes that NumPy lacks, and those of as many bits by which they are stored."""
+"""Dtypes that NumPy lacks, and those of the same size in which they are stored."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -22,14 +22,14 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def can_be_kept(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor has plain values."""
+    """Return whether a tensor has plain strided values."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
         return False
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor._is_zerotensor()
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Return a tensor's values of now, in an array of their own."""
+    """Return a copy of a tensor's current values."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.dtype in _BITS:
         plain = plain.contiguous().view(_BITS[plain.dtype])
@@ -38,20 +38,20 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def kept(tensor: torch.Tensor) -> tuple[KeptTensor, np.ndarray[Any, Any]]:
-    """Return what a file says of a tensor, and its values."""
+    """Return a tensor's metadata and values."""
     array = as_array(tensor)
     return kept_tensor(array, dtype_name(tensor.dtype), tensor.stride()), array
 
 
 def as_tensor(one: KeptTensor, array: np.ndarray[Any, Any], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return a tensor of a file, laid out as it was, or expanded; what overlapped itself otherwise is contiguous.
+    """Return a tensor of a file with its recorded strides, or expanded; contiguous if it overlapped itself otherwise.
 
     Raises:
         DataError: this PyTorch lacks its dtype.
     """
     dtype = getattr(torch, one.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise DataError(f"this PyTorch ({torch.__version__}) has no dtype {one.dtype}, which a tensor of the dump has")
+        raise DataError(f"this PyTorch ({torch.__version__}) has no dtype {one.dtype}, used by a tensor of the dump")
     plain = torch.from_numpy(np.array(array))
     if dtype in _BITS:
         plain = plain.view(dtype)
@@ -66,7 +66,7 @@ def as_tensor(one: KeptTensor, array: np.ndarray[Any, Any], device: torch.device
 
 
 def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Say whether two elements of a tensor may lie in one place, otherwise than where it repeats itself."""
+    """Return whether elements of a tensor may share memory other than by expansion."""
     end = 1
     for step, size in sorted(zip(strides, shape, strict=True)):
         if size > 1:
@@ -77,7 +77,7 @@ def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def encoded(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return an argument as JSON has it; its tensors are added to the list, and stand there by their numbers."""
+    """Return an argument as JSON; its tensors are appended to the list and replaced by their index."""
     if isinstance(value, torch.Tensor):
         return _encoded_tensor(value, tensors)
     if isinstance(value, (list, tuple)):
@@ -117,31 +117,31 @@ def _encoded_tensor(value: torch.Tensor, tensors: list[torch.Tensor]) -> Any:
 
 
 def decoded(value: Any, tensors: Sequence[torch.Tensor], device: torch.device) -> Any:
-    """Return an argument of what a file has; devices become the given one.
+    """Return an argument from its JSON form; devices become the given one.
 
     Raises:
-        DataError: it is of a kind that was not written down.
+        DataError: its type was not recorded.
     """
     if isinstance(value, list):
         return [decoded(one, tensors, device) for one in value]
     if not isinstance(value, Mapping):
         return value
-    ((kind, told),) = value.items()
+    ((kind, content),) = value.items()
     if kind == "tensor":
-        return tensors[told]
+        return tensors[content]
     if kind == "dict":
-        return {name: decoded(one, tensors, device) for name, one in told.items()}
+        return {name: decoded(one, tensors, device) for name, one in content.items()}
     if kind == "float":
-        return float(told)
+        return float(content)
     if kind == "complex":
-        return complex(*told)
+        return complex(*content)
     if kind == "device":
         return device
     if kind == "generator":
         return _generator(device)
     if kind in ("dtype", "layout", "memory_format"):
-        return getattr(torch, told)
-    raise DataError(f"the call takes a {told}, which the dump does not keep, and cannot be repeated")
+        return getattr(torch, content)
+    raise DataError(f"the call cannot be repeated: it takes a {content}, which dumps do not store")
 
 
 def _generator(device: torch.device) -> torch.Generator:
@@ -151,10 +151,10 @@ def _generator(device: torch.device) -> torch.Generator:
 
 
 def rng_state(device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    """Return the state of what a call on a device draws from."""
+    """Return the generator state of a call on a device."""
     return (generator or _generator(device)).get_state()
 
 
 def set_rng_state(device: torch.device, state: torch.Tensor) -> None:
-    """Let the next call on a device draw from a state."""
+    """Set the generator state for the next call on a device."""
     _generator(device).set_state(state)

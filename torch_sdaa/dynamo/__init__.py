@@ -1,4 +1,4 @@
-"""``torch.compile(model, backend="sdaa")``: graphs compiled for the card, and what became of them (:func:`report`)."""
+"""``torch.compile(model, backend="sdaa")``: graphs compiled for the card, and a report on them (:func:`report`)."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from torch_sdaa.dynamo.records import Report as Report, clear as clear, report a
 
 
 def aot_backend(gm: Any, inputs: Any, **given: Any) -> Any:
-    """Compile a traced graph; what PyTorch needs for it is imported with the first."""
+    """Compile a traced graph; the modules of PyTorch for this are imported with the first graph."""
     from torch_sdaa.dynamo.backend import aot_backend as compile_graph
 
     return compile_graph(gm, inputs, **given)

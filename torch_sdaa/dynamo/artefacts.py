@@ -1,4 +1,4 @@
-"""What is kept of compiled graphs where option ``keep`` names a folder: models, and the values of a first run."""
+"""Files of compiled graphs if option ``keep`` is set: models, and the values of a first run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keep_model(options: Options, name: str, model: bytes) -> None:
 
 
 def arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    """Return copies of tensors on the host; of bfloat16, which NumPy does not have, in float32."""
+    """Return copies of tensors on the host; bfloat16, which NumPy lacks, as float32."""
     values = [value.detach().cpu() for value in tensors]
     return [(value.float() if value.dtype is torch.bfloat16 else value).numpy() for value in values]
 
@@ -55,4 +55,4 @@ def _folder(options: Options) -> Path:
 
 
 def _unwritten(options: Options, error: OSError) -> ConfigError:
-    return ConfigError(f"option keep of backend 'sdaa': {options.keep}: {error.strerror}; name another folder")
+    return ConfigError(f"option keep of backend 'sdaa': {options.keep}: {error.strerror}; choose another folder")

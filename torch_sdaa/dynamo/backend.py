@@ -1,4 +1,4 @@
-"""Backend ``sdaa`` of ``torch.compile``: traced both ways, divided, each partition one launch of the card."""
+"""Backend ``sdaa`` of ``torch.compile``: forward and backward graphs, partitioned, each partition one launch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from torch_sdaa.dynamo.sizes import Sizes, bound, is_dynamic
 _aten = torch.ops.aten
 _WRITES_BACK = (_aten.copy_.default,)
 _ROUNDS = 4
-"""How often a graph is divided anew without operators that ONNX Runtime turned out to have no kernel for."""
+"""How often a graph is partitioned again without operators for which ONNX Runtime has no kernel."""
 
 
 def aot_backend(gm: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
-    """Compile a graph that ``torch.compile`` traced: ``torch.compile(model, backend="sdaa")``.
+    """Compile a graph traced by ``torch.compile(model, backend="sdaa")``.
 
     Raises:
         ConfigError: an option does not exist.
@@ -54,7 +54,7 @@ def aot_backend(gm: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Call
 
 
 class _Support(OperatorSupportBase):
-    """Says which nodes a partition may hold; what may not is remembered with its reason."""
+    """Decides which nodes a partition may contain; records the reason for others."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         self._sizes, self._device = sizes, device
@@ -62,7 +62,7 @@ class _Support(OperatorSupportBase):
         self._known: dict[fx.Node, bool] = {}
 
     def is_node_supported(self, submodules: Any, node: fx.Node) -> bool:
-        """Say whether a node has an ONNX form."""
+        """Return whether a node has an ONNX form."""
         if node not in self._known:
             reason = self.refused.get(node) or self._why_not(node)
             self._known[node] = not reason
@@ -71,13 +71,13 @@ class _Support(OperatorSupportBase):
         return self._known[node]
 
     def refuse(self, node: fx.Node, reason: str) -> None:
-        """Let a node stay outside, and what takes its results apart."""
+        """Exclude a node from partitions, and the nodes that unpack its results."""
         for each in (node, *(user for user in node.users if user.target is operator.getitem)):
             self.refused[each], self._known[each] = reason, False
 
     def _why_not(self, node: fx.Node) -> str:
         if node.op != "call_function":
-            return "no operator"
+            return "not an operator"
         values = node.meta.get("val")
         tensors = [v for v in (values if isinstance(values, (tuple, list)) else [values]) if v is not None]
         if not all(isinstance(value, torch.Tensor) for value in tensors):
@@ -88,7 +88,7 @@ class _Support(OperatorSupportBase):
 
 
 def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options: Options) -> Callable[..., Any]:
-    """Return what runs a graph of ATen's operators."""
+    """Return the function that runs a graph of ATen operators."""
     began = time.perf_counter()
     device = _device(gm)
     places = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
@@ -98,7 +98,7 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
     kept = records.Graph(stage, _compile_id(), sum(node.op == "call_function" for node in gm.graph.nodes))
     if device is None:
         return _finished(gm, kept, began)
-    for node in gm.graph.nodes:  # a partition's results lie in order, whatever was traced
+    for node in gm.graph.nodes:  # results of a partition are contiguous, whatever was traced
         if node.target is _aten.view.default:
             node.target = _aten.reshape.default
     asked_first(gm, numbers)
@@ -113,7 +113,7 @@ def _compiled(gm: fx.GraphModule, inputs: Sequence[Any], *, stage: str, options:
 def _divided(
     gm: fx.GraphModule, device: torch.device, numbers: Numbers, stage: str, options: Options, kept: records.Graph
 ) -> fx.GraphModule:
-    """Return the graph with partitions in it."""
+    """Return the graph with partitions."""
     support = _Support(numbers.sizes, device)
     visible = _visible(stage)
     refused: list[tuple[Any, str]] = [(node, views.REASON) for node in _views(gm, stage, visible)]
@@ -151,7 +151,7 @@ def _opened(
     kept: records.Graph,
     visible: int,
 ) -> list[tuple[str, str]]:
-    """Put partitions in their places; return names of operators without a kernel, and why, where there are some."""
+    """Replace the fused modules by partitions; return names and reasons of operators without a kernel."""
     culprits: list[tuple[str, str]] = []
     for node in list(fused.graph.find_nodes(op="call_module")):
         if not node.target.startswith("fused_"):
@@ -173,7 +173,7 @@ def _opened(
 
 
 def _written_back(node: fx.Node, partition: Partition) -> int:
-    """Let a partition write its results into the graph's inputs that are changed to them; return how many."""
+    """Let a partition write results to the mutated inputs of the graph; return their number."""
     parts = {user: int(user.args[1]) for user in node.users if user.target is operator.getitem} or {node: 0}
     found = 0
     for part, place in parts.items():
@@ -189,7 +189,7 @@ def _written_back(node: fx.Node, partition: Partition) -> int:
 
 
 def _only_read_by(changed: Any, partition: fx.Node, copy: fx.Node) -> bool:
-    """Say whether nobody else can see when an input is changed."""
+    """Return whether no other node can observe when an input is mutated."""
     return changed.op == "placeholder" and all(
         user in (partition, copy) or user.op == "output" for user in changed.users
     )
@@ -203,7 +203,7 @@ def _alike(changed: fx.Node, result: fx.Node) -> bool:
 
 
 def _without_kernel(graph: fx.Graph, sizes: Sizes) -> list[tuple[str, str]]:
-    """Return the operators of a partition that ONNX Runtime cannot run, and why."""
+    """Return the operators of a partition that ONNX Runtime cannot run, with reasons."""
     found, known = [], dict[str, str]()
     for node in graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem:
@@ -218,7 +218,7 @@ def _without_kernel(graph: fx.Graph, sizes: Sizes) -> list[tuple[str, str]]:
 
 
 def _strided(node: fx.Node, visible: int) -> set[int]:
-    """Return the places of a partition's results that must lie in memory as they were traced."""
+    """Return the indices of a partition's results that must have the traced strides."""
     values = node.meta.get("val")
     several = {user: user.args[1] for user in node.users if user.target is operator.getitem}
     found = set()
@@ -263,7 +263,7 @@ def _finished(
             places, numbers = dynamic
             numbers.set(bound(places, arguments))
         given = list(arguments)
-        arguments.clear()  # what is no longer needed may be freed
+        arguments.clear()  # allow freeing of unused inputs
         return gm(*given)
 
     run._boxed_call = True  # type: ignore[attr-defined]
@@ -271,7 +271,7 @@ def _finished(
 
 
 def _device(gm: fx.GraphModule) -> torch.device | None:
-    """Return the device that a graph computes on; ``None`` where it has no tensor of the card."""
+    """Return the device of a graph; ``None`` if it has no tensor on the card."""
     for node in gm.graph.nodes:
         values = node.meta.get("val")
         for value in values if isinstance(values, (tuple, list)) else [values]:
@@ -281,7 +281,7 @@ def _device(gm: fx.GraphModule) -> torch.device | None:
 
 
 def _hints(places: Sequence[Any]) -> dict[Any, int]:
-    """Return the sizes with which a graph of dynamic ones was traced; one without (``mark_unbacked``) is left out."""
+    """Return the sizes with which a dynamic graph was traced, without unbacked ones (``mark_unbacked``)."""
     symbols: dict[Any, int] = {}
     for place in places:
         sizes = [place] if isinstance(place, torch.SymInt) else place.shape if isinstance(place, torch.Tensor) else []
@@ -302,7 +302,7 @@ def _is_operator(node: fx.Node) -> bool:
 
 
 def _counts(node: fx.Node) -> bool:
-    """Say whether a refused node is an operator that the device runs: not a number, a write at the end, or a part."""
+    """Return whether a refused node is an operator that the device runs: not a number, final write, or unpacking."""
     if node.op != "call_function" or node.target is operator.getitem or node.target in _WRITES_BACK:
         return False
     return not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int))

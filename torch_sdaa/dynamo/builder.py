@@ -1,4 +1,4 @@
-"""One ONNX graph while it is made: names, constants, and the casts that PyTorch's rules of dtypes ask for."""
+"""Builder of one ONNX graph: names, constants, and the casts of PyTorch's dtype rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import fx
 from torch_sdaa.dynamo.sizes import Sizes
 
 OPSET = 20
-"""ONNX operators that are written; ONNX Runtime and the card's cost know them all."""
+"""Opset of the written ONNX operators, supported by ONNX Runtime and the card's cost model."""
 
 IR_VERSION = 10
 
@@ -30,8 +30,9 @@ KINDS: Mapping[torch.dtype, int] = {
     torch.bool: TensorProto.BOOL,
     torch.bfloat16: TensorProto.FLOAT,
 }
-"""Dtypes that a partition may hold. ONNX Runtime computes no bfloat16 on a CPU: it is float32 of numbers that bfloat16
-holds, rounded behind every operator of the traced network (:meth:`Builder.rounded`)."""
+"""Dtypes that a partition may contain. ONNX Runtime does not compute bfloat16 on a CPU: it is stored as float32 and
+rounded to bfloat16 after every operator of the traced network (:meth:`Builder.rounded`).
+"""
 
 _NUMPY: Mapping[torch.dtype, type[np.generic]] = {
     torch.float32: np.float32,
@@ -49,16 +50,16 @@ _MOVES = {
     "Abs", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Identity", "Max", "MaxPool", "Min", "Neg",
     "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Slice", "Tile", "TopK", "Transpose", "Trilu", "Where",
 }  # fmt: skip
-"""Operators that give numbers they were given, or these with another sign."""
+"""Operators whose results are input elements, possibly with another sign."""
 
 
 class Unsupported(Exception):  # noqa: N818 -- not an error: the node stays with the device
-    """A node that has no ONNX form here, and why."""
+    """A node has no ONNX form here; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the graph: its name, sizes and dtype."""
+    """A tensor of the graph: name, shape and dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,20 +67,20 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """How many dimensions it has."""
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def numel(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
 class Builder:
-    """Takes nodes in, gives a model.
+    """Builds a model from nodes.
 
     Args:
-        sizes: what the symbols of the traced graph stand for.
+        sizes: values of the symbols of the traced graph.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -90,14 +91,14 @@ class Builder:
         self._count = 0
         self._name = ""
         self._orders: dict[str, tuple[Value, list[int]]] = {}
-        """Name of a transposed value -> of what, and how."""
+        """Name of a transposed value -> its source, and the permutation."""
         self._rounded: set[str] = set()
-        """Names of what needs no rounding to be bfloat16, and of what is no float."""
+        """Names of values that are exact in bfloat16, or not floating-point."""
 
-    # -------------------------------------------------------------------------------------------------- what goes in
+    # --------------------------------------------------------------------------------------------------------- inputs
 
     def begin(self, node: fx.Node) -> None:
-        """Name what is written from here on after a node."""
+        """Name the following values after a node."""
         self._name = node.name
 
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Value:
@@ -108,7 +109,7 @@ class Builder:
         return Value(name, tuple(shape), dtype)
 
     def constant(self, array: Any, dtype: torch.dtype = torch.int64) -> str:
-        """Return the name of a constant; equal ones are kept once."""
+        """Return the name of a constant; equal ones are stored once."""
         made = np.ascontiguousarray(np.asarray(array).astype(_NUMPY[dtype])).reshape(np.shape(array))
         key = (made.tobytes(), made.dtype.str, made.shape)
         if key not in self._constants:
@@ -118,19 +119,19 @@ class Builder:
         return self._constants[key].name
 
     def scalar(self, number: complex | bool, dtype: torch.dtype) -> str:
-        """Return the name of one number, cut to what an integer dtype holds as PyTorch does."""
+        """Return the name of a scalar, converted to an integer dtype like in PyTorch."""
         if isinstance(number, complex):
             raise Unsupported("a complex number")
         if not dtype.is_floating_point and dtype is not torch.bool:
             number = int(number)
         return self.constant(np.asarray(number), dtype)
 
-    # ------------------------------------------------------------------------------------------------ what is written
+    # ---------------------------------------------------------------------------------------------------------- nodes
 
     def op(
         self, kind: str, inputs: Sequence[str | Value], dtype: torch.dtype, shape: Sequence[int], **more: Any
     ) -> Value:
-        """Write a node of one output; ``more`` are its attributes."""
+        """Write a node with one output and attributes ``more``."""
         return self.ops(kind, inputs, [(dtype, shape)], **more)[0]
 
     def ops(
@@ -140,12 +141,12 @@ class Builder:
         outputs: Sequence[tuple[torch.dtype, Sequence[int]] | None],
         **more: Any,
     ) -> list[Value]:
-        """Write a node; an output that is ``None`` is left out."""
+        """Write a node; outputs that are ``None`` are omitted."""
         made: list[Value] = []
         names: list[str] = []
         for each in outputs:
             self._count += 1
-            name = f"{self._name}.{self._count}" if each else ""  # no node of a traced graph has a dot in its name
+            name = f"{self._name}.{self._count}" if each else ""  # names of traced nodes have no dots
             names.append(name)
             if each:
                 made.append(Value(name, tuple(each[1]), each[0]))
@@ -157,15 +158,15 @@ class Builder:
         return made
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
-        """Return a value in a dtype."""
+        """Return a value cast to a dtype."""
         if value.dtype is dtype:
             return value
-        if value.dtype.is_floating_point and dtype is torch.uint8:  # what is negative wraps as it does in PyTorch
+        if value.dtype.is_floating_point and dtype is torch.uint8:  # negative values wrap as in PyTorch
             value = self.op("Cast", [value], torch.int64, value.shape, to=kind_of(torch.int64))
         return self.op("Cast", [value], dtype, value.shape, to=kind_of(dtype))
 
     def rounded(self, value: Value) -> Value:
-        """Return float32 numbers as bfloat16: rounded, and in float32 again."""
+        """Return float32 values rounded to bfloat16, stored as float32."""
         shape = value.shape
         if value.name not in self._rounded:
             narrow = self.op("Cast", [value], torch.bfloat16, shape, to=TensorProto.BFLOAT16)
@@ -174,20 +175,20 @@ class Builder:
         return Value(value.name, shape, torch.bfloat16)
 
     def is_narrow(self, value: Value) -> bool:
-        """Say whether a value has few bits, so that equal numbers in it are likely."""
+        """Return whether a value has few bits, so that ties are likely."""
         return value.dtype is torch.float16 or value.name in self._rounded
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """Return a value in other sizes."""
+        """Return a value in another shape."""
         if tuple(shape) == value.shape:
             return value
         return self.op("Reshape", [value, self.constant(list(shape))], value.dtype, shape, allowzero=1)
 
     def transpose(self, value: Value, order: Sequence[int]) -> Value:
-        """Return a value with its dimensions in another order."""
+        """Return a value with permuted dimensions."""
         order = [axis % value.rank for axis in order]
         source, before = self._orders.get(value.name, (value, list(range(value.rank))))
-        order = [before[axis] for axis in order]  # two in a row are one, and may be none
+        order = [before[axis] for axis in order]  # consecutive permutations are merged, possibly to none
         if order == list(range(value.rank)):
             return source
         made = self.op("Transpose", [source], value.dtype, [source.shape[axis] for axis in order], perm=order)
@@ -195,18 +196,18 @@ class Builder:
         return made
 
     def transposed(self, value: Value) -> Value | None:
-        """Return the matrix that a value is transposed of; ``None`` where it is not."""
+        """Return the matrix whose transpose a value is; ``None`` if it is not a transpose."""
         source, order = self._orders.get(value.name, (value, []))
         return source if order == [1, 0] else None
 
     def expand(self, value: Value, shape: Sequence[int]) -> Value:
-        """Return a value repeated to larger sizes."""
+        """Return a value expanded to a larger shape."""
         if tuple(shape) == value.shape:
             return value
         return self.op("Expand", [value, self.constant(list(shape))], value.dtype, shape)
 
     def reduce(self, kind: str, value: Value, axes: Sequence[int], keep: bool) -> Value:
-        """Return sums, means, ... over axes (none given: none)."""
+        """Return a reduction over axes; without axes the value itself."""
         axes = sorted(axis % value.rank for axis in axes) if value.rank else []
         if not axes:
             return value
@@ -214,41 +215,41 @@ class Builder:
         return self.op(kind, [value, self.constant(axes)], value.dtype, shape, keepdims=int(keep))
 
     def extreme(self, kind: str, value: Value, axes: Sequence[int], keep: bool) -> Value:
-        """Return the largest or smallest over axes: NaN where one is, which ONNX Runtime passes over."""
+        """Return the maximum or minimum over axes; NaN if there is one, which ONNX Runtime ignores."""
         made = self.reduce(kind, value, axes, keep)
         if not value.dtype.is_floating_point or made is value:
             return made
         return self.or_nan(made, self.reduce("ReduceMax", self.nans(value, torch.int32), axes, keep))
 
     def nans(self, value: Value, dtype: torch.dtype) -> Value:
-        """Return 1 where a number is NaN, and 0 elsewhere."""
+        """Return 1 where an element is NaN, else 0."""
         return self.cast(self.op("IsNaN", [value], torch.bool, value.shape), dtype)
 
     def or_nan(self, value: Value, nans: Value) -> Value:
-        """Return NaN in the places of ``nans`` that are not 0, and the value elsewhere."""
+        """Return NaN where ``nans`` is not 0, else the value."""
         nan = self.scalar(float("nan"), value.dtype)
         return self.op("Where", [self.cast(nans, torch.bool), nan, value], value.dtype, value.shape)
 
     def instead_of_nan(self, value: Value, other: str, made: Value) -> Value:
-        """Return ``other`` in the places where a value is NaN, and what was made of it elsewhere."""
+        """Return ``other`` where a value is NaN, else ``made``."""
         nan = self.op("IsNaN", [value], torch.bool, value.shape)
         return self.op("Where", [nan, other, made], made.dtype, made.shape)
 
     def slice(self, value: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
-        """Return every ``step``-th part along an axis; the bounds lie inside."""
+        """Return every ``step``-th element along an axis; the bounds must be in range."""
         length = max(0, -(-(stop - start) // step))
         shape = [length if i == axis else d for i, d in enumerate(value.shape)]
         bounds = [self.constant([number]) for number in (start, max(stop, start), axis, step)]
         return self.op("Slice", [value, *bounds], value.dtype, shape)
 
-    # ------------------------------------------------------------------------------------------------- what comes out
+    # ---------------------------------------------------------------------------------------------------------- model
 
     def model(self, outputs: Sequence[Value]) -> ModelProto:
-        """Return the model; nodes that lead to no output are left out."""
+        """Return the model, without nodes that no output depends on."""
         ends, seen = [], {info.name for info in self.inputs} | {t.name for t in self._constants.values()}
         for value in outputs:
             self._name = "output"
-            if value.name in seen:  # an output has a name of its own
+            if value.name in seen:  # outputs need unique names
                 value = self.op("Identity", [value], value.dtype, value.shape)
             seen.add(value.name)
             ends.append(helper.make_tensor_value_info(value.name, kind_of(value.dtype), list(value.shape)))
@@ -265,7 +266,7 @@ class Builder:
 
 
 def _is_bfloat16(array: Any) -> bool:
-    """Say whether bfloat16 holds all numbers of an array: the upper half of float32's bits."""
+    """Return whether bfloat16 represents all elements of an array: the upper half of float32's bits."""
     return array.dtype == np.float32 and not (array.view(np.uint32) & 0xFFFF).any()
 
 
@@ -273,7 +274,7 @@ def kind_of(dtype: torch.dtype) -> int:
     """Return ONNX's number of a dtype.
 
     Raises:
-        Unsupported: a partition holds no such dtype.
+        Unsupported: a partition cannot contain the dtype.
     """
     if dtype not in KINDS:
         raise Unsupported(f"dtype {str(dtype).removeprefix('torch.')}")

@@ -1,6 +1,6 @@
-"""Compiled partitions on the disk: found again by graph and sizes, taken where their versions are these.
+"""Compiled partitions on disk, found by graph and sizes, and used if their versions match.
 
-The oldest go where there is no room.
+The least recently used entries are removed if space is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch_sdaa.dynamo.aten.table import STRIDED
 
 BUDGET_VARIABLE = "TORCH_SDAA_COMPILE_CACHE_MB"
 BUDGET_MB = 1024
-"""Megabytes that compiled graphs may take on the disk."""
+"""Default maximum size of the cache in megabytes."""
 
 _KIND, _SUFFIX = "compiled_graphs", ".sdaagraph"
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("torch_sdaa.dynamo")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of a partition: the model as the host computes it, and what the card launches for it."""
+    """A compiled partition: the model for the host, and the card's launches."""
 
     model: bytes
     work: ShardWork
@@ -44,31 +44,33 @@ class Entry:
 
 
 def budget() -> int:
-    """Return the bytes that compiled graphs may take.
+    """Return the maximum bytes of the cache.
 
     Raises:
-        ConfigError: the variable is no whole number.
+        ConfigError: the variable is not an integer.
     """
     text = os.environ.get(BUDGET_VARIABLE, str(BUDGET_MB))
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise ConfigError(
-            f"{BUDGET_VARIABLE}={text!r} must be whole megabytes, 0 for no cache; the default is {BUDGET_MB}"
+            f"{BUDGET_VARIABLE}={text!r} must be an integer number of megabytes (default {BUDGET_MB}), 0 for no cache"
         )
     return int(text) * 10**6
 
 
 @cache
 def made_of() -> dict[str, str]:
-    """Return what decides how a graph is compiled, by name: versions, the engine's lowering, the card, this package."""
+    """Return the versions that affect the compilation of a graph: packages, the engine's lowering, the card, this
+    package.
+    """
     here = Path(__file__).parent
-    sources = [*sorted(here.rglob("*.py")), *sorted((here.parent / "cost").glob("*.py"))]  # what prices a graph
+    sources = [*sorted(here.rglob("*.py")), *sorted((here.parent / "cost").glob("*.py"))]  # prices of a graph
     lowering = {"lowering" if name == "sources" else name: version for name, version in lowering_versions().items()}
     card, own = hash_files(load_card().source)[:12], hash_files(*sources)[:12]
     return {"torch": torch.__version__, **lowering, "card": card, "torch_sdaa.dynamo": own}
 
 
 def key_of(graph: fx.Graph, shapes: Any, options: Any) -> str:
-    """Return a partition's key: names of nodes are no part of it, nor are versions, which an entry tells itself."""
+    """Return a partition's key, without names of nodes and versions, which an entry stores."""
     places = {node: place for place, node in enumerate(graph.nodes)}
     lines = [f"{shapes} {options}"]
     for node in graph.nodes:
@@ -76,7 +78,7 @@ def key_of(graph: fx.Graph, shapes: Any, options: Any) -> str:
         lines.append(
             f"{node.op} {node.target if node.op == 'call_function' else ''} {given} {_described(node.meta.get('val'))}"
         )
-        if node.target in STRIDED:  # what it picks depends on how its input lies in memory
+        if node.target in STRIDED:  # depends on the memory layout of its input
             source = node.args[0].meta["val"]
             lines.append(f"{tuple(source.stride())} {source.storage_offset()}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
@@ -99,7 +101,7 @@ def _described(traced: Any) -> str:
 
 
 def read(key: str) -> tuple[Entry | None, str]:
-    """Return what :func:`write` stored, and "" ; else ``None``, and why what is there is not taken ("": nothing is)."""
+    """Return the entry and "", else ``None`` and the reason why the file is not used ("" if there is no file)."""
     folder = cache_folder(_KIND) if budget() else None
     if folder is None:
         return None, ""
@@ -108,17 +110,17 @@ def read(key: str) -> tuple[Entry | None, str]:
         content = read_regular(path, budget())
         head, _, rest = content.partition(b"\n")
         if hashlib.sha256(rest).hexdigest().encode() != head:
-            raise ValueError("it was changed after it was written")
+            raise ValueError("the file was changed after it was written")
         manifest, _, model = rest.partition(b"\n")
         found = json.loads(manifest)
         if not isinstance(found, dict):
-            raise ValueError("it is no entry of this cache")
+            raise ValueError("the file is not an entry of this cache")
         if other := _another(found.get("made_of")):
             raise ValueError(other)
         work = found["work"]
         kernels = tuple(map(_kernel, work["kernels"]))
-        with suppress(OSError):  # a cache that may only be read
-            os.utime(path)  # used last
+        with suppress(OSError):  # a read-only cache
+            os.utime(path)  # most recently used
         return Entry(model, ShardWork(**{**work, "kernels": kernels}), found["nodes"]), ""
     except FileNotFoundError:
         return None, ""
@@ -128,9 +130,9 @@ def read(key: str) -> tuple[Entry | None, str]:
 
 
 def _another(stored: Any) -> str:
-    """Return what of the versions that an entry was made with is another one here."""
+    """Return which versions of an entry differ from the current ones; "" if none does."""
     if not isinstance(stored, dict):
-        return "it does not say which versions it was made with"
+        return "the file does not state its versions"
     apart = [f"{name} {stored.get(name)}, here {now}" for name, now in made_of().items() if stored.get(name) != now]
     return f"made with {'; '.join(apart)}" if apart else ""
 
@@ -141,7 +143,7 @@ def _kernel(stored: dict[str, Any]) -> Kernel:
 
 
 def write(key: str, entry: Entry) -> None:
-    """Store an entry, and make room for it."""
+    """Store an entry, and remove others to make room."""
     folder = cache_folder(_KIND) if budget() else None
     if folder is None:
         return
@@ -158,7 +160,7 @@ def write(key: str, entry: Entry) -> None:
             write_file(folder / f"{key}{_SUFFIX}", content)
             _make_room(folder, f"{key}{_SUFFIX}")
         except OSError as error:
-            _log.info("a compiled graph is not cached, or made no room: %s", error)
+            _log.info("a compiled graph is not cached: %s", error)
 
 
 def _make_room(folder: Path, newest: str) -> None:
@@ -171,4 +173,4 @@ def _make_room(folder: Path, newest: str) -> None:
         if path.name != newest:
             path.unlink(missing_ok=True)
             taken -= sizes[path]
-            _log.info("%s made room for a newer graph", path.name)
+            _log.info("%s removed for a newer graph", path.name)

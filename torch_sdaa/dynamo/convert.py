@@ -1,4 +1,4 @@
-"""A traced graph as an ONNX model, and whether one node of it has such a form."""
+"""Conversion of a traced graph to an ONNX model, and check whether one node can be converted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value, kind_of
 from torch_sdaa.dynamo.sizes import Sizes
 
 _PASSED_ON = tuple(getattr(torch.ops.aten, name).default for name in ("lift_fresh_copy", "alias", "detach", "clone"))
-"""Operators of which nothing is left in a partition, so that a tensor without elements may go through them."""
+"""Operators that are removed in a partition, so that tensors without elements may pass through them."""
 
 JOINS = (torch.ops.aten.cat.default, *_PASSED_ON)
 """Operators that may have inputs without elements."""
@@ -30,14 +30,14 @@ _ROUNDING = {
     for each in (getattr(getattr(torch.ops.aten, name), kind, None) for kind in ("Scalar", "Tensor", "Tensor_Scalar"))
     if each is not None
 }
-"""Operators that round a number beside a tensor to the tensor's dtype; a factor or divisor keeps its digits."""
+"""Operators that round a scalar operand to the tensor's dtype; factors and divisors keep their precision."""
 
 
 def written(graph: fx.Graph, sizes: Sizes) -> ModelProto:
-    """Return a partition as a model: its tensor inputs in order, its outputs in order.
+    """Return a partition as a model with its tensor inputs and outputs in order.
 
     Raises:
-        Unsupported: a node has no ONNX form. LookupError: a size is not known.
+        Unsupported: a node has no ONNX form. LookupError: a size is unknown.
     """
     b, values = Builder(sizes), {}
     outputs: Sequence[Any] = ()
@@ -60,7 +60,7 @@ def placed(b: Builder, node: fx.Node) -> Any:
 
 
 def results_of(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that a partition gives."""
+    """Return the results of a partition."""
     (given,) = graph.output_node().args
     return list(given) if isinstance(given, (tuple, list)) else [given]
 
@@ -88,24 +88,24 @@ def _is_narrow(value: Any) -> bool:
 
 
 def _wide(value: Any) -> Any:
-    """Return what an operator computes with: bfloat16 as float32."""
+    """Return a value for computation: bfloat16 as float32."""
     return Value(value.name, value.shape, torch.float32) if _is_narrow(value) else value
 
 
 def _narrow(b: Builder, value: Any, expected: tuple[Any, torch.dtype] | None) -> Any:
-    """Return what an operator gives, rounded where that is bfloat16."""
+    """Return a result, rounded if it is bfloat16."""
     if not isinstance(value, Value) or expected is None or expected[1] is not torch.bfloat16:
         return value
     return b.rounded(value)
 
 
 def _like_bfloat16(argument: Any) -> Any:
-    """Return a number as it is compared with bfloat16, or added to it."""
+    """Return a scalar rounded to bfloat16 if it is a float."""
     return torch.tensor(argument, dtype=torch.bfloat16).item() if isinstance(argument, float) else argument
 
 
 def _plain(b: Builder, argument: Any) -> Any:
-    """Return arguments with numbers for symbols."""
+    """Return arguments with numbers instead of symbols."""
     if isinstance(argument, (tuple, list)):
         return (
             type(argument)(_plain(b, each) for each in argument)
@@ -128,7 +128,7 @@ def _meta(b: Builder, node: fx.Node) -> Meta:
 
 
 def _strides(b: Builder, node: fx.Node) -> tuple[int, ...] | None:
-    """Return how the first input lies in memory; only operators that ask for it need to know."""
+    """Return the memory layout of the first input for operators that depend on it."""
     source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
     if node.target not in STRIDED or not isinstance(source, torch.Tensor) or source.storage_offset() != 0:
         return None
@@ -144,33 +144,33 @@ def _described(b: Builder, traced: Any) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def why_not(node: fx.Node, sizes: Sizes) -> str:
-    """Return why a node has no ONNX form ("": it has one), by writing it alone."""
+    """Return why a node has no ONNX form, by converting it alone; "" if it has one."""
     if node.target is operator.getitem:
         source = node.args[0]
-        return why_not(source, sizes) if isinstance(source, fx.Node) else "no operator"
+        return why_not(source, sizes) if isinstance(source, fx.Node) else "not an operator"
     if node.target not in TABLE:
         if own := getattr(node.target, "why_left", ""):
             return str(own)
-        return "there is no ONNX form of it in torch_sdaa.dynamo.aten"
+        return "it has no ONNX form in torch_sdaa.dynamo.aten"
     try:
         alone(node, sizes)
     except Unsupported as reason:
         return str(reason)
     except LookupError as reason:
         return str(reason).strip("'\"")
-    except Exception as error:  # noqa: BLE001 -- arguments that its form does not foresee: the device runs it, and that is said
+    except Exception as error:  # noqa: BLE001 -- unexpected arguments: the device runs it, and the reason is reported
         return f"its ONNX form failed: {typed_reason(error, 200)}"
     return ""
 
 
 def _check_place(node: fx.Node, given: torch.Tensor) -> None:
-    """Refuse an input that lies elsewhere than the result; one number of the host may be anywhere."""
+    """Raise Unsupported for an input on another device than the result, except for CPU scalars."""
     made = node.meta["val"]
     first = next((each for each in (made if isinstance(made, (tuple, list)) else [made]) if each is not None), None)
     if given.device.type == "cpu" and not given.dim():
         return
     if isinstance(first, torch.Tensor) and given.device != first.device:
-        raise Unsupported(f"an input lies on {'the host' if given.device.type == 'cpu' else given.device}")
+        raise Unsupported(f"an input is on {'the host' if given.device.type == 'cpu' else given.device}")
 
 
 def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
@@ -189,9 +189,7 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
             _check_place(node, source.meta["val"])
     tensors = [value for value in values.values() if isinstance(value, Value)]
     if any(value.numel == 0 for value in tensors) and node.target not in JOINS:
-        raise Unsupported(
-            "an input has no elements"
-        )  # there is nothing to gain, and kernels differ in what they make of it
+        raise Unsupported("an input has no elements")  # nothing to gain, and kernels differ for them
     made = _written(b, node, values)
     meta, results = _meta(b, node), []
     for place, value in enumerate(made if isinstance(made, (tuple, list)) else [made]):
@@ -199,7 +197,7 @@ def alone(node: fx.Node, sizes: Sizes) -> ModelProto:
         if expected is None or value is None:
             continue
         if (value.shape, value.dtype) != expected:
-            raise Unsupported(f"written with other sizes: {value.shape}, {value.dtype} for {expected}")
+            raise Unsupported(f"converted to other sizes: {value.shape}, {value.dtype} for {expected}")
         if not value.numel and node.target not in _PASSED_ON:
             raise Unsupported("its result has no elements")
         results.append(value)

@@ -1,4 +1,4 @@
-"""Which operators are taken apart before a graph is divided: those of PyTorch's core set without an ONNX form here."""
+"""Operators to decompose before a graph is partitioned: those of PyTorch's core set without an ONNX form here."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _MORE = (
     "mish_backward",
     "_to_copy_backward",
 )
-"""What PyTorch's core set keeps whole."""
+"""Operators that PyTorch's core set does not decompose."""
 
 
 def _native_dropout(x: Any, p: float, train: bool | None) -> Any:
-    """Take dropout apart: a mask, which the device draws, times the input; in the steps of the CPU's own."""
+    """Decompose dropout like the CPU: a mask, drawn by the device, times the input."""
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     mask = _aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
@@ -53,7 +53,7 @@ def _native_dropout(x: Any, p: float, train: bool | None) -> Any:
 
 
 def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
-    """Take the gradient of ``v * g / norm(v)`` apart, where the norm is over all dimensions but one."""
+    """Decompose the gradient of ``v * g / norm(v)``, with the norm over all dimensions but one."""
     others = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
     total = (grad * v).sum(others, keepdim=True)
     return (g / norms) * (grad - v * (total / (norms * norms))), total / norms
@@ -61,13 +61,13 @@ def _weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> An
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return operator -> what takes it apart."""
+    """Return operator -> decomposition."""
     table = dict(core_aten_decompositions())
     more = [getattr(_aten, name) for name in _MORE if hasattr(_aten, name)]
     table.update(get_decompositions(more))
     for op in list(table):
         random = isinstance(op, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in op.tags
-        if op in TABLE or random:  # what is random is drawn by the device, as it is outside graphs
+        if op in TABLE or random:  # random numbers are drawn by the device, as outside graphs
             del table[op]
     table[_aten.native_dropout.default] = _native_dropout
     table[_aten._weight_norm_interface_backward.default] = _weight_norm_backward

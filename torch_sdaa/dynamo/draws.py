@@ -1,7 +1,7 @@
-"""Random tensors of a graph, drawn by the device in the order of the uncompiled network: masks of dropout and the like.
+"""Random tensors of a graph, drawn by the device in the order of the uncompiled network: dropout masks etc.
 
-Those for which no number of another tensor counts are drawn before the rest, and are inputs of a partition. What draws
-by numbers of a tensor stays where it is; from there on each draw waits for the one before it.
+Draws that do not depend on values of tensors are made before the rest, and are inputs of a partition. Others stay in
+place; from there on each draw waits for the previous one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _BY_SHAPE = (
     _aten.uniform.default,
     _aten.exponential.default,
 )
-"""Random operators for which only the sizes of a tensor count."""
+"""Random operators that depend only on the shape of a tensor."""
 
 _IN_ORDER = (_aten.rand.default, _aten.randn.default)
-"""Those whose sizes are given, not a tensor."""
+"""Random operators with a shape argument instead of a tensor."""
 
 
 class Draw(torch.nn.Module):
-    """Draws one random tensor in the sizes of the call."""
+    """Draws one random tensor with the sizes of the call."""
 
     def __init__(self, node: fx.Node, numbers: Numbers) -> None:
         super().__init__()
@@ -45,16 +45,16 @@ class Draw(torch.nn.Module):
         self._traced = node.meta["val"]
         first = node.args[0] if node.args else None
         self._like = first.meta["val"] if isinstance(first, fx.Node) else None
-        # What fills a new tensor was ``bernoulli_``, which keeps to the order of its memory; ``bernoulli`` does not.
+        # Filling a new tensor was ``bernoulli_``, which follows its memory layout; ``bernoulli`` does not.
         self._fills = node.target is _aten.bernoulli.p and "empty" in str(getattr(first, "target", ""))
 
     def forward(self, *_: Any) -> Any:
-        """Draw; what is given was drawn before."""
+        """Draw; the argument is the previous draw."""
         sizes = self._numbers.sizes
         if self._like is None:
             first = (sizes.shape(self._traced.shape),) if self._target in _IN_ORDER else self._args[:1]
             return self._target(*first, *self._args[1:], **self._kwargs)
-        # Numbers are drawn in the order of the memory.
+        # Numbers are drawn in memory order.
         shape, strides = sizes.shape(self._like.shape), sizes.shape(self._like.stride())
         like = torch.empty_strided(shape, strides, dtype=self._like.dtype, device=self._like.device)
         if self._fills:
@@ -63,7 +63,7 @@ class Draw(torch.nn.Module):
 
 
 class After:
-    """An operator that draws by the numbers of a tensor, and waits for what was drawn before it."""
+    """An operator that draws depending on values of a tensor, after the previous draw."""
 
     why_left = "random numbers are drawn by the device, each draw after the one before it"
 
@@ -77,12 +77,12 @@ class After:
         return self._target(*args, **kwargs)
 
     def __str__(self) -> str:
-        """Return the operator's own name."""
+        """Return the operator's name."""
         return str(self._target)
 
 
 class Saved(After):
-    """A draw of a checkpointed part: gives the state of the generator before it too, for :class:`Again`."""
+    """A draw of a checkpointed part: also returns the generator state before it, for :class:`Again`."""
 
     def __call__(self, _: Any, device: torch.device, *args: Any, **kwargs: Any) -> Any:
         """Draw."""
@@ -94,7 +94,7 @@ class Again(After):
     """The same draw in the backward pass."""
 
     def __call__(self, _: Any, device: torch.device, state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Draw what was drawn, and leave the generator as it was."""
+        """Repeat the draw, and restore the generator."""
         states = _states(device)
         before = states.get_rng_state(device)
         states.set_rng_state(state, device)
@@ -105,7 +105,7 @@ class Again(After):
 
 
 class _Host:
-    """The host's generator, asked as a device's is."""
+    """The host's generator with the interface of a device's."""
 
     @staticmethod
     def get_rng_state(_: torch.device) -> torch.Tensor:
@@ -121,7 +121,7 @@ def _states(device: torch.device) -> Any:
 
 
 def hoisted(gm: fx.GraphModule, numbers: Numbers) -> int:
-    """Put the random tensors of a graph in their order; return how many are drawn before the rest."""
+    """Order the random tensors of a graph; return how many are drawn before the rest."""
     found = [node for node in gm.graph.nodes if _is_random(node)]
     first: Any = next((node for node in gm.graph.nodes if node.op not in ("placeholder", "get_attr")), None)
     before: fx.Node | None = None
@@ -149,7 +149,7 @@ def hoisted(gm: fx.GraphModule, numbers: Numbers) -> int:
 
 
 def _waiting(graph: fx.Graph, node: fx.Node, before: fx.Node | None) -> fx.Node:
-    """Write a draw that comes after another, where it stands."""
+    """Write a draw that waits for another, in place."""
     args: Any = node.args
     if node.target is run_and_save_rng_state:
         target, given = args[0], args[1:]
@@ -169,7 +169,7 @@ def _is_random(node: fx.Node) -> bool:
 
 
 def _is_free(node: fx.Node) -> bool:
-    """Say whether no number of another tensor counts for what is drawn."""
+    """Return whether a draw does not depend on values of tensors."""
     if node.target in (run_and_save_rng_state, run_with_rng_state):
         return False
     if not node.all_input_nodes:

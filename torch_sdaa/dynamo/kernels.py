@@ -1,16 +1,16 @@
-"""What the card launches for a compiled graph: ATen's operators grouped into kernels, as a compiler groups them.
+"""The card's launches for a compiled graph: ATen operators grouped into kernels, as a compiler fuses them.
 
-1. What one operator of the traced network was taken apart into is one launch, as the device launches it once.
-2. A chain of pointwise operators over as many elements is one launch, with the reduction behind it. A product or
-   convolution takes the pointwise operators behind it that alone read its result, up to its activation.
-3. Views launch nothing, nor does what follows from constants alone.
+1. The decomposition of one operator of the traced network is one launch, like the operator on the device.
+2. A chain of pointwise operators over the same number of elements is one launch, including a final reduction. A matrix
+   product or convolution is fused with the following pointwise operators that are its only readers, up to an
+   activation.
+3. Views and constants launch nothing.
 
-A kernel reads what enters it and writes what leaves it, once; its arithmetic is the sum of its operators', each counted
-as the device counts it (:mod:`torch_sdaa.cost.predicted_cost`). So a kernel takes no longer than its operators one by
-one.
+A kernel reads its inputs and writes its outputs once; its arithmetic is the sum of its operators', counted as on the
+device (:mod:`torch_sdaa.cost.predicted_cost`). So a kernel takes no longer than its operators separately.
 
-An operator joins a kernel only where all it reads was made in that kernel or before it: kernels stay in an order in
-which they can run. Pointwise operators of the graph's inputs alone wait, and go into the kernel of their first reader.
+An operator joins a kernel only if its inputs were made in that kernel or before, which keeps kernels in an executable
+order. Pointwise operators that read only inputs of the graph are deferred to the kernel of their first reader.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from torch_sdaa.cost.predicted_cost import launches_of
 from torch_sdaa.dynamo.sizes import Sizes
 
 _INPUT = -1
-"""In the place of a kernel: it is there before the first."""
+"""Kernel index of inputs: before the first."""
 
 _CALL = "sdaa_call"
-"""In a node's ``meta``: the number of the operator of the traced network that it is a part of."""
+"""Key in a node's ``meta``: number of the operator of the traced network that the node is a part of."""
 
 _WHOLE = ("scaled_dot_product_attention",)
-"""Functions of PyTorch that the device launches as one operator, and PyTorch traces as several."""
+"""Functions that the device launches as one operator, and PyTorch traces as several."""
 
 _POINTWISE = ("_to_copy", "copy", "native_dropout", "hardswish", "where", "masked_fill")
 _REDUCING = (
@@ -55,12 +55,12 @@ _ACTIVATIONS = ("relu", "gelu", "sigmoid", "tanh", "silu", "hardswish", "hardsig
 
 
 _NAMED = 4
-"""Operators that a kernel's title has at most."""
+"""Maximum number of operators in a kernel's title."""
 
 
 @dataclass
 class _Group:
-    """A kernel while it is made: ``open`` to pointwise operators and a reduction, ``linear`` to its end, or closed."""
+    """A kernel during grouping: ``open`` to pointwise operators and a reduction, ``linear`` to its end, or closed."""
 
     kind: str
     space: int
@@ -68,10 +68,10 @@ class _Group:
 
 
 def work_of(graph: fx.Graph, sizes: Sizes) -> ShardWork:
-    """Return what a partition makes the card do: its kernels, and the bytes of what passes between them at their peak.
+    """Return the card's work for a partition: its kernels, and the peak bytes of values between them.
 
     Args:
-        graph: operators of ATen. sizes: what its symbols stand for.
+        graph: operators of ATen. sizes: values of its symbols.
     """
     grouping = _Grouping(graph, sizes)
     kernels = [grouping.kernel(place) for place in range(len(grouping.groups))]
@@ -90,20 +90,20 @@ def work_of(graph: fx.Graph, sizes: Sizes) -> ShardWork:
 
 
 class _Grouping:
-    """Goes through a graph once, and puts each operator into a kernel."""
+    """Assigns each operator of a graph to a kernel, in one pass."""
 
     def __init__(self, graph: fx.Graph, sizes: Sizes) -> None:
         self._sizes = sizes
         self.groups: list[_Group] = []
         self._home: dict[fx.Node, int] = {}
-        """Tensor, not a view -> its kernel."""
+        """Tensor that is not a view -> its kernel."""
         self._root: dict[fx.Node, fx.Node] = {}
         self._waiting: dict[fx.Node, None] = {}
         self._known: set[fx.Node] = set()
-        """What follows from constants alone."""
+        """Nodes that depend on constants only."""
         self._launches: dict[fx.Node, list[prices.Launch]] = {}
         self._homes: dict[int, int] = {}
-        """Operator of the traced network -> the kernel that has its last part."""
+        """Operator of the traced network -> the kernel with its last part."""
         self._kinds = _kinds(graph)
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -118,10 +118,10 @@ class _Grouping:
             elif node in self._waiting:
                 self._materialised(node)
 
-    # ------------------------------------------------------------------------------------------------------- the walk
+    # ------------------------------------------------------------------------------------------------------- grouping
 
     def root(self, node: fx.Node) -> fx.Node:
-        """Return the tensor that a view views."""
+        """Return the base tensor of a view."""
         return self._root.get(node, node)
 
     def _take(self, node: fx.Node) -> None:
@@ -175,7 +175,7 @@ class _Grouping:
         return kind in ("pointwise", "reduction") and self._elements(waiting) == space
 
     def _fits(self, node: fx.Node, kind: str, space: int, group: _Group, last: int, read: list[fx.Node]) -> bool:
-        """Say whether an operator joins the kernel that made the last of what it reads: rule 2."""
+        """Return whether an operator joins the kernel of the last of its inputs (rule 2)."""
         if group.space != space or kind not in ("pointwise", "reduction"):
             return False
         made = [each for each in read if self._home.get(each) == last]
@@ -196,7 +196,7 @@ class _Grouping:
         return group.nodes[-1]
 
     def _join(self, node: fx.Node, place: int) -> None:
-        """Put an operator into a kernel, and what waited for it before it."""
+        """Add an operator to a kernel, preceded by the deferred operators that it reads."""
         for each in node.all_input_nodes:
             if (source := self.root(each)) in self._waiting:
                 del self._waiting[source]
@@ -213,10 +213,10 @@ class _Grouping:
         del self._waiting[node]
         self._new(node, "open", self._elements(node))
 
-    # ---------------------------------------------------------------------------------------------------- what it costs
+    # ----------------------------------------------------------------------------------------------------------- cost
 
     def kernel(self, place: int) -> Kernel:
-        """Return a kernel: what enters and leaves it, and the arithmetic of its operators."""
+        """Return a kernel: its inputs, outputs and arithmetic."""
         nodes = self.groups[place].nodes
         works = [[(launch, prices.work(*launch)) for launch in self._launches.get(node, [])] for node in nodes]
         flops = [sum(work.operations for _, work in each) for each in works]
@@ -235,14 +235,14 @@ class _Grouping:
         )
 
     def _entering(self, place: int) -> dict[fx.Node, int]:
-        """Return the tensors that a kernel reads, and how many bytes: of views what they show, at most all of it."""
+        """Return the tensors that a kernel reads, and their bytes: for views the viewed part, at most the whole."""
         seen: dict[fx.Node, dict[fx.Node, int]] = {}
         for node in self.groups[place].nodes:
             moved = [prices.work(*launch).read for launch in self._launches.get(node, [])]
             for each in node.all_input_nodes:
                 source = self.root(each)
                 if _values(each) and self._home.get(source, _INPUT) != place:
-                    size = min(self.bytes(each), max(moved, default=0))  # of a selection, what is selected
+                    size = min(self.bytes(each), max(moved, default=0))  # for a selection, the selected part
                     shown = seen.setdefault(source, {})
                     shown[each] = max(size, shown.get(each, 0))
         return {source: min(self.bytes(source), sum(shown.values())) for source, shown in seen.items()}
@@ -262,7 +262,7 @@ class _Grouping:
                 yield node
 
     def _readers(self, node: fx.Node) -> Iterable[fx.Node]:
-        """Yield the operators that read a tensor, through views too."""
+        """Yield the operators that read a tensor, also through views."""
         for user in node.users:
             if user.op != "call_function":
                 continue
@@ -272,7 +272,7 @@ class _Grouping:
                 yield user
 
     def peak(self) -> int:
-        """Return the largest sum of bytes that lie between kernels; the graph's own results are not among them."""
+        """Return the peak bytes of values between kernels, without the results of the graph."""
         last: dict[fx.Node, int] = {}
         for place in range(len(self.groups)):
             for node in self._entering(place):
@@ -296,13 +296,13 @@ class _Grouping:
         return max((prod(self._sizes.shape(value.shape)) for value in _values(node)), default=0)
 
     def _space(self, node: fx.Node, kind: str) -> int:
-        """Return how many elements an operator goes over."""
+        """Return the number of elements that an operator iterates over."""
         if kind != "reduction":
             return self._elements(node)
         return max((self._elements(each) for each in node.all_input_nodes), default=0)
 
     def _launched(self, node: fx.Node) -> list[prices.Launch]:
-        """Return what the device would launch for an operator by itself."""
+        """Return the launches of the device for an operator by itself."""
         args, kwargs = map_arg((node.args, node.kwargs), lambda each: self._concrete(each.meta["val"]))
         made = node.meta["val"]
         made = [self._concrete(each) for each in made] if isinstance(made, (tuple, list)) else self._concrete(made)
@@ -316,13 +316,13 @@ class _Grouping:
         return self._sizes.number(value) if isinstance(value, torch.SymInt) else value
 
 
-# ------------------------------------------------------------------------------------------------------- about one node
+# -------------------------------------------------------------------------------------------------------------- nodes
 
 
 def mark_calls(graph: fx.Graph) -> None:
-    """Note at each node which operator of the traced network it is a part of, while nodes lie as they were traced.
+    """Mark each node with the operator of the traced network that it is a part of, in traced order.
 
-    Neighbours of one origin are of one operator; views between them are nobody's.
+    Consecutive nodes of one origin belong to one operator; views between them belong to none.
     """
     before = ""
     call = 0
@@ -336,7 +336,7 @@ def mark_calls(graph: fx.Graph) -> None:
 
 
 def _origin(node: fx.Node) -> str:
-    """Return what says of which operator a node is a part; "" where it is one itself."""
+    """Return an identifier of the operator that a node is a part of; "" if it is an operator itself."""
     backward = bool(node.meta.get("autograd_backward"))
     for source in ("source_fn_stack", "fwd_source_fn_stack"):
         for name, function in node.meta.get(source) or ():
@@ -349,7 +349,7 @@ def _origin(node: fx.Node) -> str:
 
 
 def _title(nodes: Iterable[fx.Node]) -> str:
-    """Return what a kernel does, by the operators of the traced network: ``addmm + mul``."""
+    """Return the operators of the traced network in a kernel: ``addmm + mul``."""
     names = []
     for node in nodes:
         origin = _origin(node).partition(" ")[0] or str(node.target)
@@ -359,7 +359,7 @@ def _title(nodes: Iterable[fx.Node]) -> str:
 
 
 def _kinds(graph: fx.Graph) -> dict[int, str]:
-    """Return what each operator of the traced network is to a kernel: the heaviest of what it was taken apart into."""
+    """Return the kind of each operator of the traced network: that of the heaviest part of its decomposition."""
     order = ("pointwise", "reduction", "linear", "other")
     parts: dict[int, list[str]] = {}
     for node in graph.nodes:
@@ -372,7 +372,7 @@ def _kinds(graph: fx.Graph) -> dict[int, str]:
 
 
 def _kind(node: fx.Node) -> str:
-    """Return what an operator is to a kernel: ``pointwise``, ``reduction``, ``linear`` or ``other``."""
+    """Return the kind of an operator: ``pointwise``, ``reduction``, ``linear`` or ``other``."""
     base, tags = _base(node), getattr(node.target, "tags", ())
     if torch.Tag.pointwise in tags or base in _POINTWISE:
         return "pointwise"
@@ -409,7 +409,7 @@ def _nodes(value: Any) -> list[fx.Node]:
 
 
 def _plain(given: Any, sizes: Sizes) -> Any:
-    """Return arguments with numbers for symbols."""
+    """Return arguments with numbers instead of symbols."""
     return torch.utils._pytree.tree_map(
         lambda leaf: sizes.number(leaf) if isinstance(leaf, torch.SymInt) else leaf, given
     )

@@ -1,4 +1,4 @@
-"""Sizes that a graph asks its own tensors for: they follow from the sizes of its inputs, so nothing waits for them."""
+"""Sizes of a graph's own tensors: they follow from the sizes of its inputs, and need not be computed from tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASKS = (_aten.sym_size.int, _aten.sym_numel.default)
 
 
 class Size:
-    """A size of the call under way; takes no tensor."""
+    """A size in the current call, computed without tensors."""
 
     def __init__(self, traced: torch.SymInt, numbers: Numbers) -> None:
         self._traced, self._numbers = traced, numbers
@@ -22,12 +22,12 @@ class Size:
         self.__module__ = __name__
 
     def __call__(self) -> int:
-        """Return it."""
+        """Return the size."""
         return self._numbers.sizes.number(self._traced)
 
 
 def asked_first(gm: fx.GraphModule, numbers: Numbers) -> None:
-    """Let sizes of tensors made in a graph be known before they are made, lest they cut a partition in two."""
+    """Compute sizes of tensors made in a graph in advance, so that they do not split a partition."""
     first = next((node for node in gm.graph.nodes if node.op != "placeholder"), None)
     for node in [each for each in gm.graph.nodes if each.target in _ASKS and each.args[0].op != "placeholder"]:
         traced: Any = node.meta.get("val")

@@ -1,4 +1,4 @@
-"""What ``torch.compile(..., backend="sdaa", options={...})`` may say."""
+"""Options of ``torch.compile(..., backend="sdaa", options={...})``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from tecoinfer_modelzoo.text import did_you_mean
 
 @dataclass(frozen=True)
 class Options:
-    """How graphs are compiled.
+    """Options of the compilation.
 
     Attributes:
-        cache: keep compiled partitions on the disk, and take those that are there.
-        keep: a folder for each partition's ONNX model, and the inputs and outputs of its first run (``.npz``); "":
-            nothing is kept.
-        const_name: call these files by stage and place alone, so that they are called the same in every version.
-        recompute: let the backward pass compute again what is cheap, which saves memory; ``False`` keeps all of it.
+        cache: store compiled partitions on disk, and use stored ones.
+        keep: a folder for each partition's ONNX model, and inputs and outputs of its first run (``.npz``); "": none.
+        const_name: name these files by stage and index only, so that names are the same in every version.
+        recompute: let the backward pass recompute cheap values to save memory; ``False`` keeps all.
     """
 
     cache: bool = True
@@ -31,24 +30,24 @@ class Options:
 
 
 def read(given: Any, more: Mapping[str, Any] | None = None) -> Options:
-    """Check what was given.
+    """Check options.
 
     Args:
-        given: the options. more: what stands beside them, which counts as options.
+        given: the options. more: further keyword arguments, which count as options.
 
     Raises:
-        ConfigError: an option does not exist, or has a value of another kind.
+        ConfigError: an option does not exist, or has a value of another type.
     """
     if not isinstance(given, Mapping):
-        raise ConfigError(f"options of backend 'sdaa' are {given!r}; give a dictionary, such as {{'cache': False}}")
+        raise ConfigError(f"options of backend 'sdaa' must be a dictionary such as {{'cache': False}}, got {given!r}")
     given = {**given, **(more or {})}
     known = {field.name: type(field.default) for field in fields(Options)}
     taken: dict[str, Any] = {}
     for name, value in given.items():
         if name == "mode":
             raise ConfigError(
-                f"torch.compile(mode={value!r}) chooses among what inductor does; backend 'sdaa' has no modes: leave "
-                f"mode out, options={{...}} takes {', '.join(known)}"
+                f"torch.compile(mode={value!r}) is for inductor; backend 'sdaa' has no modes: omit mode; "
+                f"options={{...}} takes {', '.join(known)}"
             )
         if name not in known:
             raise ConfigError(
@@ -57,11 +56,13 @@ def read(given: Any, more: Mapping[str, Any] | None = None) -> Options:
         if isinstance(value, os.PathLike) and known[name] is str:
             value = os.fspath(value)
         if not isinstance(value, known[name]):
-            raise ConfigError(f"option {name} of backend 'sdaa' is {value!r}; give a {known[name].__name__}")
+            raise ConfigError(f"option {name} of backend 'sdaa' must be a {known[name].__name__}, got {value!r}")
         taken[name] = value
     options = Options(**taken)
     if "\0" in options.keep:
-        raise ConfigError(f"option keep of backend 'sdaa' is {options.keep!r}, which no folder is called; name another")
+        raise ConfigError(
+            f"option keep of backend 'sdaa' is {options.keep!r}, which is not a valid path; choose another"
+        )
     if options.keep and Path(options.keep).exists() and not Path(options.keep).is_dir():
-        raise ConfigError(f"option keep of backend 'sdaa': {options.keep} is no folder; name another")
+        raise ConfigError(f"option keep of backend 'sdaa': {options.keep} is not a folder; choose another")
     return options

@@ -1,8 +1,8 @@
-"""A partition at work: an ONNX model for the sizes of a call, computed in the device's memory as one launch.
+"""Execution of a partition: an ONNX model for the sizes of a call, computed in the device's memory as one launch.
 
-Each plan is an operator of its own in the namespace ``sdaa_graph``. It has a kernel for the CPU alone, so that a call
-goes the way of every operator of the device: aliases of its memory in, results made the device's own, an entry in the
-launch log, faults. What it costs is the sum of the kernels that the card launches (:mod:`torch_sdaa.dynamo.kernels`).
+Each plan is an operator in the namespace ``sdaa_graph`` with a CPU kernel only, so that a call is handled like every
+operator of the device: aliases of its memory as inputs, results on the device, an entry in the launch log, faults. Its
+price is the sum of the card's kernels (:mod:`torch_sdaa.dynamo.kernels`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from torch_sdaa.dynamo.sizes import Sizes
 _library = torch.library.Library(prices.GRAPHS, "FRAGMENT")
 _numbers = count()
 _NOWHERE = torch.empty(1)
-"""Stands for the memory of a tensor without elements, which has none."""
+"""Stands for the memory of tensors without elements."""
 
 
 class Partition(torch.nn.Module):
-    """Stands in a graph for the operators of a partition.
+    """Replaces the operators of a partition in a graph.
 
     Args:
         graph: the operators. name: for messages and the launch log.
-        device: whose memory the results lie in. numbers: holds the sizes of the call under way.
-        strided: places of the results that must lie in memory as traced.
+        device: of the results. numbers: sizes of the current call.
+        strided: indices of the results that must have the traced strides.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Partition(torch.nn.Module):
         self._written: list[int] = []
 
     def write(self, place: int) -> None:
-        """Let a result be written into one more tensor, which each call gets behind the graph's inputs."""
+        """Write a result also to one more tensor, which each call passes after the graph's inputs."""
         self._written.append(place)
 
     def forward(self, *values: Any) -> Any:
-        """Run the plan for these sizes; it is made where it is missing."""
+        """Run the plan for the current sizes; create it if it is missing."""
         key = self._numbers.key
         plan = self._plans.get(key)
         if plan is None:
@@ -80,11 +80,11 @@ class Partition(torch.nn.Module):
         count = len(self._tensors)
         tensors = [value for value, is_tensor in zip(values[:count], self._tensors, strict=True) if is_tensor]
         changed = list(values[count:])
-        if not tensors and self._token is None:  # says where, to a partition that takes nothing of the device
+        if not tensors and self._token is None:  # selects the device for a partition without tensor inputs
             self._token = torch.empty(0, device=self._device)
         kept = self._options.keep and plan.kept.runs == 1
         given = artefacts.arrays(tensors) if kept else []  # before any of them is changed
-        between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # lies there while it computes
+        between = torch.empty(plan.between, dtype=torch.uint8, device=self._device)  # allocated during the computation
         with torch._C._AutoDispatchBelowAutograd():
             made = plan.call(tensors or [self._token], changed, self._written)
         del between
@@ -97,21 +97,19 @@ class Partition(torch.nn.Module):
         return made[0] if self._single else made
 
     def _laid_out(self, place: int, value: Any) -> Any:
-        """Return a result as it was traced: outside, somebody may ask for its strides."""
+        """Return a result with the traced strides, which code outside may read."""
         if place not in self._strided:
             return value
         strides = self._numbers.sizes.shape(self._results[place].stride())
         if strides == value.stride():
             return value
         laid = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
-        once = tuple(
-            slice(0, 1) if not stride else slice(None) for stride in strides
-        )  # what is repeated lies there once
+        once = tuple(slice(None) if stride else slice(0, 1) for stride in strides)  # expanded dimensions once
         laid[once].copy_(value[once])
         return laid
 
     def plan(self, sizes: Sizes) -> _Plan:
-        """Return a plan for sizes: from the cache, or made now.
+        """Return a plan for sizes, from the cache or newly built.
 
         Raises:
             Unsupported: the graph has no ONNX form. ModelError: ONNX Runtime has no kernel for it.
@@ -152,18 +150,18 @@ class Partition(torch.nn.Module):
 
 
 def _rounds(model: Any) -> bool:
-    """Say whether numbers are rounded to half their bits on the way."""
+    """Return whether values are cast to a 16-bit float on the way."""
     narrow = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     return any(node.op_type == "Cast" and any(a.i in narrow for a in node.attribute) for node in model.graph.node)
 
 
 def _for_host(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which a model takes and gives a tensor."""
+    """Return the dtype of a tensor in a model."""
     return torch.float32 if dtype is torch.bfloat16 else dtype
 
 
 class _Plan:
-    """What computes a partition for one set of sizes."""
+    """Computes a partition for one set of sizes."""
 
     def __init__(
         self,
@@ -175,12 +173,12 @@ class _Plan:
     ) -> None:
         self._session, self.kept = session.session, kept
         self.between = between
-        """Bytes that lie between its kernels at their peak."""
+        """Peak bytes between its kernels."""
         self._inputs = [tensor.name for tensor in session.inputs]
         self._outputs = list(zip([tensor.name for tensor in session.outputs], results, strict=True))
         self._options = session._run_options
         self._idle: list[_Bound] = []
-        """Bindings of earlier calls; calls at the same time have one each."""
+        """Bindings of earlier calls; concurrent calls use one each."""
         _library.define(f"{launch}(Tensor[] values, Tensor(a!)[] written, int[] places) -> Tensor[]")
         _library.impl(launch, self._compute, "CPU")
         self.call = getattr(getattr(torch.ops, prices.GRAPHS), launch).default
@@ -188,9 +186,9 @@ class _Plan:
     def _compute(
         self, values: Sequence[torch.Tensor], changed: Sequence[torch.Tensor], places: Sequence[int]
     ) -> list[torch.Tensor]:
-        """Compute on the host's aliases of the device's memory: nothing is copied that lies in order.
+        """Compute on the host's aliases of the device's memory; contiguous tensors are not copied.
 
-        Inputs are changed at the end: what reads them before may still come.
+        Inputs are mutated at the end, because the model may still read them.
         """
         bound, held = self._idle.pop() if self._idle else _Bound(self._session.io_binding()), []
         for name, value in zip(self._inputs, values if self._inputs else (), strict=True):
@@ -211,7 +209,7 @@ class _Plan:
 
 
 class _Bound:
-    """A session's binding, which keeps between calls what lies where it lay: binding a tensor takes microseconds."""
+    """A session's binding that keeps unchanged addresses between calls: binding a tensor takes microseconds."""
 
     def __init__(self, binding: Any) -> None:
         self.binding = binding
@@ -219,7 +217,7 @@ class _Bound:
         self._taken: dict[str, int] = {}
 
     def give(self, name: str, value: torch.Tensor) -> None:
-        """Bind an input; its shape and dtype are those of every call."""
+        """Bind an input; shape and dtype are the same in every call."""
         place = value.data_ptr() or _NOWHERE.data_ptr()
         if self._given.get(name) != place:
             self.binding.bind_input(name, "cpu", 0, KINDS[value.dtype], list(value.shape), place)
@@ -234,14 +232,14 @@ class _Bound:
 
 
 class Numbers:
-    """The sizes of the call under way, for every partition of a graph."""
+    """Sizes of the current call, for every partition of a graph."""
 
     def __init__(self) -> None:
         self.sizes = Sizes()
         self.key: tuple[Any, ...] = ()
 
     def set(self, numbers: dict[Any, int]) -> None:
-        """Take the sizes of a call."""
+        """Set the sizes of a call."""
         if numbers:
             self.sizes = Sizes(numbers)
             self.key = tuple(sorted((str(symbol), number) for symbol, number in numbers.items()))

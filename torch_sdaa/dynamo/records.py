@@ -1,4 +1,4 @@
-"""What was compiled: graphs, their partitions and costs, what stayed with the device and why, and recompilations."""
+"""Records of the compilation: graphs, partitions and costs, operators left to the device, and recompilations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 log = logging.getLogger("torch_sdaa.dynamo")
 
 SCHEMA_VERSION = 1
-"""Of :meth:`Report.to_json`."""
+"""Schema version of :meth:`Report.to_json`."""
 
 _LIMITED = "recompile limit exceeded"
-"""What PyTorch says of a function that it will not compile again."""
+"""PyTorch's message for a function that it will not compile again."""
 
 _LIMIT = "torch._dynamo.config.recompile_limit"
 
 
 @dataclass
 class Fallback:
-    """An operator that a graph runs as it is, outside partitions: how often, and why."""
+    """An operator that a graph runs outside of partitions: count and reason."""
 
     op: str
     reason: str
@@ -32,13 +32,13 @@ class Fallback:
 
 @dataclass
 class Plan:
-    """A partition with the sizes of a call.
+    """A partition for the sizes of a call.
 
     Attributes:
-        launch: its name in the launch log. file: what its artefacts are called. shapes: of its inputs.
-        kernels: what the card launches in it. seconds: simulated, of one run.
-        nodes: of the ONNX model. source: ``built``, ``cache`` (another process, or this one before, had built it).
-        compile_seconds: of this machine. ignored: why what the cache had was not taken ("": it had nothing).
+        launch: name in the launch log. file: name of its artefacts. shapes: of its inputs.
+        kernels: number of the card's kernels. seconds: simulated, of one run.
+        nodes: of the ONNX model. source: ``built``, or ``cache`` (built by another process, or earlier by this one).
+        compile_seconds: of this machine. ignored: why a cached entry was not used ("" if there was none).
     """
 
     launch: str
@@ -64,12 +64,12 @@ class Partition:
 
 @dataclass
 class Graph:
-    """A graph that was compiled.
+    """A compiled graph.
 
     Attributes:
         stage: ``forward``, ``backward`` or ``inference``. compile_id: PyTorch's, ``frame/times compiled``.
-        nodes: operators in it. draws: random tensors that the device draws beforehand.
-        written_back: inputs that are changed at its end.
+        nodes: number of operators. draws: random tensors that the device draws in advance.
+        written_back: number of inputs mutated at its end.
     """
 
     stage: str
@@ -82,17 +82,17 @@ class Graph:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """One line, and one for each operator that stayed with the device."""
+        """Return one line, and one for each operator left to the device."""
         parts = len(self.partitions)
         plans = [plan for partition in self.partitions for plan in partition.plans]
         lines = [
             f"{self.compile_id} {self.stage}: {self.nodes} operators, {parts} partition{'s' * (parts != 1)}, "
-            f"{sum(each.count for each in self.fallbacks)} left to the device, {self.draws} drawn beforehand"
+            f"{sum(each.count for each in self.fallbacks)} left to the device, {self.draws} drawn in advance"
         ]
         lines += [
             f"  {plan.launch}: {plan.kernels} kernels, {plan.seconds * 1e3:.3f} ms simulated, {plan.runs} runs, "
             f"{plan.source} in {plan.compile_seconds:.2f} s"
-            f"{f'; what the cache had is not taken: {plan.ignored}' if plan.ignored else ''}"
+            f"{f'; cached entry not used: {plan.ignored}' if plan.ignored else ''}"
             for plan in plans
         ]
         lines += [f"  {each.op} x{each.count}: {each.reason}" for each in self.fallbacks]
@@ -105,7 +105,7 @@ class Recompilation:
 
     Attributes:
         compile_id: PyTorch's. function: its name. reason: the guard.
-        given_up: PyTorch's limit was reached: it was not compiled again, and such calls run as they are.
+        given_up: PyTorch's limit was reached: it was not compiled again, and such calls run uncompiled.
     """
 
     compile_id: str
@@ -114,18 +114,18 @@ class Recompilation:
     given_up: bool = False
 
     def __str__(self) -> str:
-        """One line, or more where the guard has."""
-        what = "not compiled again, it runs as it is:" if self.given_up else "compiled again"
+        """Return one line, or more if the guard has more."""
+        what = "not compiled again, runs uncompiled:" if self.given_up else "compiled again"
         limit = f"PyTorch's limit {_LIMIT} is reached; " if self.given_up else ""
         return f"{what} {self.compile_id} {self.function}: {limit}{self.reason}"
 
 
 @dataclass
 class GraphBreak:
-    """A place where PyTorch could not go on tracing: what comes after it is a graph of its own.
+    """A place where PyTorch stopped tracing; the code after it is another graph.
 
     Attributes:
-        file: of the user's source. line: in it. source: that line. reason: PyTorch's. count: how often it was met.
+        file: of the user's source. line: in it. source: that line. reason: PyTorch's. count: number of occurrences.
     """
 
     file: str
@@ -135,7 +135,7 @@ class GraphBreak:
     count: int = 1
 
     def __str__(self) -> str:
-        """One line."""
+        """Return one line."""
         return f"graph break at {self.file}:{self.line} ({self.source}): {self.reason}"
 
 
@@ -162,7 +162,7 @@ class Report:
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self), "fallbacks": fallbacks}, indent=1)
 
     def __str__(self) -> str:
-        """All of it as text."""
+        """Return all of it as text."""
         lines = [str(graph) for graph in self.graphs]
         lines += [str(each) for each in self.recompilations]
         lines += [str(each) for each in self.graph_breaks]
@@ -174,7 +174,7 @@ _lock = Lock()
 
 
 def add(graph: Graph) -> None:
-    """Keep a graph, and log it."""
+    """Record a graph, and log it."""
     with _lock:
         _graphs.append(graph)
     log.info("%s", graph)
@@ -185,35 +185,35 @@ def add(graph: Graph) -> None:
 
 
 def clear() -> None:
-    """Forget what was compiled."""
+    """Delete all records."""
     with _lock:
         _graphs.clear()
         _break_reasons().clear()
 
 
 def report() -> Report:
-    """Return what was compiled so far."""
+    """Return the records so far."""
     with _lock:
         graphs = list(_graphs)
     return Report(graphs, _recompilations({graph.compile_id for graph in graphs}), _graph_breaks())
 
 
 def _break_reasons() -> list[Any]:
-    """Return PyTorch's list of graph breaks; the tracer is not imported for it, which takes a second."""
+    """Return PyTorch's list of graph breaks, without importing the tracer, which takes a second."""
     tracer = sys.modules.get("torch._dynamo.output_graph")
     return [] if tracer is None else tracer.graph_break_reasons
 
 
 def _graph_breaks() -> list[GraphBreak]:
-    """Return the places where PyTorch stopped tracing, of graphs of any backend."""
+    """Return the places where PyTorch stopped tracing, for graphs of any backend."""
     found: dict[tuple[str, int, str], GraphBreak] = {}
     for each in _break_reasons():
         lines = [line.strip() for line in each.reason.splitlines() if line.strip()]
         frame = each.user_stack[-1] if each.user_stack else None
         file, number = (frame.filename, frame.lineno or 0) if frame else ("", 0)
-        reason = lines[0] if lines else "PyTorch names no reason"
+        reason = lines[0] if lines else "PyTorch gives no reason"
         if reason.startswith("generic_jump"):
-            reason = "a branch depends on numbers of a tensor"
+            reason = "a branch depends on values of a tensor"
         met = found.get((file, number, reason))
         if met:
             met.count += 1
@@ -223,7 +223,7 @@ def _graph_breaks() -> list[GraphBreak]:
 
 
 def _recompilations(ids: set[str]) -> list[Recompilation]:
-    """Return what PyTorch says of compilations that were not the first of their function."""
+    """Return PyTorch's records of compilations after the first of a function."""
     from torch._dynamo.utils import get_compilation_metrics
 
     found: dict[str, Recompilation] = {}
@@ -234,7 +234,7 @@ def _recompilations(ids: set[str]) -> list[Recompilation]:
     for each in metrics:
         compile_id, limited = str(each.compile_id), _LIMITED in str(each.fail_reason)
         frame, _, times = compile_id.partition("/")
-        if times == "0":  # PyTorch counts anew since ``torch.compiler.reset``
+        if times == "0":  # PyTorch restarts counting after ``torch.compiler.reset``
             found = {other: kept for other, kept in found.items() if other.partition("/")[0] != frame}
         function = functions.get(frame)
         if function and (limited or compile_id in ids) and each.recompile_reason:

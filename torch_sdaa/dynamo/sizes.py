@@ -1,4 +1,4 @@
-"""What the symbols of a traced graph stand for in one call: sizes of dynamic dimensions."""
+"""Values of the symbols of a traced graph in one call: sizes of dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 Numbers = Mapping[Any, int]
-"""Symbol -> its size."""
+"""Symbol -> size."""
 
 
 class Sizes:
-    """Turns traced sizes into numbers.
+    """Converts traced sizes to numbers.
 
     Args:
-        numbers: symbol -> number; nothing for a graph of fixed shapes.
+        numbers: symbol -> number; empty for a graph of fixed shapes.
     """
 
     def __init__(self, numbers: Numbers | None = None) -> None:
@@ -30,7 +30,7 @@ class Sizes:
         if isinstance(size, torch.SymInt):
             found = size.node.expr.xreplace(self._numbers)
             if not isinstance(found, int) and not found.is_number:
-                raise LookupError(f"the size {found} is not known before the call")
+                raise LookupError(f"the size {found} is unknown before the call")
             return int(found)
         return int(size)
 
@@ -40,7 +40,7 @@ class Sizes:
 
 
 def bound(places: Sequence[Any], values: Sequence[Any]) -> dict[Any, int]:
-    """Return what the symbols of a graph's inputs are in one call.
+    """Return the values of the symbols of a graph's inputs in one call.
 
     Args:
         places: the traced inputs, tensors and numbers. values: those of the call.
@@ -61,7 +61,7 @@ def _take(found: dict[Any, int], size: Any, number: int) -> None:
 
 
 def is_dynamic(place: Any) -> bool:
-    """Say whether a traced input has a symbol for a size."""
+    """Return whether a traced input has a symbolic size."""
     if isinstance(place, torch.SymInt):
         return True
     return isinstance(place, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in place.shape)

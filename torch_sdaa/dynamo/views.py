@@ -1,4 +1,4 @@
-"""Results that share the memory of an input or of another result: they stay views, outside partitions."""
+"""Results that share the memory of an input or of another result: they remain views, outside partitions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REASON = "its result shares the memory of an input or of another result"
 
 
 def shared(graph: fx.Graph, visible: int) -> list[fx.Node]:
-    """Return the operators between a result that is a view and the input or result that it is a view of.
+    """Return the operators between a result that is a view and its base, an input or a result.
 
-    They move nothing, so the device launches nothing for them. What is no view operator ends a chain.
+    Views launch nothing on the device. An operator that is not a view ends a chain.
 
     Args:
-        visible: how many results the caller sees.
+        visible: number of results that the caller sees.
     """
     (given,) = graph.output_node().args
     ends = list(given)[:visible] if isinstance(given, (tuple, list)) else [given]

@@ -1,8 +1,8 @@
-"""Fault injection while training: ``TECO_SIM_FAULTS``, as for inference, with training's own meaning of SPA and step.
+"""Fault injection in a training: ``TECO_SIM_FAULTS``, as for inference, with devices as SPAs and optimizer steps as
+steps.
 
-``spa=K`` is device ``sdaa:K``. A step ends when ``Optimizer.step`` returns: what is launched before the first one has
-returned is step 0, on whichever device, and a script with two optimizers counts both. A process that never calls an
-optimizer stays in step 0.
+``spa=K`` is device ``sdaa:K``. A step ends when ``Optimizer.step`` returns: launches before the first return are step
+0, on every device, and a script with two optimizers counts both. A process without an optimizer stays in step 0.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OK, LOST, NO_HEARTBEAT = "OK", "DEVICE_LOST", "HEARTBEAT_ERROR"
 
 
 class Faults:
-    """The faults of this process, as the steps go by.
+    """The faults of this process at the current step.
 
     Attributes:
-        step: how many optimizer steps have returned.
+        step: number of optimizer steps that have returned.
         health: of each device: ``OK``, ``DEVICE_LOST`` or ``HEARTBEAT_ERROR``.
     """
 
@@ -30,12 +30,12 @@ class Faults:
         self.step = 0
         self.health = [OK] * devices
         self._faults, self._card = faults, card
-        self._strike()
+        self._inject()
 
     def stepped(self, *_: Any) -> None:
         """Begin the next step; the arguments are those of an optimizer's hook."""
         self.step += 1
-        self._strike()
+        self._inject()
 
     def clear(self) -> None:
         """Make every device healthy again."""
@@ -43,9 +43,9 @@ class Faults:
         for device in range(len(self.health)):
             C.lose(device, "", 0.0)
             self.health[device] = OK
-        self._strike()
+        self._inject()
 
-    def _strike(self) -> None:
+    def _inject(self) -> None:
         for device in range(len(self.health)):
             here = [fault for fault in self._faults if fault.spa == device and fault.strikes(self.step)]
             kinds = {fault.kind for fault in here}
@@ -63,8 +63,8 @@ class Faults:
         hangs = health == NO_HEARTBEAT
         waited = f", given up after {self._card.heartbeat_ms:g} ms without an answer" if hangs else ""
         why = (
-            f"sdaa:{device} of {self._card.name}: {health} in step {self.step} (simulated{waited}); what was on it is "
-            f"gone: start again from the last checkpoint on another device, or take the fault out of {FAULTS_VARIABLE}"
+            f"sdaa:{device} of {self._card.name}: {health} in step {self.step} (simulated{waited}); its memory is "
+            f"lost: start again from the last checkpoint on another device, or remove the fault from {FAULTS_VARIABLE}"
         )
         C.lose(device, why, self._card.heartbeat_ms * 1e-3 if hangs else 0.0)
 
@@ -73,10 +73,10 @@ _faults: Faults | None = None
 
 
 def start(card: CardDescription, devices: int) -> None:
-    """Read ``TECO_SIM_FAULTS``; without any fault nothing is watched.
+    """Read ``TECO_SIM_FAULTS``; without faults no hook is registered.
 
     Raises:
-        ConfigError: it cannot be read, or names a device that this process does not see.
+        ConfigError: it is invalid, or names a device that this process does not see.
     """
     global _faults
     asked = faults_from_environment()
@@ -87,11 +87,11 @@ def start(card: CardDescription, devices: int) -> None:
 
 
 def health_of(device: int) -> str:
-    """Return a device's health."""
+    """Return the health of a device."""
     return OK if _faults is None else _faults.health[device]
 
 
 def stop() -> None:
-    """End all faults: what still runs at exit must not meet them."""
+    """End all faults, so that code at exit does not meet them."""
     if _faults is not None:
         _faults.clear()

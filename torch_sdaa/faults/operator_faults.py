@@ -1,8 +1,8 @@
-"""Fault injection in single operators, to prove that the tools find them: ``TORCH_SDAA_OP_FAULTS``.
+"""Fault injection in single operators, to test the tools: ``TORCH_SDAA_OP_FAULTS``.
 
-``perturb:op=aten::addmm,call=3,size=0.01`` puts the results of the fourth call of an operator off by 1 %, every other
-element up and down; ``nan:op=...,call=N`` makes them NaN; ``deny:op=...,call=N`` refuses the call. ``device=K`` names
-another device than ``sdaa:0``; several are separated by ``;``. Calls are counted for each device, from 0.
+``perturb:op=aten::addmm,call=3,size=0.01`` changes the results of the fourth call of an operator by 1 %, alternating up
+and down; ``nan:op=...,call=N`` makes them NaN; ``deny:op=...,call=N`` makes the call fail. ``device=K`` selects another
+device than ``sdaa:0``; faults are separated by ``;``. Calls are counted for each device, from 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = ("perturb", "nan", "deny")
 
 @dataclass(frozen=True, slots=True)
 class OpFault:
-    """One fault; see the module."""
+    """One fault; see the module docstring."""
 
     kind: str
     op: str
@@ -35,10 +35,10 @@ class OpFault:
 
 
 def plant(*faults: OpFault) -> None:
-    """Inject faults, besides those that are injected already.
+    """Inject faults in addition to the current ones.
 
     Raises:
-        ConfigError: one can never happen.
+        ConfigError: a fault is invalid.
     """
     for fault in faults:
         _check(fault, VARIABLE)
@@ -47,21 +47,21 @@ def plant(*faults: OpFault) -> None:
 
 
 def clear() -> None:
-    """Take all faults back."""
+    """Remove all faults."""
     C.clear_op_faults()
 
 
 def calls() -> list[int]:
-    """Return, for each fault, how many calls of its operator there were; it struck if more than ``call``."""
+    """Return the number of calls of each fault's operator; the fault has occurred if it exceeds ``call``."""
     found: list[int] = C.op_fault_calls()
     return found
 
 
 def start(devices: int) -> None:
-    """Inject what the environment names.
+    """Inject the faults of the environment variable.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: it is invalid.
     """
     asked = parse(os.environ.get(VARIABLE, ""))
     for fault in asked:
@@ -71,10 +71,10 @@ def start(devices: int) -> None:
 
 
 def parse(text: str) -> list[OpFault]:
-    """Read faults as the variable has them.
+    """Parse faults in the format of the variable.
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: the format is invalid.
     """
     return [_one(entry.strip()) for entry in text.split(";") if entry.strip()]
 
@@ -108,9 +108,7 @@ def _check(fault: OpFault, what: str) -> None:
         raise ConfigError(f"{what}: size {fault.size:g} must be a number other than 0")
     name, names = _bare(fault.op).split(".")[0], _names()
     if name not in names:
-        raise ConfigError(
-            f"{what}: there is no operator {fault.op!r};{did_you_mean(name, names)} one is written aten::mm"
-        )
+        raise ConfigError(f"{what}: unknown operator {fault.op!r};{did_you_mean(name, names)} the form is aten::mm")
 
 
 def _names() -> Sequence[str]:
@@ -118,7 +116,7 @@ def _names() -> Sequence[str]:
 
 
 def _bare(op: str) -> str:
-    """Return an operator's name as the device has it, of PyTorch's two ways to write it."""
+    """Return an operator's name in the form of the device, from either of PyTorch's forms."""
     if "::" not in op and op.count("."):
         op = op.replace(".", "::", 1)
     return op.removesuffix(".default")

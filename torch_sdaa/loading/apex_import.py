@@ -1,7 +1,7 @@
-"""``import apex`` where no apex is installed: :mod:`torch_sdaa.apex` under that name.
+"""``import apex`` without an installed apex: :mod:`torch_sdaa.apex` under that name.
 
-Python asks this finder last, so an apex that is installed always wins, and ``import torch_sdaa`` costs nothing by it.
-``from torch_sdaa import apex`` is the same module in either case.
+Python calls this finder last, so that an installed apex takes precedence, and ``import torch_sdaa`` is not slowed down.
+``from torch_sdaa import apex`` imports the same module.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ OURS = "torch_sdaa.apex"
 _NORMS = "use torch.nn.LayerNorm or torch.nn.RMSNorm, which the device computes in one launch"
 _INSTEAD = {
     "normalization": _NORMS,
-    "fp16_utils": "use apex.amp.initialize(..., opt_level='O2'), whose state is kept for you",
+    "fp16_utils": "use apex.amp.initialize(..., opt_level='O2'), which keeps the state",
     "multi_tensor_apply": "use torch._foreach_* operators, one launch for a list of tensors",
-    "contrib": "use what torch.nn has of it",
+    "contrib": "use the equivalents in torch.nn",
     "transformer": "use torch.distributed.tensor.parallel",
     "RNN": "use torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN",
     "reparameterization": "use torch.nn.utils.parametrizations.weight_norm",
     "mlp": "use torch.nn.Linear and an activation",
 }
-"""Modules of NVIDIA's apex that are not here, and what to use."""
+"""Modules of NVIDIA's apex that do not exist here, and replacements."""
 
 
 class Finder:
-    """Finds ``apex`` where nobody else does."""
+    """Finds ``apex`` if no other finder does."""
 
     def __init__(self) -> None:
         self._spec: ModuleSpec | None = None
@@ -38,10 +38,10 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how ``apex`` is loaded; refuse modules of it that are not here.
+        """Return the spec of ``apex``.
 
         Raises:
-            ModuleNotFoundError: the line says what to use instead.
+            ModuleNotFoundError: a submodule does not exist here; the message has a replacement.
         """
         if name == NAME:
             return importlib.util.spec_from_loader(NAME, self, is_package=True)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ class Finder:
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return ours, whose submodules get both names: there is one state of amp in a process."""
+        """Return ``torch_sdaa.apex``; its submodules get both names, so that a process has one state of amp."""
         module = importlib.import_module(OURS)
         self._spec = module.__spec__
         for name, each in list(sys.modules.items()):
@@ -61,11 +61,11 @@ class Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module what it is: it was executed under its own name."""
+        """Restore the module's spec: it was already executed under its own name."""
         module.__spec__ = self._spec
 
 
 def offer() -> None:
-    """Let ``import apex`` find it."""
+    """Register the finder."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.append(Finder())

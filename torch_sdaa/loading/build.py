@@ -1,8 +1,8 @@
-"""Compiles the extension at the first import, into the cache folder, and finds it there from then on.
+"""Compilation of the extension at the first import, into the cache folder.
 
-A compiled file's name holds what it depends on: sources, torch, its ABI, Python, flags. It is used only where nobody
-else can have written it, and ends with a hash of what comes before (loaders ignore what follows the last section), so
-that a damaged one is seen and compiled again. One process compiles at a time; the others wait for its file.
+The name of a compiled file contains a key of its dependencies: sources, torch, its ABI, Python, flags. A file is only
+used if no other user can have written it, and ends with a hash of its content (loaders ignore data after the last
+section), so that a damaged file is detected and compiled again. One process compiles at a time; others wait.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from tecoinfer_modelzoo.text import one_line, reason_of, shortened
 SOURCES = Path(__file__).resolve().parents[1] / "csrc"
 NAME = "_sdaa"
 TESTED = ("2.13",)
-"""Versions of torch with which the tests ran."""
+"""Tested versions of torch."""
 
 KEPT = 16
-"""Compiled files that stay in the folder: those used last. One has 1.5 MB."""
+"""Maximum number of compiled files in the folder, 1.5 MB each; the least recently used are removed."""
 
 _COMPILERS = ("g++", "c++", "clang++")
 _ABANDONED = 3600.0
-"""Seconds after which a folder that a killed compilation left is removed."""
+"""Seconds after which a folder left by a killed compilation is removed."""
 _MARKED = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class BuildError(ImportError):
-    """The extension cannot be compiled or loaded here; the message is one line that says why and what to do."""
+    """The extension cannot be compiled or loaded; the message is one line with the reason and the fix."""
 
 
-# ----------------------------------------------------------------------------------------------------- what is compiled
+# ----------------------------------------------------------------------------------------------------- configuration
 
 
 def key() -> str:
-    """Return what the compiled file depends on, as 20 hexadecimal digits."""
+    """Return the key of the compiled file's dependencies, 20 hexadecimal digits."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".h", ".cpp"):
@@ -67,23 +67,23 @@ def key() -> str:
 
 
 def flags() -> list[str]:
-    """Return the compiler's flags, but for paths."""
+    """Return the compiler flags without paths."""
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     own = _words("TECO_SDAA_CXXFLAGS")
     return ["-O2", "-std=c++20", "-fPIC", "-shared", "-w", abi, f"-DTORCH_EXTENSION_NAME={NAME}", *own]
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of an environment variable, as a shell would part them.
+    """Return the words of an environment variable, split like in a shell.
 
     Raises:
-        BuildError: it has a quote that does not end.
+        BuildError: a quote is not closed.
     """
     text = os.environ.get(name, "")
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise BuildError(f"{name}={text!r} cannot be read ({error}); write it as in a shell, or unset it") from error
+        raise BuildError(f"{name}={text!r} cannot be parsed ({error}); use shell syntax, or unset it") from error
 
 
 def command(output: Path) -> list[str]:
@@ -102,43 +102,43 @@ def command(output: Path) -> list[str]:
         "-o",
         str(output),
         f"-L{root / 'lib'}",
-        # No path to them is stored: importing torch has loaded them.
+        # Without rpath: importing torch has loaded them.
         *("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"),
     ]
 
 
 def _compiler() -> list[str]:
-    """Return the words that start the compiler: those of ``CXX``, else the first of the usual names that is there."""
+    """Return the compiler's command: ``CXX``, else the first installed one of the usual names."""
     whole = os.environ.get("CXX", "")
     own = [whole] if shutil.which(whole) else _words("CXX")  # a path may have spaces
     if own and shutil.which(own[0]) is None:
-        raise BuildError(f"CXX={own[0]!r} is no program; name a C++ compiler, or unset CXX")
+        raise BuildError(f"CXX={own[0]!r} is not a program; set it to a C++ compiler, or unset it")
     found = next(filter(shutil.which, _COMPILERS), None)
     if not own and found is None:
         raise BuildError(
-            "torch_sdaa compiles its extension when it is first imported, and there is no C++ compiler; run: apt-get "
-            "install g++ (Debian, Ubuntu; elsewhere the package gcc-c++ or gcc), besides the extra 'train' of pip"
+            "torch_sdaa compiles its extension at the first import, but there is no C++ compiler; run: apt-get "
+            "install g++ (Debian, Ubuntu; elsewhere the package gcc-c++ or gcc), in addition to pip's extra 'train'"
         )
     return own or [str(found)]
 
 
-def _refuse_where_it_cannot_be() -> None:
+def _check_platform() -> None:
     if sys.platform != "linux":
         raise BuildError(f"torch_sdaa runs on Linux; this is {sys.platform}")
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     if not header.is_file():
         python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
         raise BuildError(
-            "torch_sdaa compiles its extension when it is first imported, and Python's headers are missing "
+            "torch_sdaa compiles its extension at the first import, but Python's headers are missing "
             f"({header}); run: apt-get install {python}-dev (Debian, Ubuntu; elsewhere python3-devel)"
         )
 
 
-# ----------------------------------------------------------------------------------------------------- where it is kept
+# ------------------------------------------------------------------------------------------------------------- folders
 
 
 def _places() -> Iterator[Path]:
-    """Yield the folders where a compiled file is looked for: the cache's, and one for who cannot write there."""
+    """Yield the folders of compiled files: the cache folder, and a temporary one if that is not writable."""
     folder = cache_folder("torch_sdaa")
     if folder is not None:
         yield folder.resolve()
@@ -150,9 +150,9 @@ def _temporary() -> Path:
 
 
 def _is_safe(path: Path, kind: int) -> bool:
-    """Return whether a path is of this kind (``stat.S_IFREG``, ``S_IFDIR``) and nobody else can write to it.
+    """Return whether a path has this type (``stat.S_IFREG``, ``S_IFDIR``) and no other user can write to it.
 
-    What is loaded runs as this user: it must be this user's, or root's.
+    The file is executed as this user; its owner must be this user or root.
     """
     try:
         found = path.lstat()
@@ -163,7 +163,7 @@ def _is_safe(path: Path, kind: int) -> bool:
 
 
 def _make_private(folder: Path) -> bool:
-    """Take the write permission for others from a folder of ours, and return whether it can be used."""
+    """Remove write permission for others from a folder of this user; return whether it can be used."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
@@ -176,7 +176,7 @@ def _make_private(folder: Path) -> bool:
 
 
 def _place_to_write() -> Path:
-    """Return the folder that a compiled file goes into; say so where it is not the cache's.
+    """Return the folder for a compiled file; report it if it is not the cache folder.
 
     Raises:
         BuildError: there is none.
@@ -185,14 +185,14 @@ def _place_to_write() -> Path:
     if wanted is not None and _make_private(wanted.resolve()):
         return wanted.resolve()
     if not _make_private(temporary):
-        raise BuildError(f"{temporary} is not yours alone to write; set TECO_CACHE_DIR to a folder that is")
-    why = "there is no cache folder" if wanted is None else f"{wanted} is not yours alone to write"
-    _say(f"{why}: the extension is kept in {temporary}; TECO_CACHE_DIR names another folder")
+        raise BuildError(f"{temporary} is writable by other users; set TECO_CACHE_DIR to a private folder")
+    why = "there is no cache folder" if wanted is None else f"{wanted} is writable by other users"
+    _say(f"{why}: the extension is stored in {temporary}; set TECO_CACHE_DIR for another folder")
     return temporary
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a compiled file is there, safe to use, as it was written, and of a kind that can be loaded."""
+    """Return whether a compiled file exists, is safe to use, and is undamaged."""
     if not (_is_safe(path.parent, stat.S_IFDIR) and _is_safe(path, stat.S_IFREG)):
         return False
     try:
@@ -204,24 +204,24 @@ def _is_whole(path: Path) -> bool:
     return hashlib.sha256(content[:-size]).digest() == content[-size:]
 
 
-# --------------------------------------------------------------------------------------------------------- compiling it
+# --------------------------------------------------------------------------------------------------------- compilation
 
 
 def compiled() -> Path:
-    """Return the compiled file, made now where that was not done before, or where it is damaged.
+    """Return the compiled file; compile it if it is missing or damaged.
 
     Raises:
-        BuildError: it cannot be compiled; the line says what to install, or the compiler's first error.
+        BuildError: it cannot be compiled; the message has the package to install, or the compiler's first error.
     """
     name = f"{NAME}-{key()}.so"
     for place in _places():
         if _is_whole(place / name):
             _mark_used(place / name)
             return place / name
-    _refuse_where_it_cannot_be()
+    _check_platform()
     _compiler()
     path = _place_to_write() / name
-    with exclusive_file(path.parent / ".lock", lambda: _say("another process compiles the extension; waiting for it")):
+    with exclusive_file(path.parent / ".lock", lambda: _say("waiting for another process that compiles the extension")):
         if not _is_whole(path):
             try:
                 _compile(path)
@@ -231,34 +231,34 @@ def compiled() -> Path:
 
 
 def _mark_used(path: Path) -> None:
-    """Note that a file is in use, at most once a minute: what was used last is kept."""
+    """Update the modification time of a used file, at most once a minute."""
     try:
         if time.time() - path.stat().st_mtime > _MARKED:
             os.utime(path)
-    except OSError as error:  # a folder that cannot be written needs no order either
+    except OSError as error:  # a read-only folder is not cleaned up either
         _log.debug("%s: %s", path, error)
 
 
 def _compile(path: Path) -> None:
-    """Compile, and put the file in its place; leave nothing else but the log of what failed."""
+    """Compile the file; keep only it, or the log of a failure."""
     _tidy(path.parent)
     log = path.with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix=f".{NAME}-", dir=path.parent) as work:
-        built, said = Path(work, f"{NAME}.so"), Path(work, "log")
-        code = _run(command(built), said)
+        built, messages = Path(work, f"{NAME}.so"), Path(work, "log")
+        code = _run(command(built), messages)
         if code or not built.is_file():
-            said.replace(log)
+            messages.replace(log)
             raise BuildError(_failure(log, code))
         content = built.read_bytes()
-        # What is not a file would be written into; a file hands on its owner and permissions, which are not trusted.
+        # An existing file or link would keep its owner and permissions, which are not trusted.
         path.unlink(missing_ok=True)
         write_file(path, content, hashlib.sha256(content).digest())
     log.unlink(missing_ok=True)
 
 
 def _run(words: list[str], log: Path) -> int:
-    """Run the compiler, its messages into a file, and show that something happens; return its exit code."""
-    # Its own files too go beside the log, so that whoever removes the folder removes all.
+    """Run the compiler with its messages in a file, show progress, and return its exit code."""
+    # Its temporary files are next to the log, so that removing the folder removes all.
     env = {**os.environ, "LC_ALL": "C", "TMPDIR": str(log.parent)}
     with log.open("wb") as file, _progress() as show:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=env)
@@ -271,7 +271,7 @@ def _run(words: list[str], log: Path) -> int:
                     continue
         finally:
             if process.poll() is None:
-                for pid in (*_children(process.pid), process.pid):  # what it has started does the work
+                for pid in (*_children(process.pid), process.pid):  # its child processes do the work
                     with suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                 process.wait()
@@ -294,7 +294,7 @@ def _progress() -> Iterator[_Progress]:
 
 
 class _Progress:
-    """One line on stderr: the seconds so far on a terminal, else a plain line at the beginning."""
+    """Progress on stderr: elapsed seconds on a terminal, else one line at the beginning."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -302,16 +302,16 @@ class _Progress:
         known = "" if _is_tested() else f" (tested with {', '.join(TESTED)})"
         self._text = f"compiling the extension for torch {torch.__version__}{known}, this once"
         if not self._live:
-            _say(f"{self._text}; it takes about 45 s of a core")
+            _say(f"{self._text}; this takes about 45 s on one core")
 
     def __call__(self) -> None:
-        """Show how long it has taken so far."""
+        """Show the elapsed seconds."""
         if self._live:
             sys.stderr.write(f"\rtorch_sdaa: {self._text}: {time.monotonic() - self._start:.0f} s")
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line as it is."""
+        """End the line."""
         if self._live:
             self()
             sys.stderr.write("\n")
@@ -322,12 +322,10 @@ def _is_tested() -> bool:
 
 
 def _failure(log: Path, code: int) -> str:
-    """Return one line: the compiler's first error, where the rest is, and the versions that are known to work."""
+    """Return one line: the compiler's first error, the log file, and the tested versions."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    said = [line for line in lines if line.strip()]
-    first = next(
-        (line for line in said if "error:" in line), said[0] if said else f"the compiler's exit code is {code}"
-    )
+    lines = [line for line in lines if line.strip()] or [f"the compiler's exit code is {code}"]
+    first = next((line for line in lines if "error:" in line), lines[0])
     by = f" by CXX={os.environ['CXX']!r}" if os.environ.get("CXX") else ""
     tested = "" if _is_tested() else f" {torch.__version__}; it is tested with {', '.join(TESTED)}"
     memory = "; it needs 2 GB of memory" if "Killed" in first else ""
@@ -336,7 +334,7 @@ def _failure(log: Path, code: int) -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what killed compilations left, and all but the files used last; one that is loaded stays usable."""
+    """Remove leftovers of killed compilations and the least recently used files; loaded ones stay usable."""
     for left in folder.glob(f".{NAME}-*"):
         if time.time() - left.lstat().st_mtime > _ABANDONED:
             shutil.rmtree(left, ignore_errors=True)
@@ -352,11 +350,11 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-# ----------------------------------------------------------------------------------------------------------- loading it
+# ------------------------------------------------------------------------------------------------------------- loading
 
 
 def load() -> ModuleType:
-    """Return the extension, compiled now where that was not done before.
+    """Return the extension; compile it first if necessary.
 
     Raises:
         BuildError: it cannot be compiled or loaded.
@@ -364,7 +362,7 @@ def load() -> ModuleType:
     path = compiled()
     try:
         ctypes.CDLL(str(path))
-    except OSError as error:  # of another compiler's run time, perhaps: nothing of it has run yet
+    except OSError as error:  # perhaps another compiler's runtime; nothing of it has run yet
         _log.info("%s: %s", path, error)
         path.unlink(missing_ok=True)
         path = compiled()
@@ -372,12 +370,12 @@ def load() -> ModuleType:
         ctypes.CDLL(str(path))
     except OSError as error:
         raise BuildError(
-            f"the compiled extension cannot be loaded: {reason_of(error)}; if programs may not run from there, set "
+            f"the compiled extension cannot be loaded: {reason_of(error)}; if its folder is mounted noexec, set "
             "TECO_CACHE_DIR to another folder"
         ) from error
     spec = importlib.util.spec_from_file_location(NAME, path)
     if spec is None or spec.loader is None:
-        raise BuildError(f"{path} is no extension module")
+        raise BuildError(f"{path} is not an extension module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[NAME] = module
     spec.loader.exec_module(module)

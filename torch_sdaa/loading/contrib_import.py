@@ -1,4 +1,4 @@
-"""``from torch.contrib.sdaa.optimized_lib import ...``: the place at which guides for such cards have that library."""
+"""``from torch.contrib.sdaa.optimized_lib import ...``: the name of that library in guides for such cards."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import ModuleType
 
 PLACES = {"torch.contrib.sdaa": "torch_sdaa.contrib"}
 PLACES |= {f"{place}.optimized_lib": f"{ours}.optimized_lib" for place, ours in PLACES.items()}
-"""Names, and the modules that they are of."""
+"""Alias -> module."""
 
 
 class Finder:
-    """Finds ``torch.contrib.sdaa``, which nobody else has; what it holds is imported when it is asked for."""
+    """Finds ``torch.contrib.sdaa``; its contents are imported on first use."""
 
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
@@ -22,21 +22,21 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how one of the names is loaded."""
+        """Return the spec of an alias."""
         return importlib.util.spec_from_loader(name, self, is_package=True) if name in PLACES else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return ours: both names are of one module."""
+        """Return the module, which has both names."""
         module = importlib.import_module(PLACES[spec.name])
         self._specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the module what it is: it was executed under its own name."""
+        """Restore the module's spec: it was already executed under its own name."""
         module.__spec__ = self._specs[next(name for name, ours in PLACES.items() if ours == module.__name__)]
 
 
 def offer() -> None:
-    """Let those names be found."""
+    """Register the finder."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Finder())  # Python's own would load the folder a second time, under the other name
+        sys.meta_path.insert(0, Finder())  # Python's finder would load the folder again under the alias

@@ -1,4 +1,4 @@
-"""The compiled extension, as ``C``. Importing this compiles it where the cache has none for this torch."""
+"""The compiled extension, as ``C``; compiled on import if the cache has none for this torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does something to a module as soon as somebody imports it, without importing it for that."""
+"""Call a function as soon as a module is imported, without importing it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import ModuleType
 
 
 def when_imported(name: str, call: Callable[[], None]) -> Callable[[], None]:
-    """Call a function now where a module is imported, else as soon as it is.
+    """Call a function now if a module is imported, else as soon as it is.
 
     Returns:
-        What takes the order back.
+        A function that cancels the call.
     """
     if name in sys.modules:
         call()
@@ -24,7 +24,7 @@ def when_imported(name: str, call: Callable[[], None]) -> Callable[[], None]:
 
 
 class _AfterImport(MetaPathFinder):
-    """Finds one module as everybody else would, with a loader that makes the call."""
+    """Finds one module like the standard finder, with a loader that makes the call."""
 
     def __init__(self, name: str, call: Callable[[], None]) -> None:
         self._name, self.call = name, call
@@ -41,23 +41,23 @@ class _AfterImport(MetaPathFinder):
         return spec
 
     def leave(self) -> None:
-        """Find nothing any more."""
+        """Unregister the finder."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
 class _Calling(Loader):
-    """Loads a module as its own loader would, takes the finder away, and makes the call."""
+    """Loads a module like its original loader, unregisters the finder, and makes the call."""
 
     def __init__(self, finder: _AfterImport, own: Loader) -> None:
         self._finder, self._own = finder, own
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Return what its own loader makes."""
+        """Return the module of the original loader."""
         return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then the call."""
+        """Execute the module, then make the call."""
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)

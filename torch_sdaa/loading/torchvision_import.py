@@ -1,9 +1,8 @@
-"""Lets a script import torchvision where its compiled operators belong to another build of PyTorch.
+"""Allow importing torchvision if its compiled operators belong to another build of PyTorch.
 
-The usual wheel of torchvision is built for CUDA's PyTorch. Beside another one its operators do not load, and importing
-it ends with "operator torchvision::nms does not exist": a script that only wants a network or a transform would stop at
-its first lines. The schemas of its detection operators are enough to import it; calling one is refused
-by torchvision itself.
+The usual wheel of torchvision is built for PyTorch with CUDA. With another build its operators do not load, and the
+import fails with "operator torchvision::nms does not exist", even if a script only needs a network or a transform. The
+schemas of its detection operators are sufficient for the import; calling one raises an error of torchvision.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ _declared: list[torch.library.Library] = []  # torch forgets the operators when 
 
 
 def ease_when_imported() -> None:
-    """See to it that torchvision can be imported, as soon as somebody does."""
+    """Prepare the import of torchvision, when it happens."""
     if _PACKAGE not in sys.modules:
         sys.meta_path.insert(0, _BeforeImport())
 
 
 class _BeforeImport(MetaPathFinder):
-    """Finds nothing by itself: it sees that torchvision is wanted, and goes."""
+    """Finds nothing; it detects the import of torchvision, and unregisters itself."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return ``None``: the module is found as it always was."""
+        """Return ``None``: the module is found by other finders."""
         if name == _PACKAGE:
             sys.meta_path.remove(self)
             spec = importlib.machinery.PathFinder.find_spec(name, path)
             if spec is not None and spec.submodule_search_locations:
-                _declare_what_does_not_load(Path(spec.submodule_search_locations[0]))
+                _declare_missing(Path(spec.submodule_search_locations[0]))
         return None
 
 
-def _declare_what_does_not_load(package: Path) -> None:
+def _declare_missing(package: Path) -> None:
     for library in sorted(package.glob("_C*.so")):
         try:
             torch.ops.load_library(library)

@@ -1,6 +1,6 @@
-"""The vendor's own package of this name, to which ours leaves the place; and PyTorch, without which there is no device.
+"""The vendor's package of this name, which takes precedence, and the check for PyTorch.
 
-Imported before anything else of ours, and importing nothing of it: what is loaded stays loaded in the vendor's place.
+Imported first, without other modules of this package: the vendor's package replaces them.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ NAME = "torch_sdaa"
 OURS = Path(__file__).resolve().parents[1]
 
 _MARK = Path("csrc", "sdaa.cpp")
-"""What every copy of our package has, another clone's too."""
+"""A file that every copy of this package has."""
 
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Environment variables with which launchers number the processes of one run."""
+"""Environment variables with the rank of a process."""
 
 
 def first_process() -> bool:
-    """Return whether this is the process to say what every process of a run would: no worker, no rank above 0."""
+    """Return whether this process reports for all processes of a run: neither a worker nor a rank above 0."""
     processes = sys.modules.get("multiprocessing.process")
-    # The name tells a spawned worker while it still imports the main module; only later it knows its parent.
+    # A spawned worker is recognized by its name while it imports the main module; its parent is set later.
     if processes is not None and processes.current_process().name != "MainProcess":
         return False
     return all((os.environ.get(name) or "0") == "0" for name in _RANKS)
 
 
 def step_aside() -> bool:
-    """Load the vendor's package in the place of ours where it is installed, and say so; else return ``False``.
+    """Load the vendor's package instead of this one if it is installed, and report it; else return ``False``.
 
     Raises:
-        ImportError: both were installed into one folder, so that the vendor's is no longer whole. Besides that,
-            whatever importing the vendor's raises.
+        ImportError: both were installed into one folder, which damages the vendor's. Errors of the vendor's package are
+            raised unchanged.
     """
-    _refuse_mixed()
+    _check_not_mixed()
     spec = next(_others(), None)
     if spec is None or spec.loader is None:
         return False
     if first_process():
-        _say(f"using the vendor's package in {spec.origin}; the simulated card's in {OURS} steps aside")
+        _say(f"using the vendor's package {spec.origin} instead of the simulated card's in {OURS}")
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
         del sys.modules[name]
     module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
@@ -52,11 +52,11 @@ def step_aside() -> bool:
 
 
 def _others() -> Iterator[ModuleSpec]:
-    """Yield the packages of this name that Python could import and that are not ours, in the order of the path."""
+    """Yield other importable packages of this name, in the order of the path."""
     for finder in sys.meta_path:
         if finder is PathFinder:
             specs = [PathFinder.find_spec(NAME, [entry]) for entry in dict.fromkeys(sys.path)]
-        else:  # such as an editable install has
+        else:  # such as that of an editable install
             specs = [finder.find_spec(NAME, None)]
         for spec in specs:
             if spec is not None and spec.origin is not None and spec.submodule_search_locations:
@@ -65,11 +65,11 @@ def _others() -> Iterator[ModuleSpec]:
                     yield spec
 
 
-def _refuse_mixed() -> None:
-    """Refuse where our files were written over those of the vendor's package: pip does not keep two apart.
+def _check_not_mixed() -> None:
+    """Check that this package was not installed over the vendor's: pip does not separate them.
 
     Raises:
-        ImportError: the line names the folder, and what to do.
+        ImportError: it was; the message has the folder and the fix.
     """
     found = [name for name in os.listdir(OURS.parent) if name.lower().startswith(f"{NAME}-")]
     found = [name for name in found if name.endswith((".dist-info", ".egg-info"))]
@@ -77,16 +77,16 @@ def _refuse_mixed() -> None:
         version = found[0].partition("-")[2].rpartition(".")[0]
         raise ImportError(
             f"tecoinfer-modelzoo was installed over the vendor's {NAME} {version} in {OURS.parent}; run: pip uninstall "
-            f"tecoinfer-modelzoo, then pip install --force-reinstall {NAME}=={version}, and keep the two in different "
+            f"tecoinfer-modelzoo, then pip install --force-reinstall {NAME}=={version}, and install both in different "
             "environments"
         )
 
 
 def need_torch() -> None:
-    """Refuse where PyTorch is not installed.
+    """Check that PyTorch is installed.
 
     Raises:
-        ImportError: the line says the command that installs it.
+        ImportError: it is not; the message has the installation command.
     """
     if importlib.util.find_spec("torch") is None:
         from tecoinfer_modelzoo import install_command
@@ -95,6 +95,6 @@ def need_torch() -> None:
 
 
 def _say(text: str) -> None:
-    """Write a line to stderr, where there is one."""
+    """Write a line to stderr if it exists."""
     if sys.stderr is not None:
         sys.stderr.write(f"{NAME}: {text}\n")

@@ -1,4 +1,4 @@
-"""Operators written in Python: fused cells of recurrent networks, and those that fall through."""
+"""Kernels written in Python: fused cells of recurrent networks, and fallthroughs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _library: torch.library.Library | None = None
 
 
 def register() -> None:
-    """Give the device these operators, for the life of the process."""
+    """Register the kernels for the life of the process."""
     global _library
     _library = torch.library.Library("aten", "IMPL")
     kernels = {
@@ -24,12 +24,12 @@ def register() -> None:
     for name, kernel in kernels.items():
         _library.impl(name, kernel, "PrivateUse1")
     recurrent.register(_library)
-    for key in ("Conjugate", "Negative", "ZeroTensor"):  # their fallbacks would copy, which asks them again, for ever
+    for key in ("Conjugate", "Negative", "ZeroTensor"):  # their fallbacks would copy, which recurses endlessly
         _library.impl("_copy_from", torch.library.fallthrough_kernel, key)
 
 
 def _record_stream(tensor: Tensor, stream: torch.Stream) -> None:
-    """Do nothing: memory is freed when it is no longer referred to, whichever stream reads it."""
+    """Do nothing: memory is freed with its last reference, regardless of streams."""
 
 
 def lstm_cell(

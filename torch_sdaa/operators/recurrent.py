@@ -1,9 +1,9 @@
 """Recurrent networks in the CPU's order of operations.
 
-Where a tensor is of no CPU, PyTorch computes recurrent layers by fused cells, a step at a time; on the CPU, it
-multiplies a whole sequence by the input's weights at once, or leaves the layer to oneDNN. The sums are split
-differently, so results differ in their last bits. Here each layer is what it is on the CPU, of kernels that the device
-has; autograd, ``torch.func`` and tracing see those.
+For devices other than the CPU, PyTorch computes recurrent layers by fused cells, one step at a time; on the CPU it
+multiplies a whole sequence by the input weights at once, or calls oneDNN. The order of the sums differs, and so do the
+last bits. Here each layer is computed as on the CPU, by kernels of the device, which autograd, ``torch.func`` and
+tracing see.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch._guards import TracingContext
 from torch.nn.functional import linear
 
 Hidden: TypeAlias = tuple[Tensor, ...]
-"""A layer's state, each batch x hidden: the output first, the cell's second where it has one."""
+"""State of a layer, each batch x hidden: the output, then the cell state if there is one."""
 
 
 class Weights(NamedTuple):
-    """What one direction of a layer learns; ``w_hr`` projects the output of an LSTM with projections."""
+    """Weights of one direction of a layer; ``w_hr`` projects the output of an LSTM with projections."""
 
     w_ih: Tensor
     w_hh: Tensor
@@ -31,12 +31,14 @@ class Weights(NamedTuple):
 
 
 Cell: TypeAlias = Callable[[Tensor, Hidden, Weights], Hidden]
-"""A step: the input times its weights (batch x gates), the state before, the weights; returns the state after."""
+"""A step: takes input times weights (batch x gates), the previous state, and the weights; returns the next state."""
 
 Layer: TypeAlias = Callable[[Tensor, Hidden, Weights, bool], tuple[Tensor, Hidden]]
-"""A direction of a layer: input, first state, weights, whether it runs backwards; returns output and last state."""
+"""A direction of a layer: takes input, first state, weights, and whether it runs backwards; returns output and last
+state.
+"""
 
-ONE_DNN_LSTM = 2  # oneDNN's number of the kind of layer, as mkldnn_rnn_layer takes it
+ONE_DNN_LSTM = 2  # mode of mkldnn_rnn_layer
 
 
 def _simple(nonlinearity: Callable[[Tensor], Tensor]) -> Cell:
@@ -73,7 +75,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def _whole(cell: Cell) -> Layer:
-    """Return a layer over sequences of one length: input and output are steps x batch x features."""
+    """Return a layer over sequences of equal length: input and output are steps x batch x features."""
 
     def layer(x: Tensor, hidden: Hidden, weights: Weights, backwards: bool) -> tuple[Tensor, Hidden]:
         if x.size(0) == 0:
@@ -89,12 +91,12 @@ def _whole(cell: Cell) -> Layer:
 
 
 def _packed(cell: Cell, sizes: Sequence[int]) -> Layer:
-    """Return a layer over a packed sequence, whose steps have these batch sizes, the largest first."""
+    """Return a layer over a packed sequence with these batch sizes per step, in descending order."""
 
     def forwards(given: Tensor, hidden: Hidden, weights: Weights) -> tuple[list[Tensor], Hidden]:
         outputs, ended, start, last = [], [], 0, sizes[0]
         for size in sizes:
-            if size < last:  # what is over keeps its last state
+            if size < last:  # finished sequences keep their last state
                 ended.append(tuple(h.narrow(0, size, last - size) for h in hidden))
                 hidden = tuple(h.narrow(0, 0, size) for h in hidden)
             hidden = cell(given.narrow(0, start, size), hidden, weights)
@@ -107,7 +109,7 @@ def _packed(cell: Cell, sizes: Sequence[int]) -> Layer:
         outputs, end, last = [], given.size(0), sizes[-1]
         hidden = tuple(h.narrow(0, 0, last) for h in first)
         for size in reversed(sizes):
-            if size > last:  # those that begin here begin with their own state
+            if size > last:  # new sequences start with their own state
                 hidden = tuple(
                     torch.cat([h, f.narrow(0, last, size - last)], 0) for h, f in zip(hidden, first, strict=True)
                 )
@@ -125,7 +127,7 @@ def _packed(cell: Cell, sizes: Sequence[int]) -> Layer:
 
 
 def _one_dnn(layers: int, has_biases: bool, train: bool, bidirectional: bool, batch_first: bool) -> Layer:
-    """Return the layer that the CPU leaves to oneDNN."""
+    """Return the layer that calls oneDNN, like the CPU."""
 
     def layer(x: Tensor, hidden: Hidden, weights: Weights, backwards: bool) -> tuple[Tensor, Hidden]:
         h, c = hidden
@@ -147,7 +149,7 @@ _LOWERED = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
-    """Return tensors in autocast's dtype where it is on, as CUDA's gives its own recurrent kernels all of them."""
+    """Return tensors in autocast's dtype if it is enabled, like CUDA's recurrent kernels."""
     if not torch.is_autocast_enabled("sdaa"):
         return values
     dtype = torch.get_autocast_dtype("sdaa")
@@ -155,10 +157,10 @@ def _lowered(*values: Tensor) -> tuple[Tensor, ...]:
 
 
 def _for_one_dnn(x: Tensor) -> bool:
-    """Whether the CPU leaves an LSTM of such an input, without projections, to oneDNN.
+    """Return whether the CPU calls oneDNN for an LSTM without projections on such an input.
 
-    Under ``torch.compile`` no layer is left to it: steps of cells compile, and oneDNN's layer keeps for its gradient
-    what PyTorch does not trace.
+    Not under ``torch.compile``: steps of cells can be compiled, while oneDNN's layer saves values that PyTorch cannot
+    trace.
     """
     if torch.compiler.is_compiling() or TracingContext.try_get() is not None:
         return False
@@ -168,7 +170,7 @@ def _for_one_dnn(x: Tensor) -> bool:
     if torch.is_autocast_enabled("sdaa") and dtype in _LOWERED:
         dtype = torch.get_autocast_dtype("sdaa")
         if dtype is torch.float16:
-            return False  # oneDNN refuses it on the CPU, too; autocast lowers what a cell consists of
+            return False  # unsupported by oneDNN on the CPU too; autocast casts the operators of a cell
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if dtype is torch.float16:
@@ -199,7 +201,7 @@ def _layers(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Tensor, list[Hidden]]:
-    """Run all layers; return the last one's output, and the last state of each direction of each layer."""
+    """Run all layers; return the output of the last, and the last state of each direction of each layer."""
     ways = 2 if bidirectional else 1
     if not num_layers * ways == len(hidden) == len(weights):
         raise RuntimeError(
@@ -239,7 +241,7 @@ def _run(
 
 
 def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
-    """Return ``aten::<name>.input``: the network over sequences of one length."""
+    """Return ``aten::<name>.input``: the network over sequences of equal length."""
 
     def kernel(
         x: Tensor, hx: Tensor | list[Tensor], params: list[Tensor], has_biases: bool, num_layers: int, dropout: float,
@@ -260,7 +262,7 @@ def whole(name: str) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def packed(name: str) -> Callable[..., tuple[Tensor, ...]]:
-    """Return ``aten::<name>.data``: the network over a packed sequence; its batch sizes lie on the CPU."""
+    """Return ``aten::<name>.data``: the network over a packed sequence, with batch sizes on the CPU."""
 
     def kernel(
         data: Tensor, batch_sizes: Tensor, hx: Tensor | list[Tensor], params: list[Tensor], has_biases: bool,
@@ -306,7 +308,7 @@ def _check_step(x: Tensor, states: Hidden, w_ih: Tensor, w_hh: Tensor, gates: in
 
 
 def register(library: torch.library.Library) -> None:
-    """Give the device these operators; with autograd they are seen as what they consist of."""
+    """Register the operators; autograd records their components."""
     for name in CELLS:
         kernels = {f"{name}.input": whole(name), f"{name}.data": packed(name), f"{name}_cell": step(name)}
         for overload, kernel in kernels.items():

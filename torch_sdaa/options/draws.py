@@ -1,8 +1,8 @@
-"""Whose random numbers the devices draw: their own, as on CUDA, or the CPU's.
+"""Random generators of the devices: their own, as on CUDA, or the CPU's.
 
-Each device has a generator (``torch_sdaa/sdaa/random.py``). A script that draws on the CPU and on a device in turn
-(order on the CPU, dropout on the device) so has other numbers than on the CPU alone, where all are one sequence. With
-``TORCH_SDAA_RANDOM=cpu`` the devices' default generators are the CPU's, and the whole script computes the same bits.
+Each device has a generator (``torch_sdaa/sdaa/random.py``). A script that draws alternately on the CPU and on a device
+(order on the CPU, dropout on the device) then draws other numbers than on the CPU alone, where all are one sequence.
+With ``TORCH_SDAA_RANDOM=cpu`` the devices' default generators are the CPU's, and results are bit-identical.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VARIABLE = "TORCH_SDAA_RANDOM"
 
 
 def start() -> None:
-    """Do what ``TORCH_SDAA_RANDOM`` asks for.
+    """Apply ``TORCH_SDAA_RANDOM``.
 
     Raises:
         ConfigError: it is neither ``device`` nor ``cpu``.

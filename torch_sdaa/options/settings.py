@@ -1,8 +1,8 @@
-"""Options and environment variables of the guides for such cards: what each does here, or that it does nothing.
+"""Options and environment variables from guides for such cards, and their effect here.
 
-:data:`TABLE` has all of them, and ``docs/training_options.md`` shows it. None is ignored: what has no meaning for this
-device is said once where somebody sets it, what would change results is refused, and a name that nobody knows is told
-the nearest one that is known.
+:data:`TABLE` has all of them; ``docs/training_options.md`` shows it. None is ignored silently: one without effect on
+this device is reported once when it is set, one that would change results is an error, and for an unknown name the
+nearest known one is reported.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch_sdaa.loading.vendor import first_process
 from torch_sdaa.reports import kernel_meta, launch_lines
 
 OPTION, VARIABLE = "option", "variable"
-ACTS, SAID, REFUSED, ELSEWHERE = "acts", "accepted", "refused", "acts, elsewhere"
+ACTS, NO_EFFECT, REFUSED, ELSEWHERE = "acts", "accepted", "refused", "acts, elsewhere"
 
 OPERATOR_TYPES = ("Pooling", "SoftmaxV2", "LRN", "ROIAlign")
-"""Those that the guide lets somebody choose the implementation of."""
+"""Operator types whose implementation can be selected according to the guide."""
 
 _PREFIXES = (
     *("TORCH_SDAA_", "ASCEND_", "ACL_", "HCCL_", "TASK_QUEUE", "DUMP_G", "PTCOPY", "COMBINED_", "DYNAMIC_OP"),
@@ -36,12 +36,12 @@ class Setting:
     """One option or variable.
 
     Attributes:
-        name: as the guides spell it. kind: an option of ``set_option``, or an environment variable.
-        values: those that it takes; empty: any text, or what ``act`` accepts.
-        state: ``acts``; ``acts, elsewhere``: other code reads it; ``accepted``: it changes nothing; ``refused``.
-        here: what it does here, or why it does nothing.
-        quiet: the values that are what the device does anyway, so that there is nothing to say.
-        act: does it; raises ``ConfigError`` for a value that it does not take.
+        name: as in the guides. kind: an option of ``set_option``, or an environment variable.
+        values: valid values; empty: any text, or as checked by ``act``.
+        state: ``acts``; ``acts, elsewhere``: read by other code; ``accepted``: no effect; ``refused``.
+        here: its effect here, or why it has none.
+        quiet: values that equal the device's behaviour, for which nothing is reported.
+        act: applies the setting; raises ``ConfigError`` for an invalid value.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Setting:
 
 
 def _folder(name: str) -> Callable[[str], None]:
-    """Return what checks that an option names a folder that is there, as the guide demands."""
+    """Return a check that an option is an existing folder, as the guide requires."""
 
     def check(value: str) -> None:
         if Path(value).exists() and not Path(value).is_dir():
-            raise ConfigError(f"{name}={value!r} is a file: name a folder")
+            raise ConfigError(f"{name}={value!r} is a file: choose a folder")
         if not Path(value).is_dir():
-            raise ConfigError(f"{name}={value!r} is no folder: make it first (mkdir -p {value})")
+            raise ConfigError(f"{name}={value!r} does not exist: create it first (mkdir -p {value})")
 
     return check
 
@@ -86,7 +86,7 @@ def _cache_mode(value: str) -> None:
 
 _BUDGET = "TORCH_SDAA_COMPILE_CACHE_MB"
 _before: dict[str, str | None] = {}
-"""What a variable held before an option changed it."""
+"""Value of a variable before an option changed it."""
 
 
 def _debug_level(value: str) -> None:
@@ -104,7 +104,7 @@ def _task_queue(value: str) -> None:
 
 def _names(value: str) -> None:
     if not all(part.isidentifier() for part in value.split("#")):
-        raise ConfigError(f"environment variable DYNAMIC_OP={value!r} must be names of operators, as in ADD#MUL")
+        raise ConfigError(f"environment variable DYNAMIC_OP={value!r} must be operator names such as ADD#MUL")
 
 
 def _visible(value: str) -> None:
@@ -114,32 +114,33 @@ def _visible(value: str) -> None:
     )
 
 
-_ONE = "one implementation of each operator, PyTorch's CPU kernel, which is its high_precision"
-_COPIES = "a copy of what is not contiguous is one launch, whatever the views were"
+_ONE = "each operator has one implementation, PyTorch's CPU kernel (high_precision)"
+_COPIES = "a copy of a non-contiguous tensor is one launch, for any views"
 
 TABLE: tuple[Setting, ...] = (
     Setting(
         "ACL_OP_SELECT_IMPL_MODE",
         OPTION,
         ("high_precision", "high_performance"),
-        SAID,
-        f"{_ONE}; neither values nor simulated time change",
+        NO_EFFECT,
+        f"{_ONE}; values and simulated time do not change",
         ("high_precision",),
     ),
     Setting(
         "ACL_OPTYPELIST_FOR_IMPLMODE",
         OPTION,
         OPERATOR_TYPES,
-        SAID,
-        f"{_ONE}: there is nothing to choose for an operator type",
+        NO_EFFECT,
+        f"{_ONE}: no choice for an operator type",
     ),
     Setting(
         "ACL_OP_DEBUG_LEVEL",
         OPTION,
         ("0", "1", "2", "3", "4"),
         ACTS,
-        "3 and 4 write a description of every distinct launch to `kernel_meta/` when the process ends, 4 also how its "
-        "price came about; 1 and 2 ask for instructions, of which a simulated card has none: said, and as 3",
+        "3 and 4 write a description of every distinct launch to `kernel_meta/` when the process ends, 4 also the "
+        "components of its price; 1 and 2 request instructions, which a simulated card does not have: reported, and "
+        "treated as 3",
         (),
         _debug_level,
     ),
@@ -148,7 +149,7 @@ TABLE: tuple[Setting, ...] = (
         OPTION,
         (),
         ACTS,
-        "the folder in which `kernel_meta/` is made; it must be there, else the working folder is taken",
+        "the folder in which `kernel_meta/` is created; it must exist (default: the working folder)",
         (),
         _debug_folder,
     ),
@@ -157,8 +158,8 @@ TABLE: tuple[Setting, ...] = (
         OPTION,
         ("enable", "disable", "force"),
         ACTS,
-        "of graphs compiled by `torch.compile`, as operators are not compiled: disable keeps and takes none, force "
-        "deletes those that are kept",
+        "for graphs compiled by `torch.compile`, as operators are not compiled: disable neither stores nor uses "
+        "graphs, force deletes the stored ones",
         (),
         _cache_mode,
     ),
@@ -167,7 +168,7 @@ TABLE: tuple[Setting, ...] = (
         OPTION,
         (),
         ACTS,
-        "the folder of what is compiled from here on, as TECO_CACHE_DIR; it must be there",
+        "the folder for graphs compiled from then on, like TECO_CACHE_DIR; it must exist",
         (),
         _cache_folder,
     ),
@@ -176,8 +177,8 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         ("0", "1"),
         ACTS,
-        "1, the default: a launch returns at once; 0: the host waits for every launch, so that nothing overlaps in "
-        "simulated time",
+        "1, the default: a launch returns immediately; 0: the host waits for every launch, so that nothing overlaps "
+        "in simulated time",
         (),
         _task_queue,
     ),
@@ -186,8 +187,8 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         ("0", "1", "2", "3", "4"),
         ACTS,
-        "debug, info, warning, error, nothing: the level of the logger `torch_sdaa`; info has a line for every "
-        "distinct launch with shapes and price, debug its operations and bytes too",
+        "debug, info, warning, error, off: the level of the logger `torch_sdaa`; info has a line for every distinct "
+        "launch with shapes and price, debug also its operations and bytes",
         (),
         launch_lines.set_level,
     ),
@@ -196,7 +197,7 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         ("0", "1"),
         ACTS,
-        "1: the lines of the logger `torch_sdaa` go to stdout; 0: to whatever the script has set up for logging",
+        "1: the lines of the logger `torch_sdaa` go to stdout; 0: to the handlers configured by the script",
         (),
         launch_lines.set_stdout,
     ),
@@ -204,9 +205,9 @@ TABLE: tuple[Setting, ...] = (
         "DYNAMIC_OP",
         VARIABLE,
         (),
-        SAID,
-        "operators are not compiled for shapes, so that none is compiled again; `torch.compile(..., dynamic=True)` is "
-        "what graphs have",
+        NO_EFFECT,
+        "operators are not compiled for shapes, and never recompiled; for graphs use "
+        "`torch.compile(..., dynamic=True)`",
         (),
         _names,
     ),
@@ -214,51 +215,53 @@ TABLE: tuple[Setting, ...] = (
         "DUMP_GE_GRAPH",
         VARIABLE,
         ("0", "1", "2", "3"),
-        SAID,
-        "eager training has no graph; of `torch.compile` the artefacts are kept where its options say so",
+        NO_EFFECT,
+        "eager training has no graph; `torch.compile` stores its artefacts with option `keep`",
         ("0",),
     ),
     Setting(
         "DUMP_GRAPH_LEVEL",
         VARIABLE,
         ("0", "1", "2", "3", "4"),
-        SAID,
-        "as DUMP_GE_GRAPH",
+        NO_EFFECT,
+        "like DUMP_GE_GRAPH",
         ("0",),
     ),
     Setting(
         "ASCEND_GLOBAL_EVENT_ENABLE",
         VARIABLE,
         ("0", "1"),
-        SAID,
-        "there is no log of events apart from the others",
+        NO_EFFECT,
+        "there is no separate event log",
         ("0",),
     ),
-    Setting("PTCOPY_ENABLE", VARIABLE, ("0", "1"), SAID, f"always on: {_COPIES}", ("1",)),
-    Setting("COMBINED_ENABLE", VARIABLE, ("0", "1"), SAID, f"always on: {_COPIES}", ("1",)),
+    Setting("PTCOPY_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
+    Setting("COMBINED_ENABLE", VARIABLE, ("0", "1"), NO_EFFECT, f"always on: {_COPIES}", ("1",)),
     Setting(
         "HCCL_WHITELIST_DISABLE",
         VARIABLE,
         ("0", "1"),
-        SAID,
-        "always off: ranks find one another by the rendezvous of `torch.distributed`, without a list",
+        NO_EFFECT,
+        "always off: ranks use the rendezvous of `torch.distributed`, without a list",
         ("1",),
     ),
     Setting(
         "ACL_DUMP_DATA",
         VARIABLE,
         ("0", "1"),
-        SAID,
-        "values are dumped by `torch_sdaa.utils.dumper`, in the script",
+        NO_EFFECT,
+        "use `torch_sdaa.utils.dumper` in the script",
         ("0",),
     ),
-    Setting("ASCEND_AICPU_PATH", VARIABLE, (), SAID, "there are no kernels in files: the devices run PyTorch's", ()),
+    Setting(
+        "ASCEND_AICPU_PATH", VARIABLE, (), NO_EFFECT, "there are no kernel files: the devices run PyTorch's kernels", ()
+    ),
     Setting(
         "ASCEND_RT_VISIBLE_DEVICES",
         VARIABLE,
         (),
         REFUSED,
-        "another card's: a process would see devices that it is meant not to; set SDAA_VISIBLE_DEVICES",
+        "for another card: it would not hide devices from the process; set SDAA_VISIBLE_DEVICES",
         (),
         _visible,
     ),
@@ -267,14 +270,14 @@ TABLE: tuple[Setting, ...] = (
         VARIABLE,
         (),
         ELSEWHERE,
-        "which devices of the host a process sees, in which order ([training.md](training.md), section 3)",
+        "devices of the host that a process sees, and their order ([training.md](training.md), section 3)",
     ),
     Setting(
         "MAX_ENGINE_NUMS",
         VARIABLE,
         (),
         ELSEWHERE,
-        "how many devices a card has: 4, or 3 ([t1_card.md](t1_card.md))",
+        "number of devices of a card: 4, or 3 ([t1_card.md](t1_card.md))",
     ),
     Setting(
         "TORCH_SDAA_TRANSFER",
@@ -284,22 +287,22 @@ TABLE: tuple[Setting, ...] = (
         "redirects CUDA's names without a change of the script ([redirecting_cuda.md](redirecting_cuda.md))",
     ),
 )
-"""Those of the guides, in the order of the page."""
+"""Settings of the guides, in the order of the page."""
 
 OURS = (
     *("TORCH_SDAA_BANNER", "TORCH_SDAA_STRICT", "TORCH_SDAA_RANDOM", "TORCH_SDAA_SCRIPT", "TORCH_SDAA_OP_FAULTS"),
     _BUDGET,
 )
-"""Variables of the project's own that begin as those do which are looked at."""
+"""This project's variables with the checked prefixes."""
 
 _settings: dict[str, str] = {}
 
 
 def set_option(option: Mapping[str, object]) -> None:
-    """Set options of the device: ``torch.sdaa.set_option({"ACL_OP_DEBUG_LEVEL": 3})``. All are set, or none.
+    """Set options of the device: ``torch.sdaa.set_option({"ACL_OP_DEBUG_LEVEL": 3})``. On an error none is set.
 
     Raises:
-        ConfigError: a name or value that is unknown; the line says which one may be meant.
+        ConfigError: a name or value is unknown; the message has the nearest one.
     """
     if not isinstance(option, Mapping):
         raise ConfigError(f"set_option takes a dict of names and values, not {type(option).__name__}")
@@ -310,7 +313,7 @@ def set_option(option: Mapping[str, object]) -> None:
             raise ConfigError(f"set_option: {name} is an environment variable: set it before torch_sdaa is imported")
         if name not in known:
             near = did_you_mean(str(name).upper(), known)
-            raise ConfigError(f"set_option knows no {name!r};{near or ' it knows ' + ', '.join(known)}")
+            raise ConfigError(f"set_option has no option {name!r};{near or ' options: ' + ', '.join(known)}")
         checked.append((known[name], _text(known[name], value)))
     for setting, text in checked:
         if setting.act is not None and not setting.values:
@@ -321,15 +324,15 @@ def set_option(option: Mapping[str, object]) -> None:
 
 
 def options() -> dict[str, str]:
-    """Return the options that were set, and what to."""
+    """Return the options that were set, with their values."""
     return dict(_settings)
 
 
 def start() -> None:
-    """Do what environment variables ask for, and say what they cannot do.
+    """Apply environment variables, and report those without effect.
 
     Raises:
-        ConfigError: a variable has a value that it does not take, or is refused.
+        ConfigError: the value of a variable is invalid, or the variable is refused.
     """
     known = {each.name: each for each in TABLE}
     for name, value in sorted(os.environ.items()):
@@ -338,13 +341,16 @@ def start() -> None:
             if setting.state != ELSEWHERE and value:
                 _apply(setting, _text(setting, value))
         elif setting is not None:
-            say(f"{name} is no environment variable, and does nothing; call torch.sdaa.set_option({{{name!r}: ...}})")
+            say(
+                f"{name} is an option, not an environment variable, and has no effect; call "
+                f"torch.sdaa.set_option({{{name!r}: ...}})"
+            )
         elif name.startswith(_PREFIXES) and name not in OURS:
             near = did_you_mean(name, _variables(), 0.8)
             if near or name.startswith("TORCH_SDAA_"):
-                say(f"environment variable {name} is unknown, and does nothing{near and f';{near}'}")
+                say(f"environment variable {name} is unknown and has no effect{near and f';{near}'}")
         elif name not in OURS and (near := did_you_mean(name, _variables(), 0.93)):
-            say(f"environment variable {name} is unknown, and does nothing;{near}")
+            say(f"environment variable {name} is unknown and has no effect;{near}")
 
 
 def _variables() -> list[str]:
@@ -368,7 +374,7 @@ def _text(setting: Setting, value: object) -> str:
 def _apply(setting: Setting, text: str) -> None:
     if setting.act is not None:
         setting.act(text)
-    if setting.state == SAID and text not in setting.quiet:
-        say(f"{setting.name}={text} changes nothing: {setting.here}")
+    if setting.state == NO_EFFECT and text not in setting.quiet:
+        say(f"{setting.name}={text} has no effect: {setting.here}")
     if setting.name == "ACL_OP_DEBUG_LEVEL" and text in ("1", "2"):
-        say(f"{setting.name}={text}: a simulated card has no instructions; launches are described, as with 3")
+        say(f"{setting.name}={text}: a simulated card has no instructions; launches are described as with 3")

@@ -1,8 +1,8 @@
-"""Strict mode: refuses what cards of this kind cannot do, to prove a script before it is moved.
+"""Strict mode: raises an error for operations that cards of this kind cannot do, to check a script before it is moved.
 
-Off by default: the simulated card computes whatever PyTorch's CPU kernels compute. ``TORCH_SDAA_STRICT=1`` or
-:func:`set_strict` switches it on; then each distinct launch is held to :data:`RULES` once, every float16 operand
-and result must be finite, and a thread may use one device only. The rules are those of the guides of a comparable card.
+Off by default: the simulated card computes everything that PyTorch's CPU kernels compute. ``TORCH_SDAA_STRICT=1`` or
+:func:`set_strict` enables it; then each distinct launch is checked once against :data:`RULES`, every float16 operand
+and result must be finite, and a thread may use one device only. The rules are from guides for a comparable card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch_sdaa.cost.prices import COPIES, Launch, Meta, is_view, shown
 from torch_sdaa.loading.core import C
 
 VARIABLE = "TORCH_SDAA_STRICT"
-"""Environment variable that switches it on: ``1``; ``0`` or nothing leaves it off."""
+"""Environment variable: ``1`` enables strict mode; ``0`` or unset disables it."""
 
 PRODUCTS = frozenset(
     (
@@ -37,7 +37,7 @@ PRODUCTS = frozenset(
         *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
     )
 )
-"""What the matrix unit computes."""
+"""Operators of the matrix unit."""
 
 _FLOATING = ("Half", "BFloat16", "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble")
 _WIDE = ("Double", "ComplexDouble")
@@ -45,12 +45,12 @@ _WIDE = ("Double", "ComplexDouble")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What such cards cannot do.
+    """A limitation of such cards.
 
     Attributes:
-        name: of the rule. source: the guide's chapter that says so. fix: what to do instead.
-        broken: returns what of a launch breaks it, in words; "" where nothing does. ``None``: checked
-            elsewhere, by value or by thread.
+        name: of the rule. source: chapter of the guide. fix: what to do instead.
+        broken: returns the part of a launch that violates the rule, or "". ``None``: checked elsewhere, by value or by
+            thread.
     """
 
     name: str
@@ -74,7 +74,7 @@ def _int64_maximum(op: str, inputs: Sequence[Meta], outputs: Sequence[Meta]) -> 
 
 
 def _int64_target(op: str, inputs: Sequence[Meta], outputs: Sequence[Meta]) -> str:
-    # Of classes. PyTorch itself refuses integers as a target of binary_cross_entropy_with_logits, which the FAQ names.
+    # Class targets. PyTorch refuses integer targets of binary_cross_entropy_with_logits, the example in the FAQ.
     if not base_of(op).startswith("nll_loss"):
         return ""
     return "an int64 target" if any(name == "Long" for name, *_ in inputs) else ""
@@ -86,7 +86,7 @@ def _mixed_stack(op: str, inputs: Sequence[Meta], outputs: Sequence[Meta]) -> st
 
 
 def _shape_of_data(op: str, inputs: Sequence[Meta], outputs: Sequence[Meta]) -> str:
-    return "a result whose shape follows from data" if base_of(op) in _DYNAMIC else ""
+    return "a result whose shape depends on data" if base_of(op) in _DYNAMIC else ""
 
 
 _DYNAMIC = (
@@ -118,7 +118,7 @@ RULES = (
     Rule(
         "int64 targets",
         "004, 迁移样例: 将数据集目标结果target修改成int32类型解决算子报错问题",
-        "use target.to(torch.int32), which the device takes",
+        "use target.to(torch.int32), which the device accepts",
         _int64_target,
     ),
     Rule(
@@ -129,13 +129,13 @@ RULES = (
     ),
     Rule("fixed shapes", "004, FAQ 动态shape: 将动态shape修改为固定shape", "use torch.where and masks", _shape_of_data),
 )
-"""Every rule; ``source`` names one of the specification's texts and its chapter."""
+"""All rules; ``source`` is a text of the specification and its chapter."""
 
 
 def refusal(launch: Launch) -> str:
-    """Return why such cards cannot do a launch, in one line; "" where they can."""
+    """Return why such cards cannot do a launch, in one line; "" if they can."""
     op, inputs, outputs, _ = launch
-    if is_view(op) or op == COPIES[1]:  # what is copied out was refused when it was made
+    if is_view(op) or op == COPIES[1]:  # copied values were checked when they were made
         return ""
     for rule in RULES:
         found = rule.broken(op, inputs, outputs) if rule.broken else ""
@@ -156,7 +156,7 @@ def is_strict() -> bool:
 
 
 def start() -> None:
-    """Do what ``TORCH_SDAA_STRICT`` asks for.
+    """Apply ``TORCH_SDAA_STRICT``.
 
     Raises:
         ConfigError: it is neither 0 nor 1.

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` has to know of the device. It is imported by those who use it, so it is told then."""
+"""Device interface for ``torch.compile``, registered when its modules are imported."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch_sdaa import dynamo, sdaa
 from torch_sdaa.loading import late_imports
 
 NO_INDUCTOR = (
-    "torch.compile's own backend, inductor, writes no code for sdaa: pass backend='sdaa', which compiles for the card, "
-    "or call the function as it is"
+    "torch.compile's default backend, inductor, does not support sdaa: pass backend='sdaa', which compiles for the "
+    "card, or call the function uncompiled"
 )
 
 
 def register_when_imported() -> None:
-    """Describe the device to dynamo and to inductor: now where they are imported, else as soon as they are."""
+    """Register the device in dynamo and inductor, now or as soon as they are imported."""
     late_imports.when_imported("torch._dynamo", register)
     late_imports.when_imported("torch._dynamo.backends.registry", register_backend)
     late_imports.when_imported("torch._inductor.codegen.common", refuse_inductor)
 
 
 def register() -> None:
-    """Give dynamo the device's interface, and say which of ``torch.sdaa``'s functions never change their answer."""
+    """Register the device's interface in dynamo, and the functions of ``torch.sdaa`` with constant results."""
     from torch._dynamo import device_interface
 
     interface = _interface(device_interface.DeviceInterface)
@@ -38,7 +38,7 @@ def register() -> None:
     )
     for function in constant:
         torch.compiler.assume_constant_result(function)
-    # Traced into a graph, a change of the current device is lost by AOTAutograd, which runs it while it traces.
+    # In a graph, a change of the current device would be lost: AOTAutograd executes it while tracing.
     for kind in (sdaa.device, sdaa.device_of):
         kind.__enter__ = _outside_graphs(kind.__enter__)  # type: ignore[method-assign]
         kind.__exit__ = _outside_graphs(kind.__exit__)  # type: ignore[method-assign]
@@ -46,14 +46,14 @@ def register() -> None:
 
 
 def register_backend() -> None:
-    """Give dynamo the backend ``sdaa``."""
+    """Register the backend ``sdaa`` in dynamo."""
     from torch._dynamo.backends import registry
 
     registry.register_backend(dynamo.aot_backend, name="sdaa")
 
 
 def refuse_inductor() -> None:
-    """Let inductor say in a line that it has no code for the device; without this it ends with a ``KeyError``."""
+    """Let inductor raise a clear error for the device instead of a ``KeyError``."""
     from torch._inductor.codegen import common
 
     common.register_device_op_overrides("sdaa", common.DeviceOpOverrides())
@@ -61,13 +61,13 @@ def refuse_inductor() -> None:
 
 
 class _NoCode:
-    """What inductor asks for code."""
+    """Code generator of inductor that raises an error."""
 
     supports_caching = False
 
     @classmethod
     def create(cls, *args: Any) -> Any:
-        """Refuse: inductor begins with this.
+        """Raise an error; inductor calls this first.
 
         Raises:
             RuntimeError: always.
@@ -80,10 +80,10 @@ def _outside_graphs(function: Any) -> Any:
 
 
 def _interface(base: Any) -> type:
-    """Return the device's description: ``torch.sdaa`` in dynamo's words."""
+    """Return dynamo's interface of the device, based on ``torch.sdaa``."""
 
     class Worker:
-        """What a compile worker may ask; it is another process, which reads the same card description."""
+        """Functions for compile workers, which are processes with the same card description."""
 
         set_device = staticmethod(sdaa.set_device)
         current_device = staticmethod(sdaa.current_device)

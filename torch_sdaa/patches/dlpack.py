@@ -1,4 +1,4 @@
-"""DLPack: torch knows a device of its extensions by the name it has before it is renamed."""
+"""DLPack: torch knows an extension's device by the name before its renaming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def mend() -> None:
-    """Let ``torch.from_dlpack`` and others take tensors of this device, over the same bytes."""
+    """Let ``torch.from_dlpack`` and others accept tensors of this device, sharing memory."""
     torch.Tensor.__dlpack_device__ = _knowing(torch.Tensor.__dlpack_device__)
 
 

@@ -1,6 +1,6 @@
-"""PyTorch's fused attention layers, which autocast does not know: they are left where it is on.
+"""Disable PyTorch's fused attention layers under autocast, which they do not support.
 
-``nn.MultiheadAttention`` and the transformer's layers leave them where autocast is on for CUDA, and ask for no other.
+``nn.MultiheadAttention`` and the transformer layers only check autocast of CUDA.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from torch.backends import mha
 
 
 def mend() -> None:
-    """Let the layers ask for this device's autocast too."""
+    """Let the layers also check this device's autocast."""
     mha.get_fastpath_enabled = get_fastpath_enabled
 
 
 def get_fastpath_enabled() -> bool:
-    """Return whether the layers may be fused: what ``torch.backends.mha`` says, outside autocast."""
+    """Return whether fused layers are allowed: the value of ``torch.backends.mha``, without autocast."""
     if not torch.jit.is_scripting():
         return mha._is_fastpath_enabled and not torch.is_autocast_enabled("sdaa")
     return True

@@ -1,4 +1,4 @@
-"""What PyTorch itself says of mistakes that people make on this device, with the fix added."""
+"""Fixes added to PyTorch's messages for common mistakes on this device."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ DATA_PARALLEL = (
     "(torchrun --nproc_per_node={count} script.py)"
 )
 CUDA_NAMES = (
-    "; this process has sdaa: write torch.sdaa for torch.cuda (torch.sdaa.current_stream().synchronize(), "
-    "torch.sdaa.Event(...)), .sdaa() for .cuda(), and 'sdaa' for 'cuda'"
+    "; this process has sdaa: use torch.sdaa instead of torch.cuda (torch.sdaa.current_stream().synchronize(), "
+    "torch.sdaa.Event(...)), .sdaa() instead of .cuda(), and 'sdaa' instead of 'cuda'"
 )
 NOT_SHARED = (
-    "The memory of {device} belongs to this process: give other processes a copy on the CPU (.cpu()), and move it "
-    "there (.sdaa())"
+    "The memory of {device} belongs to this process: pass a copy on the CPU (.cpu()) to other processes, and move "
+    "it to the device there (.sdaa())"
 )
 
 NOT_FROM_A_WORKER = (
-    "A worker of a DataLoader made a batch on {device}, whose memory belongs to the worker: return tensors of the CPU, "
-    "and move batches to the device in the parent"
+    "A worker of a DataLoader made a batch on {device}, whose memory belongs to the worker: return CPU tensors, and "
+    "move batches to the device in the parent"
 )
 
 
@@ -65,19 +65,19 @@ def _refuse_data_parallel(original: Any) -> Any:
 
 def _with_cuda_fix(original: Any) -> Any:
     @functools.wraps(original)
-    def telling(*args: Any, **kwargs: Any) -> Any:
+    def explaining(*args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
         except (AssertionError, RuntimeError) as error:
             raise type(error)(f"{error}{CUDA_NAMES}") from None
 
-    return telling
+    return explaining
 
 
 def _after_cuda_starts(original: Any) -> Any:
     @functools.wraps(original)
     def starting(*args: Any, **kwargs: Any) -> Any:
-        torch.cuda._lazy_init()  # which says what is missing; the function itself falls over a name in torch
+        torch.cuda._lazy_init()  # which raises a clear error; the function itself would fail on a missing name
         return original(*args, **kwargs)
 
     return starting
@@ -94,7 +94,7 @@ def _of_one_process(original: Any) -> Any:
 
 
 def _of_the_host(original: Any) -> Any:
-    """Refuse a worker's batch on the device where the parent is told: a queue's thread only prints, and it waits."""
+    """Raise an error in a worker that returns a batch on the device: in the queue, the parent would wait forever."""
 
     @functools.wraps(original)
     def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +107,7 @@ def _of_the_host(original: Any) -> Any:
 
 
 def _device_in(batch: Any) -> torch.device | None:
-    """Return the device of the first tensor of sdaa in a batch: tuples, lists and dicts of tensors."""
+    """Return the device of the first sdaa tensor in a batch of tuples, lists and dicts."""
     if isinstance(batch, torch.Tensor):
         return batch.device if batch.device.type == "sdaa" else None
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
@@ -129,10 +129,10 @@ def _with_prefix_fix(original: Any) -> Any:
 
 
 def _names_fix(expected: set[str], given: Mapping[str, Any]) -> str | None:
-    """Return what to do where the names are a wrapper's, or those of weights deeper in a checkpoint; else ``None``."""
+    """Return the fix for names of a wrapper, or weights nested in a checkpoint; else ``None``."""
     for name, inner in given.items():
         if isinstance(inner, Mapping) and name not in expected and inner and all(isinstance(one, str) for one in inner):
-            weights = f"the weights stand under {name!r} in what was given: load checkpoint[{name!r}]"
+            weights = f"the weights are nested under {name!r}: load checkpoint[{name!r}]"
             if expected & set(inner):
                 return weights
             if (fix := _prefix_fix(expected, set(inner))) is not None:
@@ -141,14 +141,14 @@ def _names_fix(expected: set[str], given: Mapping[str, Any]) -> str | None:
 
 
 def _prefix_fix(expected: set[str], given: set[str]) -> str | None:
-    """Return what to do where the names differ by the prefix of a parallel wrapper; ``None`` where they do not."""
+    """Return the fix for names that differ by the prefix of a parallel wrapper; else ``None``."""
     if any(_bare(name) in expected for name in given - expected if name.startswith(PREFIX)):
         return (
             "The names begin with 'module.', as a model wrapped for parallel training saves them: load "
             "torch_sdaa.utils.strip_module_prefix(state_dict)"
         )
     if any(PREFIX + name in expected for name in given - expected):
-        return "This model is wrapped for parallel training, and the checkpoint is not: load it into model.module"
+        return "This model is wrapped for parallel training, the checkpoint is not: load it into model.module"
     return None
 
 

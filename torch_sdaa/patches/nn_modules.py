@@ -1,4 +1,4 @@
-"""What ``torch.nn`` and ``torch.optim`` do otherwise on a device that cannot share a tensor with the CPU."""
+"""Changes of ``torch.nn`` and ``torch.optim`` for a device that cannot share tensors with the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch_sdaa.loading.core import C
 
 
 def mend() -> None:
-    """Keep tied weights tied, lazy modules lazy, and every optimizer's default steps those of the CPU."""
+    """Keep tied weights tied, lazy modules lazy, and default optimizer steps equal to those of the CPU."""
     if not getattr(Module._apply, "in_place", False):  # once
         Module._apply = _in_place(Module._apply)
     LazyModuleMixin._apply = _apply
@@ -27,16 +27,16 @@ def mend() -> None:
         torch.Tensor.data = _data(torch.Tensor.data)
     for module in (asgd, nadam):
         _loop_by_default(module)
-    # Averages are made one by one unless a function for many is given: for many they are rounded otherwise.
+    # Averages are computed one by one unless a foreach function is given, which rounds differently.
     swa_utils._get_foreach_kernels_supported_devices = _without_sdaa
 
 
 def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``Module._apply`` where a parameter that changes between CPU and device stays the object it is.
+    """Return ``Module._apply`` that keeps parameter objects when moving between CPU and device.
 
-    PyTorch does so between CPU and CUDA; for other devices it puts a new parameter in its place: two names of one
-    would part, and an optimizer would keep the old one. Its switch for swapping
-    (``torch.__future__.set_swap_module_params_on_conversion``) refuses while an output is alive.
+    PyTorch does this between CPU and CUDA; for other devices it creates new parameters: tied weights would separate,
+    and an optimizer would keep the old ones. PyTorch's swapping
+    (``torch.__future__.set_swap_module_params_on_conversion``) fails while an output is alive.
     """
 
     @functools.wraps(original)
@@ -55,9 +55,9 @@ def _in_place(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _data(own: Any) -> property:
-    """Return ``Tensor.data`` that can be set across CPU and device, as across CPU and CUDA (``p.data = p.data.cpu()``).
+    """Return ``Tensor.data`` that can be set across CPU and device, as with CUDA (``p.data = p.data.cpu()``).
 
-    PyTorch refuses it, as its list of such devices has no place for others.
+    PyTorch refuses it for devices other than its own.
     """
 
     def put(self: Tensor, value: Any) -> None:
@@ -75,7 +75,7 @@ def _data(own: Any) -> property:
 
 
 class _Carried:
-    """What a module is moved with: parameters that change between CPU and device take their new data at once."""
+    """Function for moving a module: parameters moved between CPU and device take their new data in place."""
 
     def __init__(self, fn: Callable[[Tensor], Tensor]) -> None:
         self.fn = fn
@@ -93,9 +93,9 @@ class _Carried:
 
 
 def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
-    """Move or convert a lazy module: what is uninitialised in it stays so, of the new device and dtype.
+    """Move or convert a lazy module: uninitialized parameters stay so, with the new device and dtype.
 
-    ``Module._apply`` cannot: a parameter without a shape can be neither swapped nor copied.
+    ``Module._apply`` fails: parameters without a shape can be neither swapped nor copied.
     """
     lazy = [
         (held, name, value)
@@ -113,7 +113,7 @@ def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
     for held, name, value in lazy:
         new = fn(torch.empty(0, dtype=value.dtype, device=value.device))
         if new.device.type == value.device.type:
-            value.data = new  # an optimizer may hold it
+            value.data = new  # an optimizer may refer to it
         else:
             kind: Any = type(value)
             held[name] = kind(requires_grad=value.requires_grad, device=new.device, dtype=new.dtype)
@@ -125,10 +125,10 @@ def _without_sdaa() -> list[str]:
 
 
 def _loop_by_default(module: ModuleType) -> None:
-    """Let an optimizer step its parameters one by one on the device, as on the CPU, unless it is told ``foreach``.
+    """Let an optimizer update parameters one by one on the device by default, as on the CPU.
 
-    PyTorch takes ``foreach`` by default on devices. It rounds differently in these optimizers; in all others both forms
-    give the same bits.
+    PyTorch defaults to ``foreach`` on devices. It rounds differently in these optimizers; in all others both forms are
+    bit-identical.
     """
     choose = module._default_to_fused_or_foreach
 

@@ -1,4 +1,4 @@
-"""The profiler's figures under this device's name: ``table(sort_by="sdaa_time_total")``, as ``cuda_time_total`` was."""
+"""The profiler's figures under this device's name: ``table(sort_by="sdaa_time_total")``, like ``cuda_time_total``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIGURES = ("{}_time", "{}_time_total", "self_{}_time_total", "{}_memory_usage",
 
 
 def add() -> None:
-    """Give events and their averages attributes with ``sdaa`` where theirs have ``device``."""
+    """Add attributes with ``sdaa`` instead of ``device`` to events and their averages."""
     for figure in _FIGURES:
         for kind in (FunctionEvent, FunctionEventAvg):
             setattr(kind, figure.format("sdaa"), property(operator.attrgetter(figure.format("device"))))

@@ -1,1 +1,1 @@
-"""Where a training's time goes: what the host did, what the devices did (simulated), and which line asked for it."""
+"""Profile of a training: host (measured), devices (simulated), and source lines."""

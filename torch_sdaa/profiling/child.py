@@ -1,7 +1,7 @@
-"""Runs a training script under the profiler: ``python -m torch_sdaa.profiling.child ANSWER STEPS SCRIPT ARGUMENTS``.
+"""Run a training script under the profiler: ``python -m torch_sdaa.profiling.child ANSWER STEPS SCRIPT ARGUMENTS``.
 
-The script runs as ``python -m torch_sdaa.run`` runs it, untouched, with CUDA's names on the card, until it ends or so
-many optimizer steps have returned. What was seen goes to files in the folder ``ANSWER``.
+The script runs as with ``python -m torch_sdaa.run``, with CUDA's names redirected, until it ends or the given number of
+optimizer steps has returned. The profile is written to files in the folder ``ANSWER``.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torch_sdaa.profiling.timeline import chrome_trace
 from torch_sdaa.transfer import runner, switch
 
 RECORD, TRACE, FAILURE, STEPS = "record.json", "trace.json", "failure.txt", "steps"
-"""Files of the folder: what was seen, why the script failed, and as many bytes as steps were done."""
+"""Files in the folder: profile, trace, error of the script, and one byte for each finished step."""
 
 
 class Enough(BaseException):
-    """The steps asked for are done, or the time is over; no ``except Exception`` of a script is to meet it."""
+    """The steps are done, or the time is over; not caught by ``except Exception`` in the script."""
 
 
 def _quiet(of: threading.ExceptHookArgs) -> None:
-    """Let a thread of the script in which the last step was done end without a word, as the script itself does."""
+    """Let a thread of the script that finished the last step end silently, like the script itself."""
     if of.exc_type is not Enough:
         threading.__excepthook__(of)
 
 
-def _over(*_: Any) -> None:
+def _time_over(*_: Any) -> None:
     raise Enough("it took longer than --timeout")
 
 
 def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str:
-    """Run a script under the profiler, and write what was seen; return why it failed ("": it did not).
+    """Run a script under the profiler, and write the profile; return the error of the script, or "".
 
-    What a script did before it failed is written where a step of its optimizers had returned.
+    After an error, the profile is written if a step had returned.
     """
 
     def stepped(count: int) -> None:
@@ -50,7 +50,7 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
             raise Enough
 
     collector, why = Collector(stepped), ""
-    signal.signal(signal.SIGTERM, _over)
+    signal.signal(signal.SIGTERM, _time_over)
     threading.excepthook = _quiet
     sys.argv = [script, *arguments]
     collector.start()
@@ -62,9 +62,9 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
         ended = "end"
         if stopped.code not in (None, 0):
             why = f"it ended with {stopped.code!r}"
-    except KeyboardInterrupt:  # who waits for this process had the same Ctrl-C, and says so
+    except KeyboardInterrupt:  # the parent process received the same Ctrl-C and reports it
         raise SystemExit(130) from None
-    except Exception as error:  # noqa: BLE001 -- a script raises what it likes, and it is told
+    except Exception as error:  # noqa: BLE001 -- a script may raise any error, which is reported
         ended = "failed"
         inner = runner.inner(error.__traceback__, script)
         traceback.print_exception(type(error), error, inner)
@@ -77,14 +77,14 @@ def profiled(script: str, arguments: list[str], steps: int, answer: Path) -> str
         return why
     whole = {**record(found), "script": script, "arguments": arguments, "ended": ended, "failed": why}
     (answer / TRACE).write_text(json.dumps(chrome_trace(found)), encoding="utf-8")
-    part = answer / f"{RECORD}.part"  # who ends this process meanwhile finds no half of it
+    part = answer / f"{RECORD}.part"  # renamed when complete, so that no partial file is read
     part.write_text(json.dumps(whole), encoding="utf-8")
     part.replace(answer / RECORD)
     return why
 
 
 def main() -> None:
-    """Run what the arguments name."""
+    """Profile the script in the arguments."""
     answer, steps, script, *arguments = sys.argv[1:]
     switch.start()
     why = profiled(script, arguments, int(steps), Path(answer))

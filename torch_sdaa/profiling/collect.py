@@ -1,4 +1,4 @@
-"""Collects, between two moments, what the host and the devices did. Nothing is judged here."""
+"""Collection of the activities of host and devices between two moments, without judgement."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from torch_sdaa.profiling.naming import Called, ModuleNames
 from torch_sdaa.profiling.rounds import Steps
 
 OP, BACKWARD, RANGE, RUNTIME, LAUNCH = range(5)
-"""What a host span is of, as ``csrc/host_spans.h`` numbers it."""
+"""Types of host spans, with the numbers of ``csrc/host_spans.h``."""
 
 EVALUATED = "autograd::engine::evaluate_function: "
-"""How the name of a span begins in which autograd evaluates a node."""
+"""Prefix of spans in which autograd evaluates a node."""
 
 CLOSURE = "closure of an optimizer"
-"""The name of the span in which an optimizer's step calls what it was given: the script's forward and backward."""
+"""Name of the span of an optimizer's closure, the script's forward and backward."""
 
 LARGEST = 1 << 21
-"""Host spans of a profile; about half a GB of memory while it is evaluated."""
+"""Maximum number of host spans in a profile; about half a GB of memory during the evaluation."""
 
 _WORKER = 0x8000
 
 
 class HostSpan(NamedTuple):
-    """What a thread of the host did for a while; times in nanoseconds of this machine's clock.
+    """An activity of a host thread; times in nanoseconds of this machine's clock.
 
     Attributes:
-        doing: one of the five above. name: a number of ``names``. thread: the highest bit: one of autograd's.
-        sequence, maker: of the node of autograd that an operator makes or that is run, and of the thread that made it.
-        line: a number of ``lines``, -1: none. module: a number of ``modules``, -1: none.
-        at: of a launch, its number in the log.
+        doing: one of the five types above. name: index in ``names``. thread: the highest bit marks threads of autograd.
+        sequence, maker: sequence number of the autograd node that is made or run, and the thread that made it.
+        line: index in ``lines``, or -1. module: index in ``modules``, or -1.
+        at: of a launch, its index in the log.
     """
 
     doing: int
@@ -56,12 +56,14 @@ class HostSpan(NamedTuple):
 
     @property
     def worker(self) -> bool:
-        """Whether autograd's thread did it, for the one that called backward."""
+        """Whether an autograd thread ran it, for the thread that called backward."""
         return bool(self.thread & _WORKER)
 
 
 class DeviceSpan(NamedTuple):
-    """What a device did; simulated seconds. ``what``: 0 kernel, 1 copy in, 2 copy out, 3 and 4 between devices."""
+    """An activity of a device; simulated seconds. ``what``: 0 kernel, 1 copy in, 2 copy out, 3 and 4 between
+    devices.
+    """
 
     signature: int
     what: int
@@ -86,16 +88,16 @@ class Signature(NamedTuple):
 
 @dataclass
 class Collected:
-    """All that was seen.
+    """The collected data.
 
     Attributes:
-        begin, end: of the profile, nanoseconds. thread: that profiled.
+        begin, end: of the profile, nanoseconds. thread: the profiled one.
         host, device, signatures, names, lines, modules: see above; a line is (file, function, number).
-        steps: when each optimizer step returned, nanoseconds; of several optimizers, when all had returned.
-        turns: optimizer steps of such a round.
-        clocks: of each device used: its times at the beginning and at the end.
-        compiled: what torch.compile did meanwhile. dropped: spans there was no room for.
-        called: which modules each line of the script called, by file and line.
+        steps: return times of the optimizer steps, nanoseconds; with several optimizers, of complete rounds.
+        turns: optimizer steps per round.
+        clocks: times of each used device at the beginning and at the end.
+        compiled: compilations of torch.compile. dropped: number of spans dropped for lack of memory.
+        called: modules called by each line of the script, by file and line.
     """
 
     begin: int
@@ -116,10 +118,10 @@ class Collected:
 
 
 class Collector:
-    """Collects from :meth:`start` to :meth:`stop`, once; one at a time in a process.
+    """Collects from :meth:`start` to :meth:`stop`, once; one at a time per process.
 
     Args:
-        on_step: called with the number of optimizer steps that have returned, after each.
+        on_step: called after each optimizer step with the number of returned steps.
     """
 
     def __init__(self, on_step: Callable[[int], None] | None = None) -> None:
@@ -131,10 +133,10 @@ class Collector:
         self._compiled: list[Any] = []
 
     def start(self) -> None:
-        """Begin.
+        """Start collecting.
 
         Raises:
-            RuntimeError: another one is under way.
+            RuntimeError: another collector is active.
         """
         C.watch_host(_skipped(), LARGEST)
         C.trace_in_full(True)
@@ -153,7 +155,7 @@ class Collector:
             self._on_step(len(self._steps))
 
     def stop(self) -> Collected:
-        """End, and return what was seen."""
+        """Stop collecting, and return the data."""
         found = self._found
         found.end = time.perf_counter_ns()
         for hook in self._hooks:
@@ -175,16 +177,16 @@ class Collector:
             after = dict(C.times(i))
             if after["launches"] != before["launches"]:
                 found.clocks[i] = (before, after)
-        known = set(map(id, self._compiled))  # they are held, so that no number is used again
-        found.compiled = [_told(one) for one in _compilations() if id(one) not in known]
+        known = set(map(id, self._compiled))  # kept alive, so that ids are not reused
+        found.compiled = [_compilation(one) for one in _compilations() if id(one) not in known]
         return found
 
 
 def _with_closure_named(
     optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of a step with its closure in a span of its own; None: it has no closure."""
-    _, *given = args  # the optimizer stands first
+    """Return a step's arguments with its closure in a named span; ``None`` if it has no closure."""
+    _, *given = args  # the first is the optimizer
     if given and callable(given[0]):
         return (optimizer, _named(given[0]), *given[1:]), kwargs
     if callable(kwargs.get("closure")):
@@ -202,9 +204,9 @@ def _named(closure: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nodes_whole(spans: list[HostSpan], names: list[str]) -> list[HostSpan]:
-    """Let the span in which autograd evaluates a node, which PyTorch calls an operator, be the node's.
+    """Turn autograd's evaluation spans, which PyTorch reports as operators, into spans of their nodes.
 
-    The node's own span lies in it, and has the numbers; sums over what was broadcast come behind that.
+    The node's own span, with the sequence number, is inside; sums over broadcast dimensions follow it.
     """
     whole = {i for i, name in enumerate(names) if name.startswith(EVALUATED)}
     around: dict[int, int] = {}
@@ -220,23 +222,23 @@ def _nodes_whole(spans: list[HostSpan], names: list[str]) -> list[HostSpan]:
 
 
 def _skipped() -> list[str]:
-    """Return how the files begin that no line is named of: PyTorch's, ours and Python's own."""
+    """Return path prefixes of files whose lines are not reported: PyTorch, this package and the standard library."""
     ours = Path(__file__).resolve().parents[1]
     standard = Path(sysconfig.get_paths()["stdlib"])
-    # Packages may lie inside the standard library's folder.
+    # Installed packages may be inside the standard library's folder.
     parts = [part for part in standard.iterdir() if part.name not in ("site-packages", "dist-packages")]
     folders = [str(Path(torch.__file__).parent) + "/", f"{ours}/"]
     return [*folders, *(f"{part}/" if part.is_dir() else str(part) for part in parts)]
 
 
 def _compilations() -> list[Any]:
-    """Return what PyTorch remembers of each compilation in this process, where torch.compile was used."""
+    """Return PyTorch's records of the compilations in this process; [] without torch.compile."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return [] if dynamo is None else [one for one in dynamo.get_compilation_metrics() if one.is_forward is not False]
 
 
-def _told(one: Any) -> dict[str, Any]:
-    # of a module whose class is PyTorch's own, what is compiled is a wrapper of PyTorch
+def _compilation(one: Any) -> dict[str, Any]:
+    # for a module of PyTorch, the compiled function is a wrapper of PyTorch
     inside = str(one.co_filename).startswith(str(Path(torch.__file__).parent))
     return {
         "function": "a module of PyTorch" if inside else str(one.co_name),

@@ -1,4 +1,4 @@
-"""``torch.sdaa.profile``: a profile of what runs in a ``with`` block, end to end or of the devices alone."""
+"""``torch.sdaa.profile``: a profile of a ``with`` block, end to end or of the devices only."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _numbers = itertools.count()
 
 
 class profile:  # noqa: N801 -- the name that scripts use
-    """Profiles what runs inside it, and writes what it saw to a new folder ``PROF_...``.
+    """Profiles a block and writes the results to a new folder ``PROF_...``.
 
-    The folder has ``profile.json`` (everything, as ``teco profile-train`` reads it), ``op_info.csv`` (every operator
-    with its operands), and ``timeline/trace.json`` for Perfetto or chrome://tracing.
+    The folder has ``profile.json`` (all data, read by ``teco train profile``), ``op_info.csv`` (every operator with its
+    operands), and ``timeline/trace.json`` for Perfetto or chrome://tracing.
 
     Args:
-        profiler_result_path: folder that the new one is made in; it must be there.
-        use_e2e_profiler: all four layers (framework, runtime, launch, device); else the devices alone.
-        config: what of it is collected; the default is ``profileConfig()``.
-        unknown: any other name, which is refused.
+        profiler_result_path: existing folder for the new one.
+        use_e2e_profiler: all four layers (framework, runtime, launch, device); else the devices only.
+        config: what to collect; default: ``profileConfig()``.
+        unknown: any other name, which is an error.
 
     Attributes:
-        result: the new folder. record: what ``profile.json`` has. Both are there when the block has ended, by an error
-            too: then ``record["failed"]`` says by which.
+        result: the new folder. record: content of ``profile.json``. Both are set at the end of the block, also after an
+            error: then ``record["failed"]`` has its text.
 
     Raises:
-        TypeError: there is no such argument, or it is of another kind. NotADirectoryError: the folder is not there.
-        RuntimeError: another profile is under way.
+        TypeError: an argument is unknown, or has another type. NotADirectoryError: the folder does not exist.
+        RuntimeError: another profile is active.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class profile:  # noqa: N801 -- the name that scripts use
         for name in unknown:
             raise TypeError(f"torch.sdaa.profile has no argument {name!r};{did_you_mean(name, _ARGUMENTS)}")
         if not isinstance(profiler_result_path, str | os.PathLike):
-            raise TypeError(f"profiler_result_path: a folder is expected, not {profiler_result_path!r}")
+            raise TypeError(f"profiler_result_path: expected a folder, got {profiler_result_path!r}")
         if not isinstance(use_e2e_profiler, bool):
-            raise TypeError(f"use_e2e_profiler is True or False, not {use_e2e_profiler!r}")
+            raise TypeError(f"use_e2e_profiler must be True or False, got {use_e2e_profiler!r}")
         place = Path(profiler_result_path)
         if not place.is_dir():
-            raise NotADirectoryError(f"profiler_result_path: {place} is no folder; make it first")
+            raise NotADirectoryError(f"profiler_result_path: {place} is not a folder; create it first")
         if config is not None and not isinstance(config, profileConfig):
-            raise TypeError(f"config: a torch.sdaa.profileConfig is expected, not {config!r}")
+            raise TypeError(f"config: expected a torch.sdaa.profileConfig, got {config!r}")
         self.result = Path()
         self.record: dict[str, Any] = {}
         self._place, self._whole, self._config = place, use_e2e_profiler, config or profileConfig()
@@ -86,11 +86,11 @@ class profile:  # noqa: N801 -- the name that scripts use
         self._found, self._collector = self._collector.stop(), None
         if error is None:
             self._write_all(self._found)
-        elif self._found.device:  # nothing of it is lost
+        elif self._found.device:  # keep the data before the error
             try:
                 self._write_all(self._found, traceback.format_exception_only(error)[-1].strip())
             except OSError as why:
-                warnings.warn(f"the profile until an error could not be written: {why}", stacklevel=2)
+                warnings.warn(f"the profile before an error could not be written: {why}", stacklevel=2)
 
     def _write_all(self, found: Collected, failed: str = "") -> None:
         self.record = chosen(record(found), self._whole, self._config) | ({"failed": failed} if failed else {})
@@ -101,13 +101,13 @@ class profile:  # noqa: N801 -- the name that scripts use
         self.export_chrome_trace(self.result / "timeline" / "trace.json")
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace to another file too.
+        """Write the trace to another file.
 
         Raises:
-            RuntimeError: the block has not ended. NotADirectoryError: the file's folder is not there.
+            RuntimeError: the block has not ended. NotADirectoryError: the file's folder does not exist.
         """
         if not Path(path).parent.is_dir():
-            raise NotADirectoryError(f"export_chrome_trace: {Path(path).parent} is no folder; make it first")
+            raise NotADirectoryError(f"export_chrome_trace: {Path(path).parent} is not a folder; create it first")
         if self._found is None:
             raise RuntimeError("torch.sdaa.profile: there is no trace before the end of the with block")
         wants = self._config.wants
@@ -136,7 +136,7 @@ def op_info_text(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def chosen(whole: dict[str, Any], end_to_end: bool, config: profileConfig) -> dict[str, Any]:
-    """Return a record with what a configuration asks for."""
+    """Return a record restricted to a configuration."""
     made = dict(whole)
     if not end_to_end:
         made["host"] = None
@@ -156,7 +156,7 @@ def chosen(whole: dict[str, Any], end_to_end: bool, config: profileConfig) -> di
 
 
 def _metrics(row: dict[str, Any], config: profileConfig) -> dict[str, float]:
-    """Return the figures of an operator that a kind of metrics has; all simulated."""
+    """Return the figures of an operator for a type of metrics; all simulated."""
     seconds = row["seconds"] or 1.0
     if config.metrics == "arithmetic":
         return {"flop_per_second": row["flops"] / seconds}
@@ -166,7 +166,7 @@ def _metrics(row: dict[str, Any], config: profileConfig) -> dict[str, float]:
 
 
 def _by_step(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the simulated seconds of each step by its part."""
+    """Return the simulated seconds of each step by phase."""
     steps: dict[int, dict[str, Any]] = {}
     for row in rows:
         each = row["seconds"] / row["count"]

@@ -1,4 +1,4 @@
-"""Which module of a network runs: its path in the network, told to the extension while it is called."""
+"""Names of the running modules, by path in the network, passed to the extension during their calls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch_sdaa.loading.core import C
 
 @dataclass(slots=True)
 class Called:
-    """What one line called.
+    """Calls made by one line.
 
     Attributes:
-        count: calls. beside: the most in a row that took the same first operand. modules: their numbers.
-        inside: the numbers of these and of all modules in them.
+        count: number of calls. beside: longest series with the same first operand. modules: indices of the called
+            modules.
+        inside: indices of these and of all their submodules.
     """
 
     count: int = 0
@@ -31,10 +32,10 @@ class Called:
 
 
 def _left_out_of_compiling(function: Callable[..., Any], inside: bool) -> None:
-    """Let torch.compile leave out a function, as it does with PyTorch's own in its place.
+    """Exclude a function from torch.compile, like PyTorch's own functions.
 
     Args:
-        function: written in Python. inside: leave out what it calls, too.
+        function: written in Python. inside: also exclude the functions that it calls.
     """
     frames = torch._C._dynamo.eval_frame
     action = frames._FrameAction
@@ -43,13 +44,13 @@ def _left_out_of_compiling(function: Callable[..., Any], inside: bool) -> None:
 
 
 class ModuleNames:
-    """Names modules while they are called, from :meth:`start` to :meth:`stop`.
+    """Names modules during their calls, from :meth:`start` to :meth:`stop`.
 
-    A class that has a ``__call__`` of its own and does not call its parent's stays unnamed.
+    Classes that override ``__call__`` without calling the parent's are not named.
 
     Attributes:
-        names: by number, such as ``layers.0.attention (SelfAttention)``; no two are the same.
-        called: by file and line of the caller, which modules it called.
+        names: by index, such as ``layers.0.attention (SelfAttention)``; unique.
+        called: modules called, by file and line of the caller.
     """
 
     def __init__(self) -> None:
@@ -60,11 +61,11 @@ class ModuleNames:
         self._before: Callable[..., Any] | None = None
 
     def start(self) -> None:
-        """Begin to name."""
+        """Start naming."""
         self._before = before = torch.nn.Module.__call__
         number, here, compiling, noted = self._number, C.module_here, torch.compiler.is_compiling, self._noted
 
-        def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 -- it replaces this one
+        def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 -- replaces this method
             if compiling():
                 return before(self, *args, **kwargs)
             own = number(self)
@@ -81,7 +82,7 @@ class ModuleNames:
         setattr(torch.nn.Module, "__call__", __call__)  # noqa: B010 -- mypy refuses the plain assignment
 
     def stop(self) -> None:
-        """End naming."""
+        """Stop naming."""
         if self._before is not None:
             setattr(torch.nn.Module, "__call__", self._before)  # noqa: B010
         self._before = None
@@ -111,7 +112,7 @@ class ModuleNames:
         return self._known[module]
 
     def _free(self, kind: str) -> str:
-        """Return a name of this kind that no module has."""
+        """Return an unused name for a class."""
         name, n = kind, 1
         while name in self._taken:
             n += 1

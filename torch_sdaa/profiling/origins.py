@@ -1,4 +1,4 @@
-"""Which line, module and part of a training each launch comes from."""
+"""Line, module and phase of each launch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FORWARD, BACKWARDS, UPDATE = "forward", "backward", "update"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a launch comes from.
+    """Origin of a launch.
 
     Attributes:
-        phase: forward, backward or update. step: how many optimizer steps had returned.
-        line: a number of ``Collected.lines``; of a backward the line of its forward; -1: none is known.
-        module: likewise of ``modules``. node: of autograd, that ran it ("": none).
-        begin, end: of the runtime's call, nanoseconds of the host; of the launch where none is around it.
-        worker: whether a thread of autograd ran it.
-        own: whether the line is that of a backward, a hook or a recomputed forward that the script wrote.
+        phase: forward, backward or update. step: number of returned optimizer steps.
+        line: index in ``Collected.lines``; for a backward the line of its forward; -1 if unknown.
+        module: likewise in ``modules``. node: autograd node that ran it, or "".
+        begin, end: of the enclosing runtime call, else of the launch; nanoseconds of the host.
+        worker: whether an autograd thread ran it.
+        own: whether the line is in a backward, hook or recomputed forward of the script.
     """
 
     phase: str
@@ -36,7 +36,7 @@ class Origin:
 
 
 def origins(found: Collected) -> dict[int, Origin]:
-    """Return by the number in the log where each launch comes from."""
+    """Return the origin of each launch by its index in the log."""
     makers = _makers(found)
     last = -1
     out: dict[int, Origin] = {}
@@ -70,15 +70,15 @@ def origins(found: Collected) -> dict[int, Origin]:
 
 
 def _updates(ranges: list[str]) -> bool:
-    """Say whether an optimizer steps, by the names of the ranges, the outermost first; its closure is the script's."""
+    """Return whether an optimizer step is active, by the names of the ranges, outermost first; not in its closure."""
     inner = next((name for name in reversed(ranges) if name == CLOSURE or name.startswith("Optimizer.")), CLOSURE)
     return inner != CLOSURE
 
 
 def _makers(found: Collected) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return by thread and number the line and module of the operator that made a node of autograd.
+    """Return line and module of the operator that made an autograd node, by thread and sequence number.
 
-    Operators that make none have the number of the next node: the last one with a number has made it.
+    Operators that make no node have the number of the next node; the last one with a number has made it.
     """
     made: dict[tuple[int, int], tuple[int, int]] = {}
     for i, around in with_parents(found.host):

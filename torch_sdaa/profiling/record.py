@@ -1,6 +1,6 @@
-"""What was collected as plain figures (JSON types): the four layers, the launches by origin, OP_INFO.
+"""The collected data as figures (JSON types): the four layers, launches by origin, OP_INFO.
 
-Host figures are seconds of this machine, measured; those of a device are simulated. No sum has both.
+Host figures are measured seconds of this machine; device figures are simulated. No sum contains both.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch_sdaa.profiling.spans import covered, merged
 from torch_sdaa.reports.summaries import pricer
 
 SCHEMA_VERSION = 1
-"""Of the record; a field that changes its meaning or goes raises it."""
+"""Version of the record, increased if a field is removed or changes its meaning."""
 
 KIND = "training profile"
 ENGINES = ("compute", "copy in", "copy out", "copy between", "copy between")
-"""Which engine of a device works, by ``DeviceSpan.what``."""
+"""Engine of a device, by ``DeviceSpan.what``."""
 
 _OTHER_END = 4
 _SEVERAL = 4
@@ -41,7 +41,7 @@ _NO_PLACE = ("", "", 0)
 
 
 def record(found: Collected) -> dict[str, Any]:
-    """Return everything that tools judge and people read."""
+    """Return the complete record."""
     where = origins(found)
     rows = _launches(found, where)
     return {
@@ -65,9 +65,9 @@ def record(found: Collected) -> dict[str, Any]:
 
 
 def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
-    """Return by step how often a backward followed something else: as often as batches share a step.
+    """Return by step how often a backward followed another phase: the number of batches per step.
 
-    Of optimizers that take turns each has its own.
+    Optimizers that take turns are counted separately.
     """
     counts: Counter[str] = Counter()
     before: dict[int, str] = {}
@@ -85,9 +85,9 @@ def _passes(found: Collected, where: dict[int, Origin]) -> dict[str, int]:
 
 
 def host_layers(found: Collected) -> dict[str, Any]:
-    """Return seconds of the host by layer; framework, runtime and launch add up to the wall.
+    """Return seconds of the host by layer; framework, runtime and launch add up to the wall time.
 
-    What autograd's thread does counts as the caller's, who waits for it; other threads are left out.
+    Activities of autograd's threads count for the caller, which waits for them; other threads are ignored.
     """
     mine = [one for one in found.host if one.thread == found.thread or one.worker]
     window = found.begin, found.end
@@ -124,16 +124,16 @@ def _clipped(spans: Iterable[HostSpan], doing: set[int], window: tuple[int, int]
 
 
 def window_begin(found: Collected, device: int) -> float:
-    """Return where a device's profile begins on its clock.
+    """Return the begin of a device's profile on its clock.
 
-    The clock stands where the last launch ends. A stream that was idle may begin before that, and counts from there.
+    The clock is at the end of the last launch; an idle stream may start earlier, which is then the begin.
     """
     starts = (one.start for one in found.device if one.device == device)
     return min((found.clocks[device][0]["now"], *starts))
 
 
 def device_layers(found: Collected) -> list[dict[str, Any]]:
-    """Return simulated seconds of each device used; busy and idle add up to ``simulated``, as its clock tells it."""
+    """Return simulated seconds of each used device; busy and idle add up to ``simulated``."""
     out = []
     for i, (before, after) in sorted(found.clocks.items()):
         begin = window_begin(found, i)
@@ -164,7 +164,7 @@ def device_layers(found: Collected) -> list[dict[str, Any]]:
 
 
 def _launches(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]]:
-    """Return one row for all launches of one signature, device and origin, those that take most first."""
+    """Return one row for all launches of one signature, device and origin, the longest first."""
     groups: dict[tuple[Any, ...], list[tuple[DeviceSpan, Origin | None]]] = defaultdict(list)
     for one in found.device:
         origin = where.get(one.at)
@@ -176,7 +176,7 @@ def _launches(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]
 
 
 def _hidden(found: Collected) -> dict[int, float]:
-    """Return by the number in the log how long of a copy the same device computed beside it, simulated seconds."""
+    """Return the simulated seconds of each copy during which the device also computes, by index in the log."""
     out: dict[int, float] = {}
     for device in found.clocks:
         spans = [one for one in found.device if one.device == device]
@@ -232,15 +232,15 @@ def _row(
 
 
 def shapes(metas: Iterable[Meta]) -> list[str]:
-    """Return operands as people write them: ``float32[64, 128]``."""
+    """Return operands as text: ``float32[64, 128]``."""
     return [f"{shown(dtype)}{list(sizes)}" for dtype, _, sizes in metas]
 
 
 def op_info(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return every operator with its operands once: how often it was launched, from where, and what it takes."""
+    """Return one row for each operator and operands: number of launches, origin and cost."""
     kinds: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        if row["other_end"]:  # a copy between devices keeps both busy, and is one launch
+        if row["other_end"]:  # a copy between devices occupies both, but is one launch
             continue
         key = row["op"], tuple(row["inputs"]), tuple(row["outputs"])
         what = {name: row[name] for name in ("op", "inputs", "outputs", "engine")}
@@ -253,7 +253,7 @@ def op_info(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _fresh(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]]:
-    """Return what was launched for the first time in this profile, by step, in the order of the launches."""
+    """Return the launches that are new in this profile, by step, in order."""
     seen: set[int] = set()
     out = []
     for one in sorted(found.device, key=lambda one: one.at):
@@ -279,7 +279,7 @@ def _fresh(found: Collected, where: dict[int, Origin]) -> list[dict[str, Any]]:
 
 
 def _calls(found: Collected) -> list[dict[str, Any]]:
-    """Return the lines that call several modules: which, how often, and how many with one operand."""
+    """Return the lines that call several modules: the modules, the number of calls, and those with the same operand."""
     return [
         {
             "file": file,
@@ -295,7 +295,7 @@ def _calls(found: Collected) -> list[dict[str, Any]]:
 
 
 def _synchronisations(found: Collected) -> list[dict[str, Any]]:
-    """Return where the script waited for a device by a call of its own."""
+    """Return the lines at which the script explicitly waited for a device."""
     places: dict[int, list[HostSpan]] = defaultdict(list)
     for one in found.host:
         if one.doing == RUNTIME and found.names[one.name] == "synchronize":

@@ -1,4 +1,4 @@
-"""When the steps of a training end, where one optimizer steps it and where several do."""
+"""Ends of the steps of a training, with one or several optimizers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 LONGEST = 8
-"""Optimizer steps of a round; more are phases of a training, one optimizer after the other."""
+"""Maximum optimizer steps per round; more are phases of a training, one optimizer after the other."""
 
 
 class Steps:
-    """Steps of optimizers, as they return."""
+    """Optimizer steps, recorded as they return."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -22,14 +22,14 @@ class Steps:
         return len(self._found)
 
     def add(self, optimizer: Any, at: int) -> None:
-        """Note that an optimizer's step has returned, ``at`` nanoseconds."""
+        """Record that an optimizer's step returned, ``at`` nanoseconds."""
         if optimizer not in self._numbers:
             self._numbers[optimizer] = self._next
             self._next += 1
         self._found.append((self._numbers[optimizer], at))
 
     def rounds(self) -> list[int]:
-        """Return when each step of the training ended, nanoseconds: of optimizers that take turns, a round."""
+        """Return the end of each training step, nanoseconds; a round if optimizers take turns."""
         every = [at for _, at in self._found]
         kinds = len({number for number, _ in self._found})
         ended: list[int] = []

@@ -1,4 +1,4 @@
-"""Lengths of what overlaps, and which span lies in which."""
+"""Union and nesting of time spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ N = TypeVar("N", int, float)
 
 
 def merged(spans: Iterable[tuple[N, N]]) -> list[tuple[N, N]]:
-    """Return the stretches that spans cover together, in order, none touching another."""
+    """Return the union of spans as disjoint intervals, in order."""
     out: list[tuple[N, N]] = []
     for begin, end in sorted(spans):
         if out and begin <= out[-1][1]:
@@ -23,7 +23,7 @@ def merged(spans: Iterable[tuple[N, N]]) -> list[tuple[N, N]]:
 
 
 def covered(spans: Iterable[tuple[N, N]]) -> N:
-    """Return how long at least one of the spans lasts."""
+    """Return the length of the union of spans."""
     total: N = 0
     for begin, end in merged(spans):
         total += end - begin
@@ -31,7 +31,7 @@ def covered(spans: Iterable[tuple[N, N]]) -> N:
 
 
 def with_parents(spans: Sequence[HostSpan]) -> Iterator[tuple[int, list[int]]]:
-    """Yield for each span its number and the numbers of those around it in its thread, the outermost first."""
+    """Yield each span's index and the indices of the enclosing spans of its thread, outermost first."""
     threads: dict[int, list[int]] = defaultdict(list)
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].begin, -spans[i].end, i)):
         around = threads[spans[i].thread]

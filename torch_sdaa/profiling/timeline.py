@@ -1,7 +1,7 @@
-"""What was collected as a Chrome trace, for Perfetto or chrome://tracing: three layers of the host, and each device.
+"""The collected data as a Chrome trace for Perfetto or chrome://tracing: three host layers, and each device.
 
-The host's rows begin at 0 and are measured; a device's begin at 0 too and go on in simulated time. The two have axes of
-their own: what stands one below the other did not happen at one moment.
+Host rows start at 0 and are measured; device rows also start at 0, in simulated time. The axes are independent: events
+at the same position did not happen at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch_sdaa.profiling.collect import LAUNCH, RUNTIME, Collected
 from torch_sdaa.profiling.record import ENGINES, shapes, window_begin
 
 FRAMEWORK_ROW, RUNTIME_ROW, LAUNCH_ROW, DEVICE_ROW = 1, 2, 3, 10
-"""Processes of the trace; ``sdaa:1`` is ``DEVICE_ROW + 1``."""
+"""Process numbers of the trace; ``sdaa:1`` is ``DEVICE_ROW + 1``."""
 
 _HOST = {FRAMEWORK_ROW: "framework", RUNTIME_ROW: "runtime", LAUNCH_ROW: "launch"}
 _COLLECTIVES = len(ENGINES)
@@ -27,7 +27,7 @@ def chrome_trace(
     """Return a trace (JSON types; times in microseconds).
 
     Args:
-        found: what was collected. host, runtime, devices, collectives: which layers it is to have.
+        found: the collected data. host, runtime, devices, collectives: layers to include.
     """
     events: list[dict[str, Any]] = []
     if host:

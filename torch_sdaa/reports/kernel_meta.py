@@ -1,4 +1,4 @@
-"""Descriptions of launches in files, as the debug level of the operators' compiler leaves them; and its cache."""
+"""Files with descriptions of launches (debug level of the operator compiler), and deletion of compiled graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_sdaa.loading.core import C
 
 FOLDER = "kernel_meta"
 COMPILED = "compiled_graphs"
-"""Kind of the cache in which ``torch.compile`` keeps graphs."""
+"""Cache folder of ``torch.compile``."""
 
 
 class _State:
@@ -32,7 +32,7 @@ def set_level(level: int) -> None:
 
 
 def set_folder(folder: Path) -> None:
-    """Say in which folder that of the descriptions is made; the working folder where nobody says."""
+    """Set the folder for the descriptions; the default is the working folder."""
     _State.folder = folder
 
 
@@ -72,7 +72,7 @@ def _put(path: Path, content: dict[str, Any]) -> Path:
 
 
 def forget_compiled() -> None:
-    """Delete the compiled graphs that are kept."""
+    """Delete the stored compiled graphs."""
     folder = cache_folder(COMPILED)
     for path in sorted(folder.iterdir()) if folder is not None else ():
         if path.suffix == ".sdaagraph":

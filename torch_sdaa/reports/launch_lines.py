@@ -1,4 +1,4 @@
-"""Lines of the logger ``torch_sdaa``: one for every distinct launch, as the host's log of such cards has them."""
+"""Log lines of the logger ``torch_sdaa``: one for every distinct launch, like the host log of such cards."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch_sdaa.cost import prices
 from torch_sdaa.loading.core import C
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL + 1)
-"""Of the guides' numbers 0 to 4."""
+"""Levels for the guides' numbers 0 to 4."""
 
 _log = logging.getLogger("torch_sdaa")
 _handler: logging.Handler | None = None
 
 
 def set_level(value: str) -> None:
-    """Set the logger's level: ``0`` (debug) to ``4`` (nothing)."""
+    """Set the logger's level: ``0`` (debug) to ``4`` (off)."""
     _log.setLevel(LEVELS[int(value)])
 
 
 def flush() -> None:
-    """Price what nobody has asked the price of yet, so that there is a line of it."""
+    """Price pending launches, so that they are logged."""
     if _log.isEnabledFor(logging.INFO):
         C.settle()
 
 
 def set_stdout(value: str) -> None:
-    """Let the lines go to stdout (``1``), or to whatever the script has set up (``0``)."""
+    """Send the lines to stdout (``1``), or to the handlers configured by the script (``0``)."""
     global _handler
     if _handler is not None:
         _log.removeHandler(_handler)
@@ -41,7 +41,7 @@ def set_stdout(value: str) -> None:
 
 
 def logged(pricer: Callable[[Sequence[prices.Launch]], list[prices.Price]]) -> Callable[..., list[prices.Price]]:
-    """Return a pricer that notes every launch it is asked for: each distinct one, once."""
+    """Return a pricer that logs each distinct launch once."""
 
     def price(launches: Sequence[prices.Launch]) -> list[prices.Price]:
         found = pricer(launches)

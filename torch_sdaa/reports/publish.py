@@ -1,7 +1,7 @@
-"""Tells ``teco-smi`` what this process does on its devices while it trains.
+"""Publish the state of this process's devices for ``teco-smi``.
 
-A daemon thread looks five times a second; it also keeps the launch log walked. It begins when a device is first used,
-is not there in a forked child, and ends at exit.
+A daemon thread runs five times a second; it also processes the launch log. It starts when a device is first used, does
+not exist in a forked child, and ends at exit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch_sdaa.faults import device_faults
 from torch_sdaa.loading.core import C
 
 INTERVAL = 0.2
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 _UNCHANGED = 1.0
-"""Seconds between two publishings of the same: less than what ``teco-smi`` takes for too old."""
+"""Seconds between publishing unchanged states: below the age that ``teco-smi`` considers outdated."""
 
 _log = logging.getLogger(__name__)
 
 
 class Live:
-    """Publishes, until it is stopped.
+    """Publishes until it is stopped.
 
     Args:
         numbers: of the devices on this host, in the order of ``sdaa:0``, ``sdaa:1``, ...
@@ -37,12 +37,12 @@ class Live:
         self._publisher = Publisher()
         self._stopped = threading.Event()
         self._seen = self._look()
-        self._said: tuple[float, list[DeviceStatus]] = (0.0, [])
+        self._published: tuple[float, list[DeviceStatus]] = (0.0, [])
         self._thread = threading.Thread(target=self._run, name="teco-smi", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and take this process off the list."""
+        """End the thread, and remove this process from the list."""
         self._stopped.set()
         self._thread.join(timeout=2.0)
         self._publisher.close()
@@ -52,23 +52,23 @@ class Live:
             while not self._stopped.wait(INTERVAL):
                 C.settle()
                 self._publish()
-        except Exception as error:  # noqa: BLE001 -- whatever it is must not end the training, nor go unsaid
+        except Exception as error:  # noqa: BLE001 -- must not end the training; it is logged
             _log.warning("teco-smi no longer shows this process: %s", error)
             self._publisher.close()
 
     def _publish(self) -> None:
         statuses = self._statuses()
         now = time.monotonic()
-        if statuses == self._said[1] and now - self._said[0] < _UNCHANGED:
+        if statuses == self._published[1] and now - self._published[0] < _UNCHANGED:
             return
-        self._said = (now, statuses)
+        self._published = (now, statuses)
         self._publisher.publish(statuses, force=True)
 
     def _look(self) -> tuple[int, list[tuple[dict[str, float], int]]]:
         return C.ticks(), [(C.times(i), C.worked(i)) for i in range(len(self._numbers))]
 
     def _statuses(self) -> list[DeviceStatus]:
-        """Return what the devices did since the last look; those never used are left out."""
+        """Return the devices' activity since the last check, without unused ones."""
         (before, was), (after, now) = self._seen, self._look()
         self._seen = (after, now)
         statuses = []
@@ -92,14 +92,14 @@ _lock = threading.Lock()
 
 
 def prepare(numbers: Sequence[int]) -> None:
-    """Say which devices of the host this process sees; nothing is published yet."""
+    """Set the visible devices of the host; nothing is published yet."""
     global _visible
     _visible = tuple(numbers)
     os.register_at_fork(after_in_child=_forget)
 
 
 def start() -> None:
-    """Begin to publish; a second call does nothing, nor does one in a child of a process that used a device."""
+    """Start publishing; does nothing if already started, or in a child of a process that used a device."""
     global _live
     if _live is not None or not _visible or C.in_bad_fork():
         return
@@ -109,7 +109,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """End publishing; :func:`start` begins again."""
+    """Stop publishing; :func:`start` starts again."""
     global _live
     with _lock:
         live, _live = _live, None

@@ -1,4 +1,4 @@
-"""Texts for people: what the devices' time went into, and what their memory holds. Everything in them is simulated."""
+"""Text summaries of the devices' time and memory; all figures are simulated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _pricer: prices.Pricer | None = None
 
 
 def set_pricer(pricer: prices.Pricer) -> None:
-    """Say who prices this process's launches."""
+    """Set the pricer of this process's launches."""
     global _pricer
     _pricer = pricer
 
 
 def pricer() -> prices.Pricer:
-    """Return who prices this process's launches."""
+    """Return the pricer of this process's launches."""
     if _pricer is None:
         raise RuntimeError("torch_sdaa has not been started")
     return _pricer
@@ -32,8 +32,8 @@ class DeviceTimes:
     """Simulated seconds of one device, and its launches.
 
     Attributes:
-        now: when its last launch ends. compute: in its compute array. copies: in its copy engines.
-        assumed: those of compute and copies that rest on figures which are neither published nor fitted.
+        now: end of its last launch. compute: in its compute array. copies: in its copy engines.
+        assumed: the part of compute and copies that rests on figures which are neither published nor fitted.
         launches: kernels and copies.
     """
 
@@ -45,23 +45,23 @@ class DeviceTimes:
 
     @property
     def assumed_share(self) -> float:
-        """Share of the time spent, 0 to 1, that rests on assumed figures."""
+        """Share of the time, 0 to 1, that rests on assumed figures."""
         spent = self.compute + self.copies
         return self.assumed / spent if spent else 0.0
 
 
 def device_times(index: int) -> DeviceTimes:
-    """Return the simulated times of a device, everything launched so far included."""
+    """Return the simulated times of a device, including all launches so far."""
     C.settle()
     found = C.times(index)
     return DeviceTimes(found["now"], found["compute"], found["copies"], found["assumed"], int(found["launches"]))
 
 
 def time_summary(top: int = 10) -> str:
-    """Return what the simulated time of this process went into, as text.
+    """Return a summary of this process's simulated time as text.
 
     Args:
-        top: how many operators to show, those that take most first.
+        top: number of operators to list, the longest first.
     """
     devices = [(i, device_times(i)) for i in range(C.device_count())]
     used = [(i, times) for i, times in devices if times.launches]
@@ -88,8 +88,8 @@ def _assumptions() -> str:
 def _rough() -> list[str]:
     lines = []
     if _pricer is not None and _pricer.rough:
-        lines.append(f"priced as if they were elementwise, for want of a rule: {', '.join(sorted(_pricer.rough))}")
-    lines += [f"without any simulated time: {op}, which could not be priced: {why}" for op, why in C.unpriced().items()]
+        lines.append(f"priced as elementwise, because their arithmetic is unknown: {', '.join(sorted(_pricer.rough))}")
+    lines += [f"without simulated time: {op}, which could not be priced: {why}" for op, why in C.unpriced().items()]
     return lines
 
 
@@ -104,5 +104,5 @@ def _operators(top: int) -> list[str]:
 
 
 def memory_counts(index: int) -> dict[str, Any]:
-    """Return a device's counts of memory: blocks and bytes taken and given back, refusals, the limit."""
+    """Return a device's memory counts: allocated and freed blocks and bytes, failures, the limit."""
     return {**C.memory_counts(index), "limit": C.memory_limit()}

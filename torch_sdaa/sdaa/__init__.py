@@ -1,6 +1,6 @@
-"""``torch.sdaa``: what ``torch.cuda`` is for CUDA, for the simulated card.
+"""``torch.sdaa``: the equivalent of ``torch.cuda`` for the simulated card.
 
-A name of ``torch.cuda`` that is not here stands in :data:`torch_sdaa.sdaa.absent.ABSENT`, with what to do instead.
+Missing names of ``torch.cuda`` are in :data:`torch_sdaa.sdaa.absent.ABSENT`, with replacements.
 """
 
 from typing import Any as _Any
@@ -87,7 +87,7 @@ from torch_sdaa.sdaa.streams import (
 from torch_sdaa.sdaa.tensors import STORAGES as _STORAGES, TENSORS as _TENSORS
 
 _initialized = True
-"""``torch.utils.checkpoint`` reads it: without, the recomputed part draws other numbers than the first time."""
+"""Read by ``torch.utils.checkpoint``: without it, a recomputed part would draw other random numbers."""
 
 __all__ = [
     "AcceleratorError",

@@ -1,13 +1,13 @@
-"""Names of ``torch.cuda`` that ``torch.sdaa`` has not, and what to do instead."""
+"""Names of ``torch.cuda`` that ``torch.sdaa`` lacks, and replacements."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-_GRAPHS = "the card captures no graphs; torch.compile is the way to launch less"
+_GRAPHS = "the card does not capture graphs; use torch.compile for fewer launches"
 _ALLOCATOR = "the card's memory has one allocator; see torch.sdaa.memory_stats"
-_VENDOR = "it is CUDA's own"
+_VENDOR = "it is specific to CUDA"
 _SMI = "the command teco-smi shows it"
 
 ABSENT = {
@@ -24,13 +24,13 @@ ABSENT = {
     "caching_allocator_enable": _ALLOCATOR,
     "change_current_allocator": _ALLOCATOR,
     "check_error": _VENDOR,
-    "clock_rate": _SMI + ", where the card tells it",
+    "clock_rate": _SMI + ", if the card reports it",
     "comm": "one process drives one device: use torch.distributed, a process for each device",
     "cudaStatus": _VENDOR,
     "cudart": _VENDOR,
     "current_blas_handle": _VENDOR,
     "current_solver_handle": _VENDOR,
-    "device_memory_used": _SMI + "; torch.sdaa.mem_get_info tells this process's",
+    "device_memory_used": _SMI + "; torch.sdaa.mem_get_info has that of this process",
     "gds": _VENDOR,
     "get_arch_list": _VENDOR + "; see torch.sdaa.get_device_capability",
     "get_gencode_flags": _VENDOR,
@@ -40,31 +40,31 @@ ABSENT = {
     "graph_pool_handle": _GRAPHS,
     "graphs": _GRAPHS,
     "green_contexts": _VENDOR,
-    "host_memory_stats": "pinned memory is the host's own, and not counted",
-    "host_memory_stats_as_nested_dict": "pinned memory is the host's own, and not counted",
+    "host_memory_stats": "pinned memory belongs to the host, and is not counted",
+    "host_memory_stats_as_nested_dict": "pinned memory belongs to the host, and is not counted",
     "jiterator": "write the function with torch operators, or a custom operator with torch.library",
     "list_gpu_processes": _SMI,
     "make_graphed_callables": _GRAPHS,
     "memory_snapshot": "torch.profiler with profile_memory=True shows what takes memory",
     "memory_usage": _SMI,
-    "nccl": "collectives are those of torch.distributed",
+    "nccl": "use the collectives of torch.distributed",
     "nvtx": "mark ranges with torch.profiler.record_function",
     "power_draw": _SMI,
     "profiler": "use torch.profiler, or torch.sdaa.profile",
-    "reset_accumulated_host_memory_stats": "pinned memory is the host's own, and not counted",
-    "reset_peak_host_memory_stats": "pinned memory is the host's own, and not counted",
+    "reset_accumulated_host_memory_stats": "pinned memory belongs to the host, and is not counted",
+    "reset_peak_host_memory_stats": "pinned memory belongs to the host, and is not counted",
     "set_sync_debug_mode": "torch.profiler shows where the host waits",
-    "sparse": "make sparse tensors with torch.sparse_coo_tensor(..., device='sdaa')",
+    "sparse": "create sparse tensors with torch.sparse_coo_tensor(..., device='sdaa')",
     "temperature": _SMI,
     "tunable": _VENDOR,
     "use_mem_pool": _ALLOCATOR,
     "utilization": _SMI,
 }
-"""What the message says of each name: why not, or what to use."""
+"""Reason or replacement for each name."""
 
 
 def refusal(name: str, names: Iterable[str]) -> str:
-    """Return the message of an ``AttributeError``: what to use instead of a name, or which name was meant."""
+    """Return the message of an ``AttributeError``: the replacement of a name, or the nearest name."""
     if name in ABSENT:
         return f"torch.sdaa has no {name!r}, which torch.cuda has: {ABSENT[name]}"
     near = difflib.get_close_matches(name, [each for each in names if not each.startswith("_")], 1)

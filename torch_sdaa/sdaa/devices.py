@@ -1,4 +1,4 @@
-"""Which device is the current one, and what it is."""
+"""The current device, and device properties."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from engine.sdaa import load_card
 from torch_sdaa.loading.core import C
 
 Device: TypeAlias = "int | str | torch.device | None"
-"""A device's number, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""
+"""Index of a device, ``"sdaa"``, ``"sdaa:1"``, ``torch.device``; ``None``: the current one."""
 
 
 def index_of(device: Device, none: int | None = None) -> int:
-    """Return a device's number; the current one's where it has none.
+    """Return the index of a device; the current one's if it has none.
 
     Args:
         device: see :data:`Device`.
-        none: what ``None`` and negative numbers stand for; else the current device.
+        none: result for ``None`` and negative numbers; default: the current device.
 
     Raises:
-        ValueError: it is a device of another kind. TypeError: it is no device at all.
+        ValueError: the device has another type. TypeError: the argument is not a device.
         RuntimeError: this process does not see it.
     """
     if device is None and none is not None:
@@ -31,13 +31,13 @@ def index_of(device: Device, none: int | None = None) -> int:
     if device is None:
         index = current_device()
     elif isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
-        raise TypeError(f"a device is its number, 'sdaa:0' or torch.device('sdaa', 0), not {device!r}")
+        raise TypeError(f"a device must be its index, 'sdaa:0' or torch.device('sdaa', 0), got {device!r}")
     elif isinstance(device, int):
         index = device
     else:
         found = torch.device(device)
         if found.type != "sdaa":
-            raise ValueError(f"expected a device of type sdaa ('sdaa', 'sdaa:0', its number), not {str(found)!r}")
+            raise ValueError(f"expected a device of type sdaa ('sdaa', 'sdaa:0', its index), got {str(found)!r}")
         index = current_device() if found.index is None else found.index
     if index >= device_count():
         raise RuntimeError(unseen(index))
@@ -45,7 +45,7 @@ def index_of(device: Device, none: int | None = None) -> int:
 
 
 def unseen(index: int) -> str:
-    """Return what is said of a device that this process does not see."""
+    """Return the message for a device that this process does not see."""
     count = device_count()
     seen = {0: "no device", 1: "1 device (sdaa:0)"}.get(count, f"{count} devices (sdaa:0 to sdaa:{count - 1})")
     return f"Invalid SDAA device index {index}: this process sees {seen}; see SDAA_VISIBLE_DEVICES"
@@ -57,12 +57,12 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Return ``True``: importing ``torch_sdaa`` is all there is to do."""
+    """Return ``True``: importing ``torch_sdaa`` is sufficient."""
     return True
 
 
 def init() -> None:
-    """Do nothing but refuse a process that cannot use the device: see :func:`is_initialized`.
+    """Check that this process can use the device; see :func:`is_initialized`.
 
     Raises:
         RuntimeError: the process was forked from one that has used the device.
@@ -71,45 +71,45 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """Return how many devices this process sees."""
+    """Return the number of devices that this process sees."""
     return int(C.device_count())
 
 
 def current_device() -> int:
-    """Return the number of the thread's device."""
+    """Return the index of the thread's current device."""
     return int(torch.accelerator.current_device_index())
 
 
 def set_device(device: Device) -> None:
-    """Make a device the thread's; a negative number changes nothing.
+    """Set the thread's current device; a negative number changes nothing.
 
     Raises:
-        ValueError: it is ``None``, or a device of another kind.
+        ValueError: the argument is ``None``, or a device of another type.
         RuntimeError: this process does not see it.
     """
     if device is None:
-        raise ValueError("set_device needs a device: its number, 'sdaa:0' or torch.device('sdaa', 0), not None")
+        raise ValueError("set_device needs a device: its index, 'sdaa:0' or torch.device('sdaa', 0), not None")
     index = index_of(device, none=-1)
     if index >= 0:
         torch.accelerator.set_device_index(index)
 
 
 def synchronize(device: Device = None) -> None:
-    """Wait, in simulated time, until a device has done all that was launched."""
+    """Wait, in simulated time, until a device has completed all launches."""
     torch.accelerator.synchronize(torch.device("sdaa", index_of(device)))
     if not torch.compiler.is_compiling():
         C.settle()
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
-    """Return ``False``: what goes from one device to another goes over the host's link."""
+    """Return ``False``: copies between devices use the host's link."""
     index_of(device)
     index_of(peer_device)
     return False
 
 
-class device:  # noqa: N801 -- as torch.cuda.device
-    """A context in which a device is the thread's; ``None`` and negative numbers change nothing."""
+class device:  # noqa: N801 -- like torch.cuda.device
+    """Context with a current device; ``None`` and negative numbers change nothing."""
 
     def __init__(self, device: Device) -> None:
         self.idx = index_of(device, none=-1)
@@ -124,8 +124,8 @@ class device:  # noqa: N801 -- as torch.cuda.device
         C.exchange_device(self.prev_idx)
 
 
-class device_of(device):  # noqa: N801 -- as torch.cuda.device_of
-    """A context in which the device of a tensor or storage is the thread's; one elsewhere changes nothing."""
+class device_of(device):  # noqa: N801 -- like torch.cuda.device_of
+    """Context with the device of a tensor or storage as the current one; others change nothing."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.device if obj.device.type == "sdaa" else None)
@@ -133,10 +133,11 @@ class device_of(device):  # noqa: N801 -- as torch.cuda.device_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a device is.
+    """Properties of a device.
 
     Attributes:
-        name: of the card. major, minor: of its generation. total_memory: bytes. multi_processor_count: compute arrays.
+        name: of the card. major, minor: hardware generation. total_memory: bytes. multi_processor_count: compute
+            arrays.
     """
 
     name: str
@@ -147,7 +148,7 @@ class DeviceProperties:
 
 
 def get_device_properties(device: Device = None) -> DeviceProperties:
-    """Return what a device is."""
+    """Return the properties of a device."""
     major, minor = get_device_capability(device)
     return DeviceProperties(get_device_name(device), major, minor, int(C.memory_limit()), 1)
 
@@ -159,7 +160,7 @@ def get_device_name(device: Device = None) -> str:
 
 
 def get_device_capability(device: Device = None) -> tuple[int, int]:
-    """Return the generation of the hardware."""
+    """Return the hardware generation."""
     index_of(device)
     return 1, 0
 
@@ -170,4 +171,4 @@ def is_tf32_supported() -> bool:
 
 
 def ipc_collect() -> None:
-    """Do nothing: processes share no device memory."""
+    """Do nothing: processes do not share device memory."""

@@ -1,4 +1,4 @@
-"""What PyTorch itself asks of a device's module."""
+"""Functions of a device module that PyTorch calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch_sdaa.reports import publish
 
 
 def _lazy_init() -> None:
-    """Let ``teco-smi`` see this process: PyTorch calls this before it makes the first tensor on the device."""
+    """Start publishing to ``teco-smi``: PyTorch calls this before the first tensor on the device."""
     publish.start()
 
 
@@ -19,7 +19,7 @@ def _is_in_bad_fork() -> bool:
 
 
 def _exchange_device(index: int) -> int:
-    """Make a device the thread's, unless the number is negative; return the one before."""
+    """Set the thread's current device unless the index is negative; return the previous one."""
     return int(C.exchange_device(index))
 
 
@@ -27,7 +27,7 @@ _maybe_exchange_device = _exchange_device
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the dtypes autocast may lower to."""
+    """Return the dtypes of autocast."""
     return [torch.float16, torch.bfloat16]
 
 

@@ -1,9 +1,8 @@
-"""Random numbers of the devices: each has a generator of its own.
+"""Random generators of the devices, one each.
 
-``torch.manual_seed`` seeds all of them with the CPU's, and each then begins where the CPU's generator is when it is
-first drawn from; so a script that makes its weights and data on the CPU and then trains on a device draws what it would
-draw on the CPU alone, as long as it does not go on drawing on both. What is seeded by itself, by the functions of this
-module, begins at its seed.
+``torch.manual_seed`` seeds all of them like the CPU's, and each starts at the state of the CPU's generator at its first
+draw: a script that creates weights and data on the CPU and then trains on a device draws the same numbers as on the CPU
+alone, unless it continues to draw on both. Generators seeded by functions of this module start at their own seed.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ def _all() -> list[torch.Generator]:
 
 
 def forget() -> None:
-    """Ask for the generators again: this process sees other devices now."""
+    """Drop the cached generators: the visible devices have changed."""
     _generators.clear()
 
 
 class _Generators(Sequence[torch.Generator]):
-    """The devices' generators, as a tuple would hold them; made when they are first asked for."""
+    """Sequence of the devices' generators, created on first use."""
 
     @overload
     def __getitem__(self, index: int) -> torch.Generator: ...
@@ -52,7 +51,7 @@ class _Generators(Sequence[torch.Generator]):
 
 
 def let_be_pickled() -> None:
-    """Let generators of the device be pickled and copied: PyTorch's own way asks for an offset, which they have not."""
+    """Let generators of the device be pickled and copied: PyTorch's implementation requires an offset."""
     copyreg.pickle(torch.Generator, _reduced)
 
 
@@ -72,7 +71,7 @@ default_generators = _Generators()
 
 
 def get_rng_state(device: Device = "sdaa") -> torch.Tensor:
-    """Return the state of a device's generator: bytes, on the CPU."""
+    """Return the state of a device's generator: a CPU tensor of bytes."""
     return _all()[index_of(device)].get_state()
 
 
@@ -90,17 +89,17 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     """Set the states of all generators.
 
     Raises:
-        ValueError: there are not as many states as devices.
+        ValueError: the number of states differs from that of devices.
     """
     new_states = list(new_states)
     if len(new_states) != device_count():
-        raise ValueError(f"{device_count()} states are needed, one for each device, not {len(new_states)}")
+        raise ValueError(f"expected {device_count()} states, one for each device, got {len(new_states)}")
     for generator, state in zip(_all(), new_states, strict=True):
         generator.set_state(state)
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's generator; where there is no device, do nothing, as ``torch.cuda.manual_seed``."""
+    """Seed the current device's generator; without a device do nothing, like ``torch.cuda.manual_seed``."""
     if device_count():
         _all()[index_of(None)].manual_seed(int(seed))
 
@@ -109,22 +108,24 @@ def manual_seed_all(seed: int) -> None:
     """Seed all generators."""
     for generator in _all():
         generator.manual_seed(int(seed))
-    if sys._getframe(1).f_globals.get("__name__") == "torch.random":  # of torch.manual_seed, which seeds the CPU's too
+    if (
+        sys._getframe(1).f_globals.get("__name__") == "torch.random"
+    ):  # called by torch.manual_seed, which also seeds the CPU's
         C.follow_the_cpu()
 
 
 def seed() -> None:
-    """Seed the current device's generator with a number nobody chose."""
+    """Seed the current device's generator with a random number."""
     _all()[index_of(None)].seed()
 
 
 def seed_all() -> None:
-    """Seed all generators with one number nobody chose."""
+    """Seed all generators with the same random number."""
     manual_seed_all(_all()[index_of(None)].seed())
 
 
 def set_offset(offset: int, device: Device = "sdaa") -> None:
-    """Refuse: the generators draw what the CPU's draw, which have no offset.
+    """Raise an error: the generators draw like the CPU's, which have no offset.
 
     Raises:
         RuntimeError: always.
@@ -133,7 +134,7 @@ def set_offset(offset: int, device: Device = "sdaa") -> None:
 
 
 def get_offset(device: Device = "sdaa") -> int:
-    """Refuse: the generators draw what the CPU's draw, which have no offset.
+    """Raise an error: the generators draw like the CPU's, which have no offset.
 
     Raises:
         RuntimeError: always.

@@ -1,4 +1,4 @@
-"""Streams and events; their times are simulated."""
+"""Streams and events with simulated times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch_sdaa.sdaa.devices import Device, index_of
 
 
 class _Made(type):
-    """A name for those of torch's own objects that are on this device: torch's functions refuse subclasses of them."""
+    """Metaclass for classes that stand for torch's objects on this device, because torch refuses subclasses of them."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         kind: Any = cls.__base__
@@ -19,62 +19,62 @@ class _Made(type):
 
 
 class Stream(torch.Stream, metaclass=_Made):
-    """A queue of a device's work; ``Stream(device=None, priority=0)`` returns a :class:`torch.Stream`."""
+    """Queue of a device; ``Stream(device=None, priority=0)`` returns a :class:`torch.Stream`."""
 
     def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> torch.Stream:
         """Return a new stream of a device."""
-        if ids:  # torch makes one of a stream's numbers
+        if ids:  # called by torch with a stream's ids
             return torch.Stream(priority=priority, **ids)
         return torch.Stream(torch.device("sdaa", index_of(device)), priority=priority)
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the lowest and the highest priority: the card has one, and takes every number for it."""
+        """Return the lowest and the highest priority: the card has only one."""
         return 0, 0
 
 
 class Event(torch.Event, metaclass=_Made):
-    """A point in a stream's work; with ``enable_timing``, ``elapsed_time`` gives simulated milliseconds.
+    """A point in a stream; with ``enable_timing``, ``elapsed_time`` returns simulated milliseconds.
 
     ``Event(enable_timing=False, blocking=False)`` returns a :class:`torch.Event`.
 
     Raises:
-        NotImplementedError: ``interprocess`` is asked for.
+        NotImplementedError: ``interprocess`` is set.
     """
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
-        """Return a new event of the device it is recorded on."""
+        """Return a new event."""
         if interprocess:
             raise NotImplementedError(
-                "an event of sdaa is one process's: record another one there (interprocess=False)"
+                "events of sdaa belong to one process: record another one there (interprocess=False)"
             )
         return torch.Event("sdaa", enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device: Device = None) -> torch.Stream:
-    """Return the thread's stream on a device."""
+    """Return the thread's current stream on a device."""
     return torch.accelerator.current_stream(torch.device("sdaa", index_of(device)))
 
 
 def default_stream(device: Device = None) -> torch.Stream:
-    """Return a device's first stream."""
+    """Return a device's default stream."""
     index = index_of(device)
     return torch.Stream(stream_id=0, device_index=index, device_type=torch._C._autograd.DeviceType.PrivateUse1.value)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make a stream the thread's on its device, and its device the thread's; ``None`` changes nothing."""
+    """Set the thread's current stream on its device, and its current device; ``None`` changes nothing."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
 
 
 def is_current_stream_capturing() -> bool:
-    """Return ``False``: the card captures no graphs."""
+    """Return ``False``: the card does not capture graphs."""
     return False
 
 
 class StreamContext:
-    """A context in which a stream is the thread's; ``None`` changes nothing."""
+    """Context with a current stream; ``None`` changes nothing."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -92,7 +92,7 @@ class StreamContext:
 
 
 def stream(stream: torch.Stream | None) -> Any:
-    """Return a context in which a stream is the thread's; ``None`` changes nothing."""
+    """Return a context with a current stream; ``None`` changes nothing."""
     if stream is not None and torch.compiler.is_compiling():
-        return stream  # dynamo knows a stream as the context, and no class of ours
+        return stream  # dynamo supports a stream as the context, but not StreamContext
     return StreamContext(stream)

@@ -1,4 +1,4 @@
-"""Typed tensors and storages, which older scripts name: ``torch.sdaa.FloatTensor``, ``torch.sdaa.FloatStorage``."""
+"""Typed tensors and storages of older scripts: ``torch.sdaa.FloatTensor``, ``torch.sdaa.FloatStorage``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _DTYPES = {
 
 
 class TensorKind(type):
-    """The class of ``torch.sdaa.FloatTensor`` and its like: a name for all tensors of a dtype on this device.
+    """Metaclass of ``torch.sdaa.FloatTensor`` etc., which stand for all tensors of a dtype on this device.
 
-    Called as the constructors of ``torch.FloatTensor`` are: sizes, a sequence, an array, a tensor or storage of this
-    dtype and device; ``device`` is which one, else the current.
+    Called like ``torch.FloatTensor``: with sizes, a sequence, an array, or a tensor or storage of this dtype and
+    device; ``device`` selects the device, default: the current one.
     """
 
     dtype: torch.dtype
@@ -38,11 +38,11 @@ class TensorKind(type):
     is_sdaa = True
 
     def __call__(cls, *args: Any, device: Device = None) -> torch.Tensor:
-        """Return a new tensor, or the one it is called with."""
+        """Return a new tensor, or the given one."""
         if len(args) == 1 and isinstance(args[0], torch.Tensor):
             if not cls.__instancecheck__(args[0]):
                 raise TypeError(
-                    f"{cls.__name__} expects a tensor of its kind, not {args[0].type()}: use x.type({cls.__name__})"
+                    f"{cls.__name__} expects a tensor of its type, got {args[0].type()}: use x.type({cls.__name__})"
                 )
             device = args[0].device
         return torch.empty(0, dtype=cls.dtype, device=torch.device("sdaa", index_of(device))).new(*args)
@@ -57,13 +57,13 @@ class TensorKind(type):
 
 
 def _tensor_kind(name: str, dtype: torch.dtype) -> TensorKind:
-    # Tensor.type(kind) reads the class's bare name, and wants the whole one there.
+    # Tensor.type(kind) reads __name__, which must be the full name.
     names = {"__module__": "torch.sdaa", "__qualname__": f"{name}Tensor", "dtype": dtype}
     return TensorKind(f"torch.sdaa.{name}Tensor", (), {**names, "__doc__": f"All tensors of {dtype} on this device."})
 
 
 def _no_such_storage(cls: type, *_args: Any, **_kwargs: Any) -> Any:
-    raise RuntimeError(f"{cls.__name__} of sdaa cannot be made of host memory: make the CPU's, then .sdaa()")
+    raise RuntimeError(f"{cls.__name__} of sdaa cannot use host memory: create one of the CPU, then call .sdaa()")
 
 
 def _storage_kind(name: str, dtype: torch.dtype) -> type:
@@ -75,14 +75,14 @@ def _storage_kind(name: str, dtype: torch.dtype) -> type:
 
 
 TENSORS = {f"{name}Tensor": _tensor_kind(name, dtype) for name, dtype in _DTYPES.items() if "Complex" not in name}
-"""The typed tensors by name, those of ``torch.cuda``."""
+"""Typed tensors by name, like in ``torch.cuda``."""
 
 STORAGES = {f"{name}Storage": _storage_kind(name, dtype) for name, dtype in _DTYPES.items()}
-"""The typed storages by name."""
+"""Typed storages by name."""
 
 
 def let_be_default(original: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return ``torch.set_default_tensor_type`` that takes the typed tensors of this device too."""
+    """Return ``torch.set_default_tensor_type`` that also accepts typed tensors of this device."""
 
     def set_default_tensor_type(t: Any, /) -> None:
         kind = TENSORS.get(t.removeprefix("torch.sdaa.")) if isinstance(t, str) else t

@@ -1,7 +1,7 @@
-"""The table of versions that ``python -c "import torch, torch_sdaa"`` shows, in the frame of the vendor's own.
+"""The table of versions shown by ``python -c "import torch, torch_sdaa"``, in the format of the vendor's.
 
-Only somebody who typed the import gets it: in ``python -c`` and in the interpreter, where stdout and stderr are
-terminals. It goes to stderr. Programs, scripts, workers and ranks above 0 never show it.
+Only shown for an import typed at a terminal: in ``python -c`` and in the interpreter, if stdout and stderr are
+terminals. Written to stderr. Programs, scripts, workers and ranks above 0 never show it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch_sdaa.loading.core import C
 from torch_sdaa.loading.vendor import first_process
 
 VARIABLE = "TORCH_SDAA_BANNER"
-"""Environment variable: ``0`` for no table. Importing sets it for processes that this one starts."""
+"""Environment variable: ``0`` hides the table. Set on import for child processes."""
 
 _RULE = f"{'-' * 14}+{'-' * 48}"
 
 
 def show() -> None:
-    """Write the table to stderr where somebody typed the import."""
+    """Write the table to stderr if the import was typed."""
     shown = os.environ.get(VARIABLE) != "0" and _typed() and first_process()
     os.environ[VARIABLE] = "0"
     if shown:
@@ -30,14 +30,14 @@ def show() -> None:
 
 
 def _typed() -> bool:
-    """Return whether the import was typed at a terminal: the program is ``python -c ...``, or the interpreter."""
+    """Return whether the import was typed at a terminal: ``python -c ...``, or the interpreter."""
     if getattr(sys, "argv", ["?"])[:1] not in (["-c"], [""]):
         return False
     return all(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
 
 
 def table() -> str:
-    """Return the table, ending in a newline: real versions, and what stands for the vendor's parts."""
+    """Return the table, ending in a newline: versions, and substitutes of the vendor's components."""
     from tecoinfer_modelzoo import version
 
     sections = (

@@ -1,4 +1,4 @@
-"""Joins the devices of this process to the simulated card: number, memory, prices, faults."""
+"""Connect the devices of this process to the simulated card: number, memory, prices, faults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch_sdaa.sdaa import random
 
 
 def start() -> None:
-    """Set the devices up as the card's description and the environment say.
+    """Configure the devices by the card's description and the environment.
 
-    All cards of the host are visible: ``TECO_SIM_CARDS`` cards of ``MAX_ENGINE_NUMS`` devices each, or what
-    ``SDAA_VISIBLE_DEVICES`` leaves of them, in its order; empty, it leaves none, as ``CUDA_VISIBLE_DEVICES`` does.
+    All cards of the host are visible: ``TECO_SIM_CARDS`` cards of ``MAX_ENGINE_NUMS`` devices each, or those in
+    ``SDAA_VISIBLE_DEVICES``, in its order; empty hides all, like ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
-        ConfigError: a variable or the description cannot be read.
+        ConfigError: a variable or the description is invalid.
     """
     settings.start()
     card, numbers = load_card(), [] if os.environ.get("SDAA_VISIBLE_DEVICES") == "" else all_visible_devices()
@@ -38,7 +38,7 @@ def start() -> None:
 
 
 def choose_devices(numbers: Sequence[int]) -> bool:
-    """Let this process see other devices, by their numbers on the host; return ``False`` where one was used before."""
+    """Change the visible devices, by their numbers on the host; return ``False`` if one was already used."""
     if publish.is_on():
         return False
     C.set_device_count(len(numbers))
@@ -48,7 +48,7 @@ def choose_devices(numbers: Sequence[int]) -> bool:
 
 
 def stop() -> None:
-    """End what must not go on while the process ends."""
+    """Stop activities before the process ends."""
     publish.stop()
     launch_lines.flush()
     strict.set_strict(False)

@@ -1,4 +1,4 @@
-"""What importing ``torch_sdaa`` does: names the device, registers ``torch.sdaa``, mends what PyTorch leaves open."""
+"""Import of ``torch_sdaa``: names the device, registers ``torch.sdaa``, and patches PyTorch."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def start() -> None:
     torchvision_import.ease_when_imported()
     torch.set_default_tensor_type = sdaa.tensors.let_be_default(torch.set_default_tensor_type)
     atexit.register(C.drain)
-    atexit.register(simulated.stop)  # is called before it
+    atexit.register(simulated.stop)  # called first

@@ -1,1 +1,1 @@
-"""Redirects to ``sdaa`` what a script asks of CUDA; switched on by ``torch_sdaa.contrib.transfer_to_sdaa``."""
+"""Redirection of CUDA's names to ``sdaa``, enabled by ``torch_sdaa.contrib.transfer_to_sdaa``."""

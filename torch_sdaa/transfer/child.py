@@ -1,4 +1,4 @@
-"""The main module of a process that a script under ``torch_sdaa.run`` spawns: the script, with CUDA redirected."""
+"""Main module of a process spawned by a script under ``torch_sdaa.run``: the script, with CUDA redirected."""
 
 from __future__ import annotations
 

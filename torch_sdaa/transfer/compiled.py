@@ -1,4 +1,4 @@
-"""What a script's code under ``torch.compile`` is told of a device: CUDA's answers, as elsewhere."""
+"""Answers of ``torch.compile`` about devices to a script: CUDA's names, as in eager mode."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch_sdaa.transfer.words import Changes
 
 
 def begin(changes: Changes) -> None:
-    """Change dynamo's answers, now or as soon as it is imported; what was compiled before is compiled anew."""
-    changes.later(_forget_what_was_compiled)
-    _forget_what_was_compiled()
+    """Change dynamo's answers, now or when it is imported; drop earlier compilations."""
+    changes.later(_reset_dynamo)
+    _reset_dynamo()
     changes.later(late_imports.when_imported("torch._dynamo", lambda: _answers(changes)))
 
 
-def _forget_what_was_compiled() -> None:
+def _reset_dynamo() -> None:
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
 
@@ -77,7 +77,7 @@ def _attribute(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _text(original: Callable[..., Any], constant: Any) -> Callable[..., Any]:
-    """Return a call of Python's own functions in which a device turns into text by CUDA's name."""
+    """Return a call of Python's built-in functions that formats a device with CUDA's name."""
 
     def named(tracer: Any, value: Any) -> Any:
         if value.is_python_constant() and _on_card(device := value.as_python_constant()) and _asked_by_script(tracer):

@@ -1,4 +1,4 @@
-"""``torch.cuda`` while it stands for ``torch.sdaa``: its functions, classes, submodules, and what is refused."""
+"""``torch.cuda`` redirected to ``torch.sdaa``: functions, classes, submodules, and refused names."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from torch_sdaa.transfer import visible
 from torch_sdaa.transfer.words import COUNTS, Changes, from_outside, refuse
 
 _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._higher_order_ops")
-"""Parts of torch that look for a CUDA device to compile for; these are told that there is none."""
+"""Parts of torch that look for a CUDA device to compile for; for them there is none."""
 
 _ANSWERS = {"is_available": False, "device_count": 0, "is_initialized": False}
 
-_BUSINESS_OF_TORCH = {"has_half", "has_magma", "check_error", "cudaStatus", "default_generators"}
-"""Names that stay, or are taken over as they are."""
+_UNCHANGED = {"has_half", "has_magma", "check_error", "cudaStatus", "default_generators"}
+"""Names that are not counted."""
 
 
 def begin(changes: Changes) -> None:
-    """Let the names of ``torch.cuda`` and its submodules be those of ``torch.sdaa``, or refuse what that has not."""
+    """Replace the names of ``torch.cuda`` and its submodules by those of ``torch.sdaa``, or refuse them."""
     public = {name for name in dir(torch.cuda) if not name.startswith("_")}
     own = vars(sdaa)
-    same: dict[int, Any] = {}  # what a submodule has too, by the id of the original
+    same: dict[int, Any] = {}  # names that submodules have too, by the id of the original
     for name in sorted(public & (set(own) | set(ABSENT))):
         original = getattr(torch.cuda, name)
         if isinstance(original, ModuleType):
@@ -56,8 +56,8 @@ def begin(changes: Changes) -> None:
 
 
 def _counted(name: str, value: Any) -> Any:
-    """Return a name of ``torch.sdaa`` as ``torch.cuda`` gives it: functions count their calls, all else is the same."""
-    if isinstance(value, type) or not callable(value) or name in _BUSINESS_OF_TORCH:
+    """Return a name of ``torch.sdaa`` for ``torch.cuda``: functions count their calls, others are unchanged."""
+    if isinstance(value, type) or not callable(value) or name in _UNCHANGED:
         return value
     shown = f"torch.cuda.{name}"
 
@@ -75,7 +75,7 @@ def _counted(name: str, value: Any) -> Any:
 
 
 class _Refused(type):
-    """The class of what stands for a name that is refused: it may be imported and named, not called or asked."""
+    """Metaclass of a refused name: it may be imported and passed, but not called or used."""
 
     name: str
     why: str
@@ -95,9 +95,11 @@ def _refused(name: str, why: str) -> type:
 
 
 def _refuse_module(module: ModuleType, why: str, changes: Changes) -> None:
-    """Refuse the functions and classes of a submodule; the module itself may be imported."""
+    """Refuse the functions and classes of a submodule, which itself may be imported."""
     for name, value in list(vars(module).items()):
-        hidden = name.startswith("__" if module.__name__.endswith("jiterator") else "_")  # whose functions all have one
+        hidden = name.startswith(
+            "__" if module.__name__.endswith("jiterator") else "_"
+        )  # all functions of jiterator start with _
         if not hidden and getattr(value, "__module__", None) == module.__name__:
             changes.set(module, name, _refused(f"{module.__name__}.{name}", why))
 
@@ -108,7 +110,7 @@ _ranges = threading.local()
 
 
 def _mark_ranges(changes: Changes) -> None:
-    """Let ``torch.cuda.nvtx`` mark ranges of ``torch.profiler``, where somebody can see them."""
+    """Let ``torch.cuda.nvtx`` mark ranges in ``torch.profiler``."""
     nvtx = torch.cuda.nvtx
     replacements: dict[str, Callable[..., Any]] = {
         "range_push": range_push,
@@ -136,7 +138,7 @@ def _open(message: object) -> Any:
 
 
 def range_push(msg: object) -> int:
-    """Begin a range of ``torch.profiler``; return how many were open."""
+    """Begin a range of ``torch.profiler``; return the number of open ones before."""
     if not hasattr(_ranges, "open"):
         _ranges.open = []
     _ranges.open.append(_open(msg))
@@ -144,7 +146,7 @@ def range_push(msg: object) -> int:
 
 
 def range_pop() -> int:
-    """End the range begun last; return how many stay open, -1 where none was."""
+    """End the last range; return the number of open ones, -1 if there was none."""
     opened = getattr(_ranges, "open", [])
     if not opened:
         return -1
@@ -153,7 +155,7 @@ def range_pop() -> int:
 
 
 def mark(msg: object) -> None:
-    """Mark a moment: a range that ends at once."""
+    """Mark a moment as a range that ends immediately."""
     _open(msg).__exit__(None, None, None)
 
 
@@ -169,7 +171,7 @@ def range_end(range_id: Any) -> None:
 
 @contextlib.contextmanager
 def marked_range(msg: object, *args: Any, **kwargs: Any) -> Any:
-    """Mark what runs inside as a range; the message may have places for the arguments."""
+    """Mark the block as a range; the message may have placeholders for the arguments."""
     range_push(str(msg).format(*args, **kwargs))
     try:
         yield

@@ -1,4 +1,4 @@
-"""The text of a device as a script sees it: it shows ``sdaa:0``, and is compared and searched as ``cuda:0`` too."""
+"""Text of a device for a script: printed as ``sdaa:0``, and compared and searched also as ``cuda:0``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, SupportsIndex
 
 
 class DeviceText(str):
-    """``str(device)`` for code that is neither torch's nor ours.
+    """``str(device)`` for code outside of torch and this package.
 
-    A script asks ``"cuda" in str(device)`` to choose its branch, and prints the same text to tell where it runs. Both
-    names have four letters, so positions agree.
+    Scripts test ``"cuda" in str(device)`` to select a branch, and print the same text. Both names have four letters, so
+    that positions agree.
     """
 
     __slots__ = ()
@@ -25,13 +25,13 @@ class DeviceText(str):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self._cuda)  # a script's table has CUDA's names
+        return hash(self._cuda)  # tables of scripts have CUDA's names
 
     def __str__(self) -> str:
         return self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[str], tuple[str]]:
-        return str, (self._cuda,)  # a file is to be read where there is no torch_sdaa too
+        return str, (self._cuda,)  # readable without torch_sdaa
 
     def __contains__(self, part: object) -> bool:
         return isinstance(part, str) and (str.__contains__(self, part) or part in self._cuda)
@@ -40,38 +40,38 @@ class DeviceText(str):
         return DeviceText(str.__getitem__(self, at))
 
     def startswith(self, prefix: str | tuple[str, ...], *at: Any) -> bool:
-        """Return whether either name begins so."""
+        """Return whether either name starts with a prefix."""
         return str.startswith(self, prefix, *at) or self._cuda.startswith(prefix, *at)
 
     def find(self, part: str, *at: Any) -> int:
-        """Return where either name has a part, or -1."""
+        """Return the position of a part in either name, or -1."""
         return max(str.find(self, part, *at), self._cuda.find(part, *at))
 
     def index(self, part: str, *at: Any) -> int:
-        """Return where either name has a part."""
+        """Return the position of a part in either name."""
         return self._cuda.index(part, *at) if part in self._cuda else str.index(self, part, *at)
 
     def count(self, part: str, *at: Any) -> int:
-        """Return how often the name that has a part has it."""
+        """Return the number of occurrences in either name, the larger one."""
         return max(str.count(self, part, *at), self._cuda.count(part, *at))
 
     def split(self, *how: Any, **named: Any) -> list[str]:
-        """Return the parts, which are compared as CUDA's too."""
+        """Return the parts, which also compare like CUDA's."""
         return [DeviceText(part) for part in str.split(self, *how, **named)]
 
     def partition(self, separator: str) -> tuple[str, str, str]:
-        """Return what is before a separator, which is compared as CUDA's too, and the rest."""
+        """Return the parts around a separator; the first also compares like CUDA's."""
         first, found, rest = str.partition(self, separator)
         return DeviceText(first), found, rest
 
     def replace(self, old: str, new: str, *count: Any) -> str:
-        """Replace a part of the name that has it."""
+        """Replace a part in the name that contains it."""
         return self._cuda.replace(old, new, *count) if old in self._cuda else str.replace(self, old, new, *count)
 
     def removeprefix(self, prefix: str) -> str:
-        """Take the beginning of either name away."""
+        """Remove a prefix of either name."""
         return (self._cuda if self._cuda.startswith(prefix) else str(self)).removeprefix(prefix)
 
     def lower(self) -> str:
-        """Return the same, which has no capitals."""
+        """Return the same text, which is lower case."""
         return self

@@ -1,4 +1,4 @@
-"""``torch.distributed`` where a script asks for nccl: the backend of sdaa's cards, ``tccl``."""
+"""``torch.distributed`` with nccl redirected to the backend of sdaa, ``tccl``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_sdaa.transfer.words import COUNTS, Changes, redirected, refuse
 
 
 def begin(changes: Changes) -> None:
-    """Redirect the name of the backend, wherever one is given, and the type of a mesh."""
+    """Redirect the backend's name in all functions, and the device type of a mesh."""
     if not dist.is_available():
         return
     c10d = dist.distributed_c10d
@@ -21,8 +21,8 @@ def begin(changes: Changes) -> None:
         for module in (c10d, dist, dist.device_mesh):
             if hasattr(module, name):
                 changes.set(module, name, function)
-    changes.set(dist, "is_nccl_available", is_available)  # torch's own code asks another module
-    changes.set(dist, "get_backend", _told(c10d.get_backend))
+    changes.set(dist, "is_nccl_available", is_available)  # torch's own code uses another module
+    changes.set(dist, "get_backend", _as_nccl(c10d.get_backend))
     mesh = dist.device_mesh
     for module in (mesh, dist):
         if hasattr(module, "init_device_mesh"):
@@ -31,20 +31,20 @@ def begin(changes: Changes) -> None:
 
 
 def is_available() -> bool:
-    """Return whether there is a backend that stands for nccl."""
+    """Return whether a replacement for nccl is available."""
     return "tccl" in dist.Backend.backend_list
 
 
 def backend(given: Any) -> Any:
-    """Return the backend that stands for one of CUDA: ``nccl``, ``cuda:nccl``; anything else as it is.
+    """Return the replacement of a CUDA backend (``nccl``, ``cuda:nccl``); others are unchanged.
 
     Raises:
-        NotOnSdaaError: there is none.
+        NotOnSdaaError: it is not available.
     """
     if not isinstance(given, str) or "nccl" not in given.lower():
         return given
     if not is_available():
-        raise refuse("the backend nccl", "this torch_sdaa registers no backend tccl: use gloo, with tensors of the CPU")
+        raise refuse("the backend nccl", "backend tccl is not available: use gloo, with CPU tensors")
     COUNTS["torch.distributed nccl"] += 1
     parts = given.lower().replace("nccl", "tccl").split(",")
     return ",".join(f"sdaa{part[4:]}" if part.startswith("cuda:") else part for part in parts)
@@ -62,8 +62,8 @@ def _with_backend(original: Callable[..., Any], name: str, at: int) -> Callable[
     return function
 
 
-def _told(original: Callable[..., str]) -> Callable[..., str]:
-    """Return ``get_backend`` that says ``nccl`` where tccl stands for it: scripts compare it."""
+def _as_nccl(original: Callable[..., str]) -> Callable[..., str]:
+    """Return ``get_backend`` that returns ``nccl`` instead of ``tccl``, because scripts compare it."""
 
     @functools.wraps(original)
     def get_backend(group: Any = None) -> str:

@@ -1,4 +1,4 @@
-"""Runs a script with CUDA's names redirected, as ``python SCRIPT`` would run it; processes that it spawns too."""
+"""Run a script with CUDA's names redirected, like ``python SCRIPT``, including spawned processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from torch_sdaa.transfer import switch
 
 SCRIPT = "TORCH_SDAA_SCRIPT"
-"""Environment variable that tells a spawned process which script is its main module."""
+"""Environment variable with the main script, for spawned processes."""
 
 _CHILD = "torch_sdaa.transfer.child"
 _OURS = Path(__file__).resolve().parents[1]
@@ -26,18 +26,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m torch_sdaa.run",
-        description="Run a script written for CUDA on the simulated device sdaa, without changing it.",
+        description="Run a CUDA script on the simulated device sdaa without changes.",
         epilog="Under torchrun: torchrun --nproc_per_node=2 -m torch_sdaa.run SCRIPT ARGUMENTS",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write what was redirected to FILE, as JSON")
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as for python -m")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the counts of redirected names to FILE, as JSON"
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module name, as for python -m")
     parser.add_argument("script", metavar="SCRIPT", help="the script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="the script's own")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="arguments of the script")
     asked = parser.parse_args(arguments)
     if not asked.module and not Path(asked.script).is_file():
-        parser.error(f"{asked.script} is no file")
+        parser.error(f"{asked.script} is not a file")
     if asked.report is not None and not asked.report.resolve().parent.is_dir():
-        parser.error(f"--report: {asked.report.resolve().parent} is no folder")
+        parser.error(f"--report: {asked.report.resolve().parent} is not a folder")
     switch.start()
     sys.argv = [asked.script, *asked.arguments]
     try:
@@ -56,15 +58,15 @@ def _run(script: str, module: bool) -> None:
         run_as_main(script)
     except SyntaxError as error:
         if inner(error.__traceback__, script) is not None:
-            _tell(error, script)  # of something that the script imports
+            _show(error, script)  # in an imported module
         place = script if error.lineno is None else f"{script}:{error.lineno}"
-        _end(f"{place}: this is no Python {sys.version_info[0]}: {error.msg}")
-    except Exception as error:  # noqa: BLE001 -- whatever the script raised is shown as Python would
-        _tell(error, script)
+        _end(f"{place}: not valid Python {sys.version_info[0]}: {error.msg}")
+    except Exception as error:  # noqa: BLE001 -- errors of the script are shown like by Python
+        _show(error, script)
 
 
 def run_as_main(script: str) -> None:
-    """Run a script as Python would, its own folder on the path; what it raises is raised."""
+    """Run a script like Python, with its folder on the path; its errors are raised."""
     sys.path[0] = str(Path(script).resolve().parent)
     os.environ[SCRIPT] = os.path.abspath(script)
     spawning.get_preparation_data = _for_child(spawning.get_preparation_data)
@@ -72,7 +74,7 @@ def run_as_main(script: str) -> None:
 
 
 def _for_child(original: Any) -> Any:
-    """Let a spawned process import the script through a module that begins the redirection first."""
+    """Let a spawned process import the script through a module that starts the redirection first."""
 
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = original(name)
@@ -83,15 +85,15 @@ def _for_child(original: Any) -> Any:
     return get_preparation_data
 
 
-def _tell(error: BaseException, script: str) -> NoReturn:
-    """Show an error of the script: a refusal of ours in one line, all else as Python would, without our frames."""
+def _show(error: BaseException, script: str) -> NoReturn:
+    """Show an error of the script: a refusal in one line, others like Python, without this package's frames."""
     first = trace = inner(error.__traceback__, script)
     place = ""
     while trace is not None:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == Path(script).resolve():
             place = f"{script}:{trace.tb_lineno}: "
         trace = trace.tb_next
-    reason = getattr(error, "inner_exception", error)  # of torch.compile, which wraps what its backend raises
+    reason = getattr(error, "inner_exception", error)  # torch.compile wraps errors of its backend
     if first is not None and isinstance(reason, RuntimeError) and _OURS in _last(reason).parents:
         _end(f"{place}{reason}")
     sys.excepthook(type(error), error.with_traceback(first or error.__traceback__), first or error.__traceback__)
@@ -107,7 +109,7 @@ def _last(error: BaseException) -> Path:
 
 
 def inner(trace: TracebackType | None, script: str) -> TracebackType | None:
-    """Return the part of a traceback that begins in the script; ``None`` where none does."""
+    """Return the traceback from the script on; ``None`` if there is none."""
     while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() != Path(script).resolve():
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""``torch.jit.script`` while CUDA is redirected: names of CUDA inside compiled functions become those of sdaa."""
+"""``torch.jit.script`` with CUDA redirected: CUDA's names in compiled functions become those of sdaa."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from torch_sdaa.transfer.words import COUNTS, Changes, redirected, refuse
 _OF_TORCH = f'"{Path(torch.__file__).parent}'
 
 
-_looked_at: set[str] = set()
-"""Names of the functions of torch's one compilation unit that were looked through."""
+_processed: set[str] = set()
+"""Names of the processed functions of torch's compilation unit."""
 
 _depth = 0
 
 
 def begin(changes: Changes) -> None:
-    """Look through what is compiled, and what ``torch.jit.load`` reads, before it first runs."""
+    """Process compiled functions, and modules loaded by ``torch.jit.load``, before they run."""
     from torch.jit import _recursive, _script, _serialization
 
-    _looked_at.update(function.qualified_name for function in _compiled())
-    script = _looking(_script.script)
+    _processed.update(function.qualified_name for function in _compiled())
+    script = _processing(_script.script)
     for module in (_script, torch.jit):
         changes.set(module, "script", script)
-        changes.set(module, "CompilationUnit", _looking_at_texts(module.CompilationUnit))
-    changes.set(_recursive, "create_script_module", _looking(_recursive.create_script_module))
-    load = _looking_at_files(_serialization.load)
+        changes.set(module, "CompilationUnit", _processing_units(module.CompilationUnit))
+    changes.set(_recursive, "create_script_module", _processing(_recursive.create_script_module))
+    load = _processing_files(_serialization.load)
     for module in (_serialization, torch.jit):
         changes.set(module, "load", load)
 
 
 def _compiled() -> list[Any]:
-    """Return all functions, and methods of modules and classes, that ``torch.jit.script`` has compiled."""
+    """Return all functions and methods that ``torch.jit.script`` has compiled."""
     found: list[Any] = torch.jit._state._python_cu.get_functions()
     return found
 
 
-def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _processing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         global _depth
@@ -50,17 +50,17 @@ def _looking(original: Callable[..., Any]) -> Callable[..., Any]:
             made = original(*args, **kwargs)
         finally:
             _depth -= 1
-        if _depth == 0:  # with all that it calls
+        if _depth == 0:  # after the functions that it calls
             for function in _compiled():
-                if function.qualified_name not in _looked_at:
+                if function.qualified_name not in _processed:
                     _redirect(function.graph, function.graph)
-                    _looked_at.add(function.qualified_name)
+                    _processed.add(function.qualified_name)
         return made
 
     return compiled
 
 
-def _looking_at_files(original: Callable[..., Any]) -> Callable[..., Any]:
+def _processing_files(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(*args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
@@ -73,7 +73,7 @@ def _looking_at_files(original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def _looking_at_texts(original: Callable[..., Any]) -> Callable[..., Any]:
+def _processing_units(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compilation_unit(*args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
@@ -89,7 +89,7 @@ def _redirect(graph: Any, block: Any) -> None:
         for inner in node.blocks():
             _redirect(graph, inner)
         if _OF_TORCH in node.sourceRange():
-            continue  # torch's own functions are to see sdaa
+            continue  # torch's own functions must see sdaa
         kind = node.kind()
         if kind == "prim::Constant":
             _constant(graph, node)
@@ -103,14 +103,14 @@ def _redirect(graph: Any, block: Any) -> None:
             _put(node, _before(graph, node, "aten::to", [node.inputsAt(0), *rest]))
         elif kind.startswith("cuda::"):
             shown = f"torch.cuda.{kind[6:].lstrip('_')} in a function of torch.jit.script"
-            raise refuse(shown, "call it outside of the function, or leave torch.jit.script out")
+            raise refuse(shown, "call it outside of the function, or do not use torch.jit.script")
 
 
 _TYPES = {"prim::device": torch._C.DeviceObjType, "prim::type": torch._C.StringType, "aten::eq": torch._C.BoolType}
 
 
 def _before(graph: Any, node: Any, kind: str, inputs: list[Any]) -> Any:
-    """Put an operator before a node; return its value."""
+    """Insert an operator before a node; return its value."""
     added = graph.create(kind, inputs, 1)
     added.insertBefore(node)
     value = added.outputsAt(0)
@@ -119,14 +119,14 @@ def _before(graph: Any, node: Any, kind: str, inputs: list[Any]) -> Any:
 
 
 def _put(node: Any, value: Any) -> None:
-    """Let a value stand for that of a node, and take the node away."""
+    """Replace the value of a node, and remove the node."""
     node.outputsAt(0).replaceAllUsesWith(value)
     node.destroy()
     COUNTS["torch.jit.script"] += 1
 
 
 def _constant(graph: Any, node: Any) -> None:
-    """Put a device's name in the place of CUDA's, also inside lists of texts."""
+    """Replace CUDA's device names in constants, including lists of strings."""
     if "value" not in node.attributeNames():
         return
     kind = node.kindOf("value")

@@ -1,4 +1,4 @@
-"""Switches the redirection on and off, and says what it did."""
+"""Start, end and report of the redirection."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch_sdaa.transfer import compiled, cuda_names, functions, groups, scripte
 from torch_sdaa.transfer.words import COUNTS, REFUSED, Changes
 
 VARIABLE = "TORCH_SDAA_TRANSFER"
-"""Environment variable that switches it on when ``torch_sdaa`` is imported: ``1``; ``0`` or nothing leaves it off."""
+"""Environment variable: ``1`` starts the redirection when ``torch_sdaa`` is imported; ``0`` or unset does not."""
 
 _changes = Changes()
 _on = False
-_said = False
+_announced = False
 
 
 def start() -> None:
-    """Let what is asked of CUDA go to sdaa from now on; a second call does nothing."""
-    global _on, _said
+    """Redirect CUDA's names to sdaa; a second call does nothing."""
+    global _on, _announced
     if _on:
         return
     _on = True
@@ -35,17 +35,17 @@ def start() -> None:
     groups.begin(_changes)
     compiled.begin(_changes)
     scripted.begin(_changes)
-    if not _said and first_process() and sys.stderr is not None:
+    if not _announced and first_process() and sys.stderr is not None:
         count = sdaa.device_count()
         sys.stderr.write(
-            f"torch_sdaa: what is asked of CUDA goes to sdaa, {count} simulated device{'s' if count != 1 else ''}; "
-            "transfer_to_sdaa.report() tells what did\n"
+            f"torch_sdaa: CUDA is redirected to sdaa, {count} simulated device{'s' if count != 1 else ''}; "
+            "transfer_to_sdaa.report() returns the counts\n"
         )
-    _said = True
+    _announced = True
 
 
 def restore() -> None:
-    """Let CUDA's names be CUDA's again; tensors stay where they are. A second call does nothing."""
+    """End the redirection; tensors stay in place. A second call does nothing."""
     global _on
     if _on:
         _on = False
@@ -60,7 +60,7 @@ def is_on() -> bool:
 
 
 def start_where_asked() -> None:
-    """Do what ``TORCH_SDAA_TRANSFER`` asks for.
+    """Apply ``TORCH_SDAA_TRANSFER``.
 
     Raises:
         ConfigError: it is neither 0 nor 1.
@@ -73,7 +73,7 @@ def start_where_asked() -> None:
 
 
 def report() -> dict[str, dict[str, int]]:
-    """Return how often each name was redirected, and how often one was refused; the most frequent come first."""
+    """Return how often each name was redirected or refused, the most frequent first."""
     counts = COUNTS.copy()
     for name, count in C.redirect_counts().items():
         counts[name] += count

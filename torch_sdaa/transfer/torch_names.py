@@ -1,4 +1,4 @@
-"""What else of torch names CUDA, in Python: tensors' methods, mixed precision, checkpoints, profiles, extensions."""
+"""Other names of CUDA in torch's Python code: tensor methods, mixed precision, checkpoints, profiles, extensions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch_sdaa.transfer.words import COUNTS, Changes, from_outside, redirected,
 
 
 def begin(changes: Changes) -> None:
-    """Redirect all of it."""
+    """Redirect all of them."""
     _tensors(changes)
     _mixed_precision(changes)
     _checkpoints(changes)
@@ -28,7 +28,7 @@ def begin(changes: Changes) -> None:
 
 
 def _first(original: Callable[..., Any], name: str, shown: str, at: int) -> Callable[..., Any]:
-    """Return a function one of whose arguments, by its name or its place, is redirected."""
+    """Return a function with one argument redirected, given by name and position."""
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -120,11 +120,11 @@ def _scaling(original: Callable[..., None]) -> Callable[..., None]:
 
 def _checkpoints(changes: Changes) -> None:
     registry = torch.serialization._package_registry
-    entry = (19, _no_tag, _from_cuda)  # before CUDA's own, which is 20
+    entry = (19, _no_tag, _from_cuda)  # before CUDA's entry, which is 20
     registry.append(entry)
     registry.sort(key=lambda each: each[0])
     changes.later(lambda: registry.remove(entry))
-    torch.serialization.add_safe_globals([str])  # what DeviceText is saved as
+    torch.serialization.add_safe_globals([str])  # DeviceText is saved as str
     for module in (torch, torch.serialization):
         changes.set(module, "load", _loading(module.load))
 
@@ -134,15 +134,15 @@ def _no_tag(storage: Any) -> None:
 
 
 def _from_cuda(storage: Any, location: str) -> Any:
-    """Put what was saved on CUDA, or is wanted there, onto the device of the same number."""
+    """Move data saved on CUDA, or mapped there, to the device of the same index."""
     if not re.fullmatch(r"cuda(:\d+)?", location) or not sdaa.is_available():
         return None
     COUNTS["torch.load"] += 1
     device = torch.device(redirected(location))
     if device.index is not None and device.index >= sdaa.device_count():
         raise RuntimeError(
-            f"the checkpoint has tensors of {location}, and this process sees {sdaa.device_count()} devices of sdaa: "
-            "give torch.load map_location='cuda:0', or 'cpu'"
+            f"the checkpoint has tensors of {location}, but this process sees {sdaa.device_count()} sdaa devices: call "
+            "torch.load with map_location='cuda:0', or 'cpu'"
         )
     return storage.to(device=torch.device("sdaa", sdaa.current_device()) if device.index is None else device)
 
@@ -156,7 +156,7 @@ def _loading(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mapped(location: Any) -> Any:
-    """Return a map that treats what was saved on ``sdaa:1`` as it says for ``cuda:1``."""
+    """Return a map that treats data saved on ``sdaa:1`` like ``cuda:1``."""
     if isinstance(location, Mapping):
         mine = {redirected(old): new for old, new in location.items() if redirected(old) != old}
         return {**mine, **location}
@@ -209,7 +209,7 @@ def _legacy_profiling(original: Callable[..., None]) -> Callable[..., None]:
 
 
 _KERNELS = (
-    "sdaa runs no CUDA kernels: leave the extension out where the script can do without it, or write the operator with "
+    "sdaa does not run CUDA kernels: omit the extension if the script works without it, or write the operator with "
     "torch.library (docs/training.md, section 5)"
 )
 

@@ -1,4 +1,4 @@
-"""``CUDA_VISIBLE_DEVICES`` while ``torch.cuda`` stands for ``torch.sdaa``: the same choice of sdaa's devices."""
+"""``CUDA_VISIBLE_DEVICES`` while CUDA is redirected: selects devices of sdaa."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ _followed: str | None = None
 
 
 def follow() -> None:
-    """Do what ``CUDA_VISIBLE_DEVICES`` says now, where it says something new and nobody set ``SDAA_VISIBLE_DEVICES``.
+    """Apply a new value of ``CUDA_VISIBLE_DEVICES``, unless ``SDAA_VISIBLE_DEVICES`` is set.
 
-    As on CUDA it acts until a device is first used; afterwards one line says that it comes too late.
+    Like on CUDA, it has an effect until a device is first used; later, a line is printed instead.
     """
     global _followed
     wanted = os.environ.get(CUDA)
     if wanted is None or wanted == _followed:
         return
     if SDAA in os.environ and _followed is None:
-        return  # somebody has chosen sdaa's devices, which counts for more
+        return  # SDAA_VISIBLE_DEVICES takes precedence
     before, _followed = os.environ.pop(SDAA, None), wanted
     there = all_visible_devices()
     numbers = _numbers(wanted)
     if numbers is None or not set(numbers) <= set(there) or len(set(numbers)) < len(numbers):
         _say(f"{CUDA}={wanted!r} does not list devices from 0 to {there[-1]}, each once; it is ignored")
     elif not simulated.choose_devices(numbers):
-        _say(f"{CUDA}={wanted!r} was set after the first use of a device and changes nothing; set it before")
+        _say(f"{CUDA}={wanted!r} was set after the first use of a device and has no effect; set it before")
     else:
         before = ",".join(map(str, numbers)) or None
     if before is not None:
-        os.environ[SDAA] = before  # for the processes that this one starts
+        os.environ[SDAA] = before  # for child processes
 
 
 def forget() -> None:
-    """Begin anew."""
+    """Reset the state."""
     global _followed
     _followed = None
 
 
 def _numbers(text: str) -> list[int] | None:
-    """Return the devices that a value names; none for ``""`` and ``"-1"``; ``None`` where they are no numbers."""
+    """Return the devices in a value: [] for ``""`` and ``"-1"``, ``None`` if they are not numbers."""
     parts = [part.strip() for part in text.split(",")]
     if parts[0] in ("", "-1"):
         return []

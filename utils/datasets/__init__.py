@@ -1,4 +1,4 @@
-"""Data sets: what there is to run, in which order, with which labels. Pictures are decoded later, by preprocess."""
+"""Data sets: the samples of a run, their order and their targets. Images are decoded later, by preprocess."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""The contract of a data set: samples of any kind in a fixed order, handed out in lazy batches."""
+"""Base classes of data sets: samples of any kind in a fixed order, in lazy batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.files import read_regular
 
 
 class Rejected(NamedTuple):
-    """A file that was found, or asked for, but cannot be a sample; ``reason`` is part of a sentence for the report."""
+    """A file that cannot be a sample; the report prints ``reason`` as part of a sentence."""
 
     path: Path
     reason: str
@@ -26,11 +26,10 @@ class Batch(NamedTuple):
     """Some samples of a data set.
 
     Attributes:
-        samples: one object per sample: a path, an array row, a text, a pair, whatever the task's ``prepare`` takes.
-        targets: what is right for each (a label, boxes, a transcript, a float), or ``None`` where that is not known.
+        samples: one object per sample: a path, an array row, a text, a pair or another input of the task's ``prepare``.
+        targets: the ground truth of each (a label, boxes, a transcript, a float), or ``None`` if unknown.
         names: one readable name per sample, for reports and file names.
-        units: for each the name of what is independent of the rest: a person, a query, a video. ``None``: every sample
-            is a unit of its own.
+        units: per sample the name of its independent unit (a person, a query, a video); ``None``: each sample is one.
     """
 
     samples: Sequence[Any]
@@ -40,7 +39,7 @@ class Batch(NamedTuple):
 
 
 def pick(values: Any, places: Sequence[int]) -> Any:
-    """Return the entries of a list or an array at some places; ``None`` stays ``None``."""
+    """Return the entries of a list or an array at the given places; ``None`` stays ``None``."""
     if values is None:
         return None
     if isinstance(values, np.ndarray):
@@ -48,13 +47,21 @@ def pick(values: Any, places: Sequence[int]) -> Any:
     return [values[i] for i in places]
 
 
+def root_of(parents: Any, item: Any) -> Any:
+    """Return the root of an item in a union-find forest (item -> parent), and halve the path to it."""
+    while parents[item] != item:
+        parents[item] = parents[parents[item]]
+        item = parents[item]
+    return item
+
+
 class Dataset(ABC):
-    """A sequence of samples in a fixed order. A new kind writes ``__len__``, :meth:`batch` and :meth:`fingerprint`.
+    """A sequence of samples in a fixed order. Subclasses define ``__len__``, :meth:`batch` and :meth:`fingerprint`.
 
     Attributes:
         rejected: files that cannot be samples, for the report at the end of a run.
-        has_units: whether several samples may belong to one unit, so that batches name units.
-        notes: what holds for all samples and is known from the data, such as class names; a selection has them too.
+        has_units: whether several samples may belong to one unit, so that batches have ``units``.
+        notes: properties of the whole data set, such as class names; a selection has the same.
     """
 
     rejected: Sequence[Rejected] = ()
@@ -66,31 +73,30 @@ class Dataset(ABC):
 
     @abstractmethod
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return the samples at some places, in that order; ``places`` is a ``range`` where they follow each other."""
+        """Return the samples at the given places, in that order; consecutive places come as a ``range``."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return a SHA-256, in hex, of what there is to run: it changes when a sample, a target or a file changes."""
+        """Return a SHA-256, in hex, that changes when a sample, a target or a file changes."""
 
     def batches(self, batch_size: int) -> Batches:
-        """Return the data set as batches; nothing is read or decoded here.
+        """Return the data set as batches; no sample is read yet.
 
-        Raises:
-            ConfigError: ``batch_size`` is not a whole number of at least 1.
+        Raises ConfigError if ``batch_size`` is not an integer of at least 1.
         """
         return Batches(self, batch_size)
 
     def select(self, indices: Sequence[int]) -> Dataset:
-        """Return the samples at some places as a data set; its ``rejected`` is empty.
+        """Return the samples at the given places as a data set whose ``rejected`` is empty.
 
-        Calibration, ``teco fix``, and the parts of several processes are made by this.
+        Used by calibration, ``teco fix`` and runs of several processes.
         """
         return Selection(self, indices)
 
     def watched(self) -> set[str]:
-        """Return files and folders whose time of change tells that samples were added or listed anew.
+        """Return the files and folders whose modification time changes when samples are added or listed again.
 
-        They are looked at when a journalled run ends; the path given by the user is always looked at.
+        A journalled run checks them at its end, and the path given by the user in any case.
         """
         return set()
 
@@ -107,19 +113,19 @@ class Selection(Dataset):
         return len(self._indices)
 
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return the samples at some places of the selection."""
+        """Return samples by their places in the selection."""
         if isinstance(places, range) and isinstance(self._indices, range):
             return self._dataset.batch(self._indices[places.start : places.stop : places.step])
         return self._dataset.batch([self._indices[i] for i in places])
 
     def fingerprint(self) -> str:
-        """Return a hash of the whole data set's fingerprint and of what was selected."""
+        """Return a hash of the fingerprint of the whole data set and of the selected indices."""
         from hashlib import sha256
 
         return sha256(f"{self._dataset.fingerprint()} {','.join(map(str, self._indices))}".encode()).hexdigest()
 
     def watched(self) -> set[str]:
-        """Return what the whole data set watches."""
+        """Return the watched paths of the whole data set."""
         return self._dataset.watched()
 
 
@@ -129,11 +135,11 @@ class ListDataset(Dataset):
     Args:
         samples: one object per sample.
         targets: one per sample, or ``None``.
-        names: one per sample; ``None`` numbers them.
-        units: one name per sample, or ``None`` where every sample is a unit of its own.
-        files: what the samples were read from; the fingerprint covers their content.
+        names: one per sample; ``None``: their numbers.
+        units: one name per sample; ``None``: each sample is an independent unit.
+        files: the files that the samples were read from; the fingerprint covers their content.
         rejected: files that cannot be samples.
-        notes: what holds for all samples.
+        notes: properties of the whole data set.
 
     Raises:
         ConfigError: the lists have different lengths.
@@ -165,12 +171,12 @@ class ListDataset(Dataset):
         return len(self.samples)
 
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return the samples at some places."""
+        """Return the samples at the given places."""
         units = None if self.units is None else pick(self.units, places)
         return Batch(pick(self.samples, places), pick(self.targets, places), pick(self.names, places), units)
 
     def fingerprint(self) -> str:
-        """Return a hash of names, units and the content of the files; without files, of samples and targets as text."""
+        """Return a hash of names, units and file contents; without files, of the samples and targets."""
         from hashlib import sha256
 
         digest = sha256(repr((self.names, self.units)).encode("utf-8", "surrogatepass"))
@@ -186,12 +192,12 @@ class ListDataset(Dataset):
         return digest.hexdigest()
 
     def watched(self) -> set[str]:
-        """Return the files the samples were read from."""
+        """Return the files that the samples were read from."""
         return {str(file) for file in self.files}
 
 
 def _content(value: Any) -> bytes:
-    """Return bytes that change with a value: those of arrays, the text of all else."""
+    """Return bytes that change with a value: the data of an array, the ``repr`` of other values."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
     if isinstance(value, dict):
@@ -202,14 +208,11 @@ def _content(value: Any) -> bytes:
 
 
 class Batches:
-    """The batches of a data set, in order; the last one is short, not dropped.
-
-    It can be iterated any number of times, and ``len()`` is the number of steps.
-    """
+    """The batches of a data set, in order, iterable any number of times; the last one may be shorter."""
 
     def __init__(self, dataset: Dataset, batch_size: int) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
+            raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")
         self.dataset = dataset
         self.batch_size = batch_size
 
@@ -223,14 +226,14 @@ class Batches:
 
 
 @runtime_checkable
-class OfDataset(Protocol):
-    """Batches that say which data set they are of, as :class:`Batches` do."""
+class HasDataset(Protocol):
+    """Batches with a ``dataset`` attribute, as :class:`Batches` have."""
 
     @property
     def dataset(self) -> Dataset:
-        """What a run calibrates from, and whose rejected files it reports."""
+        """The data set used for calibration; the run reports its rejected files."""
 
 
 def dataset_of(batches: Iterable[Batch]) -> Dataset | None:
-    """Return the data set that batches are of; ``None`` where they do not say."""
-    return batches.dataset if isinstance(batches, OfDataset) else None
+    """Return the data set of batches; ``None`` if they have none."""
+    return batches.dataset if isinstance(batches, HasDataset) else None

@@ -1,7 +1,7 @@
-"""The historical face of BGE's data: pairs of sentences, for embedders and rerankers.
+"""Data loader of BGE embedders and rerankers for existing scripts: pairs of sentences.
 
-The models are those of Xiao et al. 2023, arXiv:2309.07597. Scripts hand over their parsed options. Those of an
-evaluation have ``file_type`` among them; those for a few sentences do not.
+The models are those of Xiao et al. 2023, arXiv:2309.07597. Scripts pass their parsed options, with ``file_type`` in an
+evaluation and without it for a few sentences.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from engine import Array, ConfigError, DataError
 from tecoinfer_modelzoo import expanded
 from tecoinfer_modelzoo.files import no_file, utf8_text
-from utils.datasets.text.pair_rows import SENTENCES, Left, Pair, literal, read_pairs, read_rows, wrong_text
+from utils.datasets.text.pair_rows import SENTENCES, Pair, Skipped, literal, read_pairs, read_rows, wrong_text
 from utils.preprocess.pytorch.bge import is_reranker
 from utils.preprocess.text.tokenizer_folder import FolderTokens
 from utils.torch_array import like
@@ -21,18 +21,17 @@ from utils.torch_array import like
 __all__ = ["BATCH", "LENGTH", "PairLoader", "create_dataloader"]
 
 BATCH, LENGTH = 1, 512
-"""Pairs per batch and tokens per sentence where the options do not say."""
+"""Default pairs per batch and tokens per sentence."""
 
 
 class PairLoader:
-    """The batches of an evaluation, in order; the last one is short. It can be gone through any number of times.
+    """The batches of an evaluation, in order, iterable any number of times; the last one may be shorter.
 
     Args:
-        pairs: of texts. tokens: numbers them. batch_size: pairs per batch.
-        joined: whether both texts of a pair are one row, as a reranker reads them.
-
-    Attributes:
-        pairs: as they were read, in the order of the batches.
+        pairs: pairs of texts, in the order of the batches.
+        tokens: the tokenizer.
+        batch_size: pairs per batch.
+        joined: whether both texts of a pair form one row, as a reranker needs them.
     """
 
     def __init__(self, pairs: list[Pair], tokens: FolderTokens, batch_size: int, joined: bool) -> None:
@@ -51,27 +50,26 @@ class PairLoader:
 
 
 def create_dataloader(opt: Any) -> Any:
-    """Return what a script for BGE goes through.
+    """Return the data for a BGE script.
 
     Args:
-        opt: the script's options: ``model_name`` (one with ``reranker`` in it reads both texts of a pair together),
-            ``config_path`` (the folder of the tokenizer), ``data_path``, ``batch_size``, ``shape`` (tokens per row),
-            and in an evaluation ``file_type``.
+        opt: the script's options: ``model_name`` (a reranker if it contains ``reranker``), ``config_path`` (folder of
+            the tokenizer), ``data_path``, ``batch_size``, ``shape`` (tokens per row); in an evaluation ``file_type``.
 
     Returns:
-        In an evaluation a loader that has a length: an embedder's batch is a list of two dicts, the first and the
-        second sentences of its pairs; a reranker's one dict. Else a dict: a line of ``data_path`` as it is written ->
-        its inputs: two rows of an embedder, one of a reranker.
+        In an evaluation a loader with a length: a batch is a list of two dicts, of first and second sentences, for an
+        embedder, or one dict for a reranker. Otherwise a dict from a line of ``data_path`` to its inputs: two rows for
+        an embedder, one for a reranker.
 
-        Inputs are dicts of ``input_ids``, ``attention_mask`` and, of an embedder, ``token_type_ids``, each N x shape
+        Inputs are dicts of ``input_ids``, ``attention_mask`` and, for an embedder, ``token_type_ids``, each N x shape
         int64 (:class:`~utils.torch_array.TorchArray`).
 
     Raises:
-        ConfigError: an option is missing or impossible.
-        DataError: the data, or the tokenizer, cannot be read.
+        ConfigError: an option is missing or invalid.
+        DataError: the data or the tokenizer cannot be read.
     """
-    tokens = FolderTokens(_told(opt, "config_path"), _number(opt, "shape", LENGTH))
-    path, joined = expanded(_told(opt, "data_path")), is_reranker(_told(opt, "model_name"))
+    tokens = FolderTokens(_option(opt, "config_path"), _number(opt, "shape", LENGTH))
+    path, joined = expanded(_option(opt, "data_path")), is_reranker(_option(opt, "model_name"))
     kind = getattr(opt, "file_type", None)
     if kind is None:
         return _few(path, tokens, joined)
@@ -79,31 +77,31 @@ def create_dataloader(opt: Any) -> Any:
     return PairLoader(pairs, tokens, _number(opt, "batch_size", BATCH), joined)
 
 
-def _told(opt: Any, name: str) -> str:
+def _option(opt: Any, name: str) -> str:
     value = getattr(opt, name, None)
     if not value:
         flag = name if name == "model_name" else name.replace("_", "-")
-        raise ConfigError(f"the options have no {name}; give --{flag}")
+        raise ConfigError(f"option {name} is missing; pass --{flag}")
     return str(value)
 
 
 def _number(opt: Any, name: str, usual: int) -> int:
     value = getattr(opt, name, usual)
     if type(value) is not int or value < 1:
-        raise ConfigError(f"{name} {value!r} must be a whole number of at least 1")
+        raise ConfigError(f"{name} {value!r} must be an integer of at least 1")
     return value
 
 
 def _arrays(rows: dict[str, Array], count: int) -> dict[str, Any]:
-    """Return the first inputs, as arrays that torch's functions take too."""
+    """Return the first ``count`` inputs, as arrays that torch's functions accept."""
     return {name: like(rows[name]) for name in list(rows)[:count]}
 
 
 def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, Any]]:
-    """Return the inputs of each line; lines that cannot be used are left out, and a warning says so."""
+    """Return the inputs of each line; lines that cannot be used are skipped with a warning."""
     if not path.is_file():
-        raise DataError(f"data path {path} {no_file(path)}; give a file with a list of two sentences per line")
-    left, found = Left(path, "lines are"), dict[str, dict[str, Any]]()
+        raise DataError(f"data path {path} {no_file(path)}; pass a file with a list of two sentences per line")
+    skipped, found = Skipped(path, "lines are"), dict[str, dict[str, Any]]()
     for number, line in enumerate(utf8_text(path).splitlines(), start=1):
         if not line.strip():
             continue
@@ -111,20 +109,20 @@ def _few(path: Path, tokens: FolderTokens, joined: bool) -> dict[str, dict[str, 
         for pair in pairs:
             why = wrong_text(pair)
             if why:
-                left.out(where, why)
+                skipped.add(where, why)
                 continue
             key = line.strip() if len(pairs) == 1 else str([list(pair)])
             found[key] = _arrays(tokens([pair]), 2) if joined else _arrays(tokens(list(pair)), 3)
         if not pairs:
-            left.out(where, 'no list of two sentences; write one as in ["A cat sits.", "A dog runs."]')
+            skipped.add(where, 'not a list of two sentences; write one as in ["A cat sits.", "A dog runs."]')
     if not found:
-        raise DataError(f"{path}: no line can be used ({left.first or 'it is empty'}); correct the file")
-    left.said()
+        raise DataError(f"{path}: no line can be used ({skipped.first or 'it is empty'}); correct the file")
+    skipped.warn()
     return found
 
 
 def _pairs(line: str) -> list[tuple[Any, Any]]:
-    """Return the pairs that a line writes: one, or a list of them; none where it is of another form."""
+    """Return the pairs of a line: one, or a list of them; empty if the line has another form."""
     value = literal(line)
     value = line.strip().split("\t") if value is None else value
     if not isinstance(value, (list, tuple)):

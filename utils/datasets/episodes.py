@@ -1,7 +1,7 @@
-"""Episodes by their seeds, and recordings: observations with the action that a policy chose at each.
+"""Episodes by seed, and recordings: observations with the actions that a policy chose.
 
-A recording is an ``.npz``: ``environment`` (text), ``seeds`` and ``steps`` (int64 [R]: of which episode, and at which
-of its steps), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
+A recording is an ``.npz``: ``environment`` (text), ``seeds`` and ``steps`` (int64 [R]: the episode, and the step in
+it), ``observations`` ([R, ...]) and ``actions`` ([R, ...]).
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ from utils.datasets.base import ListDataset
 KEYS = ("environment", "seeds", "steps", "observations", "actions")
 
 RECORDED = 40
-"""Most observations of an episode that a recording keeps, spread evenly over it."""
+"""Maximum number of observations per episode in a recording, spread evenly over the episode."""
 
 
 class Recording(NamedTuple):
-    """What a policy chose in episodes of an environment.
-
-    Attributes:
-        environment: its name. seeds, steps: int64 [R]. observations, actions: [R, ...].
-    """
+    """Actions of a policy in episodes of an environment; R rows (see the module)."""
 
     environment: str
     seeds: Array
@@ -39,12 +35,7 @@ class Recording(NamedTuple):
 
 
 class Start(NamedTuple):
-    """An episode that is to be run.
-
-    Attributes:
-        seed: of the environment. environment: that of the recording; empty without one.
-        observations, actions: what the recording has of this seed, [K, ...] each; ``None`` without one.
-    """
+    """An episode to run: its seed, and from a recording the environment and this seed's rows ([K, ...] each)."""
 
     seed: int
     environment: str = ""
@@ -53,55 +44,50 @@ class Start(NamedTuple):
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        DataError: the file is none, or its arrays do not go together.
-    """
+    """Read a recording. Raises DataError if the file is not a recording, or its arrays do not match."""
     again = "write one with example_valid.py --save_predictions FILE.npz"
     if path.is_file() and not zipfile.is_zipfile(path):
-        raise DataError(f"{path}: is no recording (it is no .npz file); {again}")
+        raise DataError(f"{path}: not a recording (not an .npz file); {again}")
     try:
         file = read_npz(path, fix=again)
     except DataError as error:
-        raise DataError(f"{path}: is no recording ({reason_of(error.__cause__ or error)}); {again}") from error
+        raise DataError(f"{path}: not a recording ({reason_of(error.__cause__ or error)}); {again}") from error
     missing = [key for key in KEYS if key not in file]
     if missing:
         raise DataError(f"{path}: has no {missing[0]!r}; a recording has {', '.join(KEYS)}")
     name = file["environment"]
     if name.ndim or name.dtype.kind != "U":
-        raise DataError(f"{path}: environment has shape {name.shape} and dtype {name.dtype}, and is one text; {again}")
+        raise DataError(f"{path}: environment must be one text, got shape {name.shape} and dtype {name.dtype}; {again}")
     found = Recording(str(name), *(file[key] for key in KEYS[1:]))
     rows = {len(column) if column.ndim else -1 for column in found[1:]}
     if len(rows) != 1 or found.seeds.ndim != 1 or any(column.dtype.kind not in "iu" for column in found[1:3]):
         sizes = ", ".join(f"{key} {list(column.shape)}" for key, column in zip(KEYS[1:], found[1:], strict=True))
-        raise DataError(f"{path}: {sizes}; they need one row per observation, seeds and steps whole numbers")
+        raise DataError(f"{path}: {sizes}; expected one row per observation, and integers as seeds and steps")
     for key, column in zip(KEYS[3:], found[3:], strict=True):
         if column.dtype.kind not in "biuf":
-            raise DataError(f"{path}: {key} are of {column.dtype}, no numbers; {again}")
+            raise DataError(f"{path}: {key} have dtype {column.dtype}, expected numbers; {again}")
     return found
 
 
 def write_recording(path: Path, found: Recording) -> None:
-    """Write a recording; the same one always gives the same bytes.
+    """Write a recording; the same content always gives the same bytes.
 
-    Raises:
-        ConfigError: it cannot be written.
+    Raises ConfigError if the file cannot be written.
     """
     columns: Any = dict(zip(KEYS, (np.array(found.environment), *found[1:]), strict=True))
     try:
-        with path.open("wb") as file:  # given a path, numpy would add .npz to another suffix
+        with path.open("wb") as file:  # given a path, numpy would append .npz to another suffix
             np.savez_compressed(file, **columns)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error.strerror or error}); choose another folder") from error
 
 
 def load_episodes(seeds: Sequence[int], recording: Path | None = None) -> ListDataset:
-    """Return one sample per seed, each a unit of its own.
+    """Return one sample per seed, each an independent unit.
 
     Args:
-        seeds: whole numbers of at least 0, none twice.
-        recording: what each seed's observations to compare actions at are taken from.
+        seeds: distinct integers of at least 0.
+        recording: source of the observations at which actions are compared.
 
     Raises:
         DataError: the recording cannot be read.

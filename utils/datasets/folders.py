@@ -1,4 +1,4 @@
-"""Pictures in folders: one class per subfolder, a flat folder, or a single file."""
+"""Images in folders: one class per subfolder, a flat folder, or a single file."""
 
 from __future__ import annotations
 
@@ -12,32 +12,28 @@ from utils.datasets.samples import Rejected, Sample, TableDataset
 from utils.datasets.table import Listing, prefix_of
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""File name endings, in any case, that make a file a picture: the list of torchvision's ``ImageFolder``."""
+"""File name endings of images, in any case: the list of torchvision's ``ImageFolder``."""
 
-NOT_A_PICTURE = "not a picture file (its extension is none of " + " ".join(EXTENSIONS) + ")"
+NOT_A_PICTURE = "not an image file (its extension is none of " + " ".join(EXTENSIONS) + ")"
 
 
 def is_picture(name: str) -> bool:
-    """Say whether a file name ends like a picture's, in any case."""
+    """Return whether a file name has the ending of an image, in any case."""
     return name.lower().endswith(EXTENSIONS)
 
 
 def class_folders(root: Path) -> TableDataset:
     """Load a folder with one subfolder per class, exactly as torchvision 0.28's ``ImageFolder`` lists it.
 
-    Class indices follow the sorted names of *all* subfolders, hidden ones too; pictures are found at any depth, through
-    links, hidden ones too. What ``ImageFolder`` passes over in silence (other files, files outside a class folder) is
-    in ``rejected``, except hidden files such as ``.gitkeep``.
-
-    Raises:
-        DataError: no subfolder, a class without pictures, a folder that cannot be read, or links that form a loop.
+    Class indices follow the sorted names of *all* subfolders, including hidden ones; images are found at any depth,
+    through links, including hidden ones. Files that ``ImageFolder`` skips silently (other types, or outside a class
+    folder) are in ``rejected``, except hidden files such as ``.gitkeep``. Raises DataError if the folder has no
+    subfolder, a class has no images, a folder cannot be read, or links form a loop.
     """
     entries = sorted((entry.name, _is_folder(entry)) for entry in _entries(root))
     classes = [name for name, is_folder in entries if is_folder]
     if not classes:
-        raise DataError(
-            f"data folder {root} has no class folders; put the pictures of each class into a subfolder of it"
-        )
+        raise DataError(f"data folder {root} has no class folders; put the images of each class into a subfolder of it")
     rejected = _outside(root, [name for name, is_folder in entries if not is_folder])
     listing = Listing()
     empty: list[str] = []
@@ -48,14 +44,14 @@ def class_folders(root: Path) -> TableDataset:
             empty.append(folder)
     if empty:
         raise DataError(
-            f"data folder {root}: no picture ({' '.join(EXTENSIONS)}) in class folder {', '.join(empty)}; "
-            "add pictures or remove the folder"
+            f"data folder {root}: no image ({' '.join(EXTENSIONS)}) in class folder {', '.join(empty)}; "
+            "add images or remove the folder"
         )
     return TableDataset(listing.table(), classes=classes, rejected=rejected)
 
 
 def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
-    """Return the files that lie beside the class folders, except hidden ones."""
+    """Return the files next to the class folders, except hidden ones."""
     return [
         Rejected(root / name, "it lies outside the class folders" if is_picture(name) else NOT_A_PICTURE)
         for name in names
@@ -64,9 +60,9 @@ def _outside(root: Path, names: Sequence[str]) -> list[Rejected]:
 
 
 def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
-    """Add the pictures below a class folder, folders sorted by their path and the names within each; return the rest.
+    """Add the images below a class folder, sorted by folder and then by name; return the other files.
 
-    Only the names of one class are held as Python objects, and only while they are sorted.
+    Only the names of one class are Python objects at a time, to save memory.
     """
     rejected = []
     for folder, names in sorted(walk(top)):
@@ -80,12 +76,10 @@ def _list_class(top: Path, label: int, listing: Listing) -> list[Rejected]:
 
 
 def flat_folder(root: Path) -> TableDataset:
-    """Load the pictures that lie directly in a folder, sorted by name, without labels.
+    """Load the images that lie directly in a folder, sorted by name, without labels.
 
-    Hidden entries (leading dot) are ignored. Everything else that is not a picture, subfolders too, is in ``rejected``.
-
-    Raises:
-        DataError: the folder is empty, holds no picture, or cannot be read.
+    Hidden entries (leading dot) are skipped. Other entries that are not images, also subfolders, are in ``rejected``.
+    Raises DataError if the folder is empty, has no image, or cannot be read.
     """
     names: list[str] = []
     others: list[tuple[str, str]] = []
@@ -93,13 +87,13 @@ def flat_folder(root: Path) -> TableDataset:
         if entry.name.startswith("."):
             continue
         if _is_folder(entry):
-            others.append((entry.name, "a folder, and only the pictures directly in the data folder are read"))
+            others.append((entry.name, "is a folder, and only images directly in the data folder are read"))
         elif is_picture(entry.name):
             names.append(entry.name)
         else:
             others.append((entry.name, NOT_A_PICTURE))
     if not names:
-        what = "holds no picture" if others else "is empty"
+        what = "contains no image" if others else "is empty"
         raise DataError(f"data folder {root} {what}; it needs files ending in {' '.join(EXTENSIONS)}")
     listing, prefix = Listing(), prefix_of(root)
     for name in sorted(names):
@@ -108,24 +102,20 @@ def flat_folder(root: Path) -> TableDataset:
 
 
 def single_picture(path: Path) -> TableDataset:
-    """Load one picture file, without a label.
-
-    Raises:
-        DataError: the file is not named like a picture.
-    """
+    """Load one image file, without a label; raise DataError if its name does not end like an image's."""
     if not is_picture(path.name):
-        raise DataError(f"{path}: {NOT_A_PICTURE}; give a picture, a folder, a .txt label file or an .npz file")
+        raise DataError(f"{path}: {NOT_A_PICTURE}; pass an image, a folder, a .txt label file or an .npz file")
     return TableDataset([Sample(path, None)])
 
 
 def has_class_folders(root: Path) -> bool:
-    """Say whether any visible subfolder holds a picture, at any depth."""
+    """Return whether any visible subfolder has an image, at any depth."""
     folders = (root / entry.name for entry in _entries(root) if not entry.name.startswith(".") and _is_folder(entry))
     return any(is_picture(name) for folder in folders for _, names in walk(folder) for name in names)
 
 
 def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield what lies directly in a folder, in no order, holding none of it."""
+    """Yield the entries directly in a folder, unsorted, without collecting them."""
     try:
         with os.scandir(root) as found:
             yield from found
@@ -134,15 +124,14 @@ def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Say whether an entry is a folder; unlike ``entry.is_dir()`` a link to itself is none, and no error."""
+    """Return whether an entry is a folder; unlike ``entry.is_dir()``, False for a link to itself, not an error."""
     return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
 def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield every folder from ``top`` down with the names of its files, through links.
+    """Yield every folder from ``top`` down with the names of its files, following links.
 
-    Raises:
-        DataError: a folder that cannot be read, or links that form a loop.
+    Raises DataError if a folder cannot be read, or links form a loop.
     """
 
     def refuse(error: OSError) -> None:
@@ -155,11 +144,9 @@ def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _refuse_loop(folder: Path) -> None:
-    """Raise where a link leads back to a folder above it: its pictures would be counted again at every turn."""
+    """Raise if a link leads to a folder above it, whose images would be listed again at every turn."""
     if folder.is_symlink() and any(folder.samefile(above) for above in folder.parents):
-        raise DataError(
-            f"{folder} is a link to a folder above it, so its pictures would count many times; remove the link"
-        )
+        raise DataError(f"{folder} is a link to a folder above it, so images would be counted twice; remove the link")
 
 
 def _unreadable(error: OSError) -> DataError:

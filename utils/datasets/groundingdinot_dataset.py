@@ -1,4 +1,4 @@
-"""COCO's pictures as scripts for Grounding DINO read them: normalised, in squares, with their objects."""
+"""COCO's images for scripts of Grounding DINO: normalised, stretched to squares, with their objects."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from utils.torch_array import as_array, of_the_script
 __all__ = ["CocoDetection", "Pictures", "collate_fn"]
 
 SIDE = 800
-"""Side in pixels of the square that pictures are stretched to where no engine was opened for another."""
+"""Default side of the square input in pixels, if no engine with another size was opened."""
 
 
 class CocoDetection:
-    """Pictures and their objects from COCO's JSON; what :class:`torch.utils.data.DataLoader` takes.
+    """Images and their objects from COCO's JSON, for :class:`torch.utils.data.DataLoader`.
 
-    A picture that the JSON or the disk spoils is left out, which is said in one line; ``rejected`` has each with its
-    reason. One that turns out damaged when its turn comes ends the run with an error that names it.
+    Images with an invalid entry or without a file are skipped with one warning, and listed with reasons in
+    ``rejected``. An image that cannot be decoded raises an error with its path when it is read.
+
+    Args:
+        img_folder: folder of the images.
+        ann_file: the JSON.
 
     Attributes:
         coco: the annotations, a :class:`~utils.datasets.image.coco_api.CocoAnnotations`.
-        ids: of the pictures, in the order of the numbers of samples.
-
-    Args:
-        img_folder: where the pictures lie.
-        ann_file: the JSON.
+        ids: image ids, in the order of the samples.
 
     Raises:
-        DataError: a path is missing, the JSON is not COCO's, or no picture can be used.
+        DataError: a path is missing, the JSON is not in COCO's format, or no image can be used.
     """
 
     def __init__(self, img_folder: str | os.PathLike[str], ann_file: str | os.PathLike[str]) -> None:
         folder, file = expanded(img_folder), expanded(ann_file)
         if not folder.is_dir():
-            raise DataError(f"img_folder {folder} is no folder; give the one with the pictures")
+            raise DataError(f"img_folder {folder} is not a folder; pass the folder of images")
         self.coco = CocoAnnotations(file)
         gathered = load_coco(file, _root(folder, file, self.coco), self.coco.dataset)
         data = gathered.dataset()
@@ -63,17 +63,17 @@ class CocoDetection:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
-        """Return a picture and what is in it.
+        """Return an image and its objects.
 
         Returns:
-            The picture, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the side for
-            which the script has opened its engine, else :data:`SIDE`. And ``image_id`` (the JSON's), ``orig_size`` and
-            ``size`` (height and width in pixels of the picture and of the square), ``boxes`` (K x 4 float32: centre,
-            width and height as shares of the picture), ``labels`` (K category ids), ``area`` and ``iscrowd``. Tensors
-            where the script has imported torch, else arrays.
+            The image, 3 x S x S float32, normalised with ImageNet's mean and standard deviation; S is the input side of
+            the engine that the script has opened, else :data:`SIDE`. And a dict of ``image_id`` (from the JSON),
+            ``orig_size`` and ``size`` (height and width in pixels of the image and of the square), ``boxes`` (K x 4
+            float32: centre, width and height relative to the image), ``labels`` (K category ids), ``area`` and
+            ``iscrowd``. Tensors if the script has imported torch, else arrays.
 
         Raises:
-            DataError: the picture cannot be decoded.
+            DataError: the image cannot be decoded.
         """
         from utils.preprocess.image.images import open_image
         from utils.preprocess.pytorch.classification import preprocess
@@ -96,21 +96,20 @@ class CocoDetection:
 
 
 class Pictures(NamedTuple):
-    """A batch: ``tensors`` N x 3 x H x W, and ``mask`` N x H x W, true where there is no picture."""
+    """A batch: ``tensors`` N x 3 x H x W, and ``mask`` N x H x W, true in the padding."""
 
     tensors: Any
     mask: Any
 
 
 def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, list[dict[str, Any]]]:
-    """Return samples as one batch: pictures padded with zeros at the right and the bottom, and a list of targets.
+    """Return samples as one batch: images padded with zeros at the right and the bottom, and a list of targets.
 
-    Raises:
-        InputError: there is no sample.
+    Raises InputError if the list is empty.
     """
     if not batch:
         raise InputError("an empty batch cannot be collated; pass at least one sample")
-    pictures = [as_array(image, "a picture") for image, _ in batch]
+    pictures = [as_array(image, "an image") for image, _ in batch]
     height, width = (max(picture.shape[axis] for picture in pictures) for axis in (1, 2))
     tensors = np.zeros((len(pictures), 3, height, width), np.float32)
     mask = np.ones((len(pictures), height, width), bool)
@@ -121,7 +120,7 @@ def collate_fn(batch: Sequence[tuple[Any, dict[str, Any]]]) -> tuple[Pictures, l
 
 
 def _root(folder: Path, file: Path, coco: CocoAnnotations) -> Path:
-    """Return the given folder where it has the first picture, else where the zoo looks for it from the JSON."""
+    """Return the given folder if it has the first image, else the folder found from the path of the JSON."""
     names = [str(entry.get("file_name")) for entry in list(coco.imgs.values())[:1]]
     if not any((folder / name).is_file() for name in names):
         other = pictures_root(file, names)
@@ -130,7 +129,7 @@ def _root(folder: Path, file: Path, coco: CocoAnnotations) -> Path:
 
 
 def _shares(boxes: Array, width: int, height: int) -> Array:
-    """Return corners in pixels as centres, widths and heights in shares of the picture, float32."""
+    """Return corners in pixels as centres, widths and heights relative to the image, float32."""
     sides = boxes[:, 2:] - boxes[:, :2]
     shares: Array = np.concatenate([boxes[:, :2] + sides / 2, sides], axis=1) / (width, height, width, height)
     return shares.astype(np.float32)

@@ -1,4 +1,4 @@
-"""The historical face of the classification data: ``load_data`` and its iteration over decoded pictures."""
+"""Data loader of classifiers for existing scripts: ``load_data``, which iterates over decoded images."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class ImageLoader:
     """Iterates ``(pictures, labels)``: a list of upright RGB PIL images, and int64 labels (``None`` without labels).
 
-    The labels are a numpy array, or a torch tensor where the script itself has imported torch: existing scripts call
-    ``target.size(0)`` and ``target.view(1, -1)``. torch is never imported here.
+    The labels are a numpy array, or a torch tensor if the script has imported torch, because existing scripts call
+    ``target.size(0)`` and ``target.view(1, -1)``. This module never imports torch.
 
-    ``len()`` is the number of steps, and the last batch is short, not dropped. A picture that cannot be decoded raises
-    :class:`~engine.base.DataError` naming the file. Rows of an ``.npz`` file come as they are. Pipelines that decode in
-    threads of their own take ``batches``, which holds the same samples as paths.
+    ``len()`` is the number of steps; the last batch may be shorter. An image that cannot be decoded raises
+    :class:`~engine.base.DataError` with the file name. Rows of an ``.npz`` file are yielded unchanged. Pipelines that
+    decode in their own threads use ``batches``, which has the same samples as paths.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int) -> None:
@@ -58,18 +58,18 @@ def load_data(
 def load_data(
     path: str | os.PathLike[str], batch_size: int = 1, rank: int = -1, *, demo_infer: bool = False
 ) -> ImageLoader | list[Image.Image]:
-    """Load a classification data set, or one picture.
+    """Load a classification data set, or one image.
 
     Args:
-        path: anything :func:`~utils.datasets.loading.load_dataset` takes; with ``demo_infer``, a picture file.
+        path: any path that :func:`~utils.datasets.loading.load_dataset` accepts; with ``demo_infer``, an image file.
         batch_size: samples per step.
-        rank: this process's part where ``OMPI_COMM_WORLD_RANK`` is not set (``OMPI_COMM_WORLD_SIZE`` says of how many);
-            -1 means everything.
-        demo_infer: return a list of the one decoded picture instead of a loader.
+        rank: the part of this process if ``OMPI_COMM_WORLD_RANK`` is not set (``OMPI_COMM_WORLD_SIZE`` is the number of
+            parts); -1: the whole data set.
+        demo_infer: return a list of the one decoded image instead of a loader.
 
     Raises:
-        DataError: nothing usable at the path.
-        ConfigError: a batch size or rank that cannot be used.
+        DataError: the path has no usable data.
+        ConfigError: invalid batch size or rank.
     """
     if demo_infer:
         return [_open(Path(path))]
@@ -77,7 +77,7 @@ def load_data(
 
 
 def _labels(labels: Any) -> Any:
-    """Return the labels as the script's own framework holds them."""
+    """Return the labels as a torch tensor if the script has imported torch."""
     torch = sys.modules.get("torch")
     return labels if torch is None or labels is None else torch.as_tensor(labels.copy())
 

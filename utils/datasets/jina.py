@@ -1,6 +1,6 @@
-"""The historical face of Jina's data: questions in words, and code that answers them (CodeSearchNet).
+"""Data loader of Jina embedders for existing scripts: questions in words, and code that answers them (CodeSearchNet).
 
-The data set is that of Husain et al. 2019, arXiv:1909.09436; scripts evaluate the part of Python's functions for tests.
+The data set is that of Husain et al. 2019, arXiv:1909.09436; scripts evaluate the test split of Python functions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from utils.torch_array import like
 __all__ = ["LENGTH", "CodeLoader", "create_dataloader"]
 
 LENGTH = 1024
-"""Tokens per text where the script does not say."""
+"""Default tokens per text."""
 
 
 class CodeLoader:
-    """Batches of questions and code, in order; the last one is short. It can be gone through any number of times.
+    """Batches of questions and code, in order, iterable any number of times; the last one may be shorter.
 
     Args:
-        pairs: a question and its code each. tokens: numbers them. batch_size: pairs per batch.
-
-    Attributes:
-        pairs: as they were read, in the order of the batches.
+        pairs: a question and its code each, in the order of the batches.
+        tokens: the tokenizer.
+        batch_size: pairs per batch.
     """
 
     def __init__(self, pairs: list[Pair], tokens: FolderTokens, batch_size: int) -> None:
@@ -58,27 +57,28 @@ def create_dataloader(
     """Return the loader of an evaluation.
 
     Args:
-        data_path: a file of JSON lines (also ``.gz``) with a question and its code per line; or a folder of such, or of
-            CodeSearchNet's archives: of its files those of the split ``test`` and of Python, where names say so.
+        data_path: a file of JSON lines (also ``.gz``) with a question and its code per line; or a folder of such files
+            or of CodeSearchNet's archives, read for the split ``test`` and Python where the names state these.
         config_path: the folder of the tokenizer.
         batch_size: pairs per batch.
-        max_length: tokens per text; longer ones are cut, shorter ones filled up.
+        max_length: tokens per text; longer texts are cut, shorter ones padded.
 
     Returns:
-        Yields two dicts per batch, of questions and of code: ``input_ids`` and ``attention_mask``, in this order, each
-        N x max_length int64 (:class:`~utils.torch_array.TorchArray`). It has a length.
+        A loader with a length. It yields two dicts per batch, of questions and of code: ``input_ids`` and
+        ``attention_mask``, in this order, each N x max_length int64 (:class:`~utils.torch_array.TorchArray`).
 
     Raises:
-        ConfigError: an impossible batch size or length. DataError: data or tokenizer cannot be read.
+        ConfigError: invalid batch size or length.
+        DataError: the data or the tokenizer cannot be read.
     """
     if type(batch_size) is not int or batch_size < 1:
-        raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
+        raise ConfigError(f"batch_size {batch_size!r} must be an integer of at least 1")
     tokens, path = FolderTokens(config_path, max_length), expanded(data_path)
     rows = split_of(path) if path.is_dir() else read_rows(path, _kind(path))
     return CodeLoader(read_pairs(rows, CODE, path), tokens, batch_size)
 
 
 def _kind(path: Path) -> str:
-    """Return how a file is read, by its name."""
+    """Return the format of a file by its name."""
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
     return kind if kind in ("csv", "tsv", "txt") else "json"

@@ -15,18 +15,18 @@ from utils.datasets.table import Listing
 
 
 def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
-    """Load the pictures a label file lists, in its order.
+    """Load the images that a label file lists, in its order.
 
-    A line is ``path label``: the label is the last field, so the path may hold spaces. Blank lines and lines starting
-    with ``#`` are passed over. Listed pictures that do not exist, and files that are not pictures, are in ``rejected``.
+    A line is ``path label``: the label is the last field, so the path may contain spaces. Blank lines and lines that
+    start with ``#`` are skipped. Listed files that do not exist or are not images are in ``rejected``.
 
     Args:
         file: the label file, UTF-8.
-        root: folder the paths start from; ``None`` means the folder of the file.
+        root: folder that the paths are relative to; ``None``: the folder of the file.
 
     Raises:
-        DataError: the file cannot be read or lists nothing, a line is malformed, a label is not a whole number of at
-            least 0, a path leaves the root, or not a single listed picture can be used.
+        DataError: the file cannot be read or is empty, a line is malformed, a label is not an integer of at least 0, a
+            path leaves the root, or no listed image can be used.
     """
     root = file.parent if root is None else root
     listing = Listing()
@@ -49,7 +49,7 @@ def load_label_file(file: Path, root: Path | None = None) -> TableDataset:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Yield the lines of a file of any size, whatever their ends."""
+    """Yield the lines of a file of any size and with any line ends."""
     offset = 0
     try:
         check_regular(file)
@@ -71,14 +71,12 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
     """Return path and label of a line."""
     fields = text.rsplit(maxsplit=1)
     if len(fields) != 2:
-        raise DataError(f"{where}: {text!r} is not 'path label'; write a picture path, a space and a class index")
+        raise DataError(f"{where}: {text!r} is not 'path label'; write an image path, a space and a class index")
     name, label = fields
     if not re.fullmatch("[0-9]{1,18}", label):
-        raise DataError(
-            f"{where}: label {label!r} is not a class index; end the line with a whole number of at least 0"
-        )
+        raise DataError(f"{where}: label {label!r} is not a class index; end the line with an integer of at least 0")
     path = os.path.normpath(os.path.join(root, name))
-    # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
+    # Compares names only: links may lead out of the root, since data sets are often assembled from links.
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         raise DataError(f"{where}: path {name!r} leaves the data folder {root}; write paths relative to that folder")
     return path, int(label)
@@ -86,9 +84,9 @@ def _parse(text: str, root: Path, where: str) -> tuple[str, int]:
 
 def _nothing_usable(file: Path, root: Path, rejected: list[Rejected]) -> DataError:
     if not rejected:
-        return DataError(f"label file {file} lists no picture; write one 'path label' per line")
+        return DataError(f"label file {file} lists no image; write one 'path label' per line")
     path, reason = rejected[0]
     return DataError(
-        f"label file {file}: none of its {len(rejected)} pictures can be used under {root}, "
+        f"label file {file}: none of its {len(rejected)} images can be used under {root}, "
         f"the first is {path}: {reason}; check the data folder"
     )

@@ -1,4 +1,4 @@
-"""One door to every kind of data set: :func:`load_dataset` picks the loader by what the path is."""
+"""Load any kind of data set: :func:`load_dataset` picks the loader by the form of the path."""
 
 from __future__ import annotations
 
@@ -17,38 +17,36 @@ if TYPE_CHECKING:
     from utils.datasets.image.imagenet import Layout
 
 LABEL_FILE = "val.txt"
-"""A folder holding a file of this name is read through it."""
+"""A folder that has a file of this name is loaded through it."""
 
 
 def load_dataset(path: str | os.PathLike[str], *, labels: str | os.PathLike[str] | None = None) -> TableDataset:
-    """Load whatever data set lies at a path.
+    """Load the data set at a path.
 
-    A folder with a ``val.txt`` is read as that label file says; else a folder whose subfolders hold pictures has one
-    class per subfolder; else it is a flat folder of unlabelled pictures. A ``.txt`` file is a label file, an ``.npz``
-    file holds arrays, any other file is a single picture. ImageNet's validation pictures beside its development kit or
-    Kaggle's table are labelled by these (:mod:`utils.datasets.image.imagenet`).
+    A folder with a ``val.txt`` is read through this label file; a folder whose subfolders hold images has one class per
+    subfolder; any other folder is a flat folder of unlabelled images. A ``.txt`` file is a label file, an ``.npz`` file
+    holds arrays, any other file is a single image. ImageNet's validation images next to its development kit or Kaggle's
+    table get the labels listed there (:mod:`utils.datasets.image.imagenet`).
 
     Args:
         path: folder or file.
-        labels: label file for the pictures in the folder ``path``, with paths relative to that folder.
+        labels: label file for the images in the folder ``path``, with paths relative to that folder.
 
     Raises:
-        DataError: nothing usable at the path; the text names it and says what would be.
+        DataError: the path has no usable data; the message names the path and the expected content.
     """
     path = expanded(path)
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
     if labels is not None:
         if not path.is_dir():
-            raise DataError(
-                f"label file {labels} was given for {path}, which is not a folder; give the pictures' folder"
-            )
+            raise DataError(f"label file {labels} was given for {path}, which is not a folder; pass the image folder")
         return load_label_file(expanded(labels), root=path)
     return _load_folder(path) if path.is_dir() else _load_file(path)
 
 
 def _load_folder(path: Path) -> TableDataset:
-    # An explicit list comes first: the usual ImageNet layout is val.txt beside one folder, val/, of all pictures.
+    # An explicit list comes first: the usual ImageNet layout is val.txt next to one folder, val/, of all images.
     if (path / LABEL_FILE).is_file():
         return load_label_file(path / LABEL_FILE, _pictures_of(path))
     if (layout := _imagenet(path)) is not None:
@@ -59,7 +57,7 @@ def _load_folder(path: Path) -> TableDataset:
 
 
 def _imagenet(path: Path) -> Layout | None:
-    """Return how ImageNet lies in a folder; most folders hold nothing that is named like it."""
+    """Return the layout of ImageNet in a folder; ``None`` if there is none."""
     marks = ("ILSVRC", "LOC_", "meta.bin", "val")
     with os.scandir(path) as entries:
         if not any(entry.name.startswith(marks) for entry in entries):
@@ -70,7 +68,7 @@ def _imagenet(path: Path) -> Layout | None:
 
 
 def _pictures_of(path: Path) -> Path:
-    """Return the folder that a ``val.txt`` starts from: its own, or ``val`` beside it, as Caffe's lists are used."""
+    """Return the folder that paths in ``val.txt`` are relative to: its own, or ``val`` next to it (Caffe's lists)."""
     with (path / LABEL_FILE).open("rb") as stream:
         first = next((line.split() for line in stream if line.strip() and not line.startswith(b"#")), [])
     name = os.fsdecode(first[0]) if first else ""
@@ -83,7 +81,7 @@ def _load_file(path: Path) -> TableDataset:
     if path.suffix.lower() in (".tar", ".gz", ".tgz", ".zip"):
         folder = path.with_suffix("")
         raise DataError(
-            f"{path}: an archive; unpack it first (mkdir -p {folder} && tar xf {path} -C {folder}) and give the folder"
+            f"{path}: is an archive; unpack it (mkdir -p {folder} && tar xf {path} -C {folder}) and pass the folder"
         )
     loaders = {".txt": load_label_file, ".npz": load_npz}
     return loaders.get(path.suffix.lower(), single_picture)(path)

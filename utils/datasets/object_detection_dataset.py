@@ -1,4 +1,4 @@
-"""The historical face of detectors' data: that of :mod:`utils.datasets.yolov9m_dataset`."""
+"""Data loader of detectors, kept for existing scripts: that of :mod:`utils.datasets.yolov9m_dataset`."""
 
 from __future__ import annotations
 

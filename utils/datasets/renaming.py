@@ -1,4 +1,4 @@
-"""Other names for the classes of a data set: what a model calls them."""
+"""Rename the classes of a data set to the names that a model uses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from utils.datasets.image.objects import CATEGORIES, CATEGORY_IDS, COUNTS, Boxed
 def read_renames(file: Path) -> dict[str, str]:
     """Read the model's name of each class: lines ``aeroplane = airplane``, or a JSON object of such names.
 
-    Empty lines, and those that begin with ``#``, say nothing.
-
-    Raises:
-        DataError: the file cannot be read, or is none such; the text names the line.
+    Empty lines, and lines that start with ``#``, are skipped. Raises DataError if the file cannot be read or has
+    another format; the message names the line.
     """
     try:
         text = text_of(file)
@@ -36,7 +34,7 @@ def _of_json(text: str, file: Path) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"labels file {file} is not JSON ({one_line(error)}); correct it") from error
     if not all(isinstance(value, str) for value in found.values()):
-        raise DataError(f'labels file {file}: a name is no text; write {{"aeroplane": "airplane"}}')
+        raise DataError(f'labels file {file}: every value must be a string, as in {{"aeroplane": "airplane"}}')
     return dict(found)
 
 
@@ -47,23 +45,23 @@ def _of_lines(text: str, file: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not equals or not name or not label:
-            raise DataError(f"labels file {file}, line {number}: write the data set's name = the model's label")
+            raise DataError(f"labels file {file}, line {number}: expected 'name in the data set = label of the model'")
         if name in found:
-            raise DataError(f"labels file {file}, line {number}: {name!r} stands twice; give it one label")
+            raise DataError(f"labels file {file}, line {number}: {name!r} is listed twice; keep one line")
         found[name] = label
     return found
 
 
 def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> BoxedPictures:
-    """Return the data set with other names of its classes; classes that get one name become one.
+    """Return the data set with renamed classes; classes that get the same name are merged.
 
     Args:
-        dataset: pictures with objects; others stay as they are.
-        names: the new name by the old one; what is not among them keeps its name.
-        file: where they are from, for errors.
+        dataset: images with objects.
+        names: old name -> new name; other classes keep their names.
+        file: source of the names, for error messages.
 
     Raises:
-        DataError: a name is of no class.
+        DataError: a name is not a class of the data set.
     """
     if not dataset.targets:
         return dataset
@@ -71,13 +69,13 @@ def renamed(dataset: BoxedPictures, names: Mapping[str, str], file: Path) -> Box
     strange = next((name for name in names if name not in old), None)
     if strange is not None:
         hint = did_you_mean(strange, old)
-        raise DataError(f"labels file {file}: {strange!r} is no class of {dataset.files[0]};{hint or ' remove it'}")
+        raise DataError(f"labels file {file}: {strange!r} is not a class of {dataset.files[0]};{hint or ' remove it'}")
     new = tuple(dict.fromkeys(names.get(name, name) for name in old))
     places = np.array([new.index(names.get(name, name)) for name in old], np.int64)
     targets = [real._replace(classes=places[real.classes], categories=new) for real in dataset.targets]
     counts = np.bincount(places, np.array(dataset.notes[COUNTS], float), minlength=len(new)).astype(int).tolist()
     notes = {**dataset.notes, CATEGORIES: new, COUNTS: counts}
-    if CATEGORY_IDS in notes:  # of classes that became one the first's
+    if CATEGORY_IDS in notes:  # merged classes get the id of the first of them
         first = np.unique(places, return_index=True)[1]
         notes[CATEGORY_IDS] = tuple(notes[CATEGORY_IDS][place] for place in first)
     return BoxedPictures(dataset.samples, targets, dataset.files[0], dataset.rejected, notes)

@@ -1,4 +1,4 @@
-"""One data set over several processes: every process takes its own part, and together they take everything once."""
+"""Split a data set over several processes: each process gets its own part, and every sample is in exactly one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ SIZE = "OMPI_COMM_WORLD_SIZE"
 
 
 def rank_and_size(rank: int = -1) -> tuple[int, int]:
-    """Return this process's rank and the number of processes, as ``mpirun`` sets them in the environment.
+    """Return the rank of this process and the number of processes, which ``mpirun`` sets in the environment.
 
     Args:
-        rank: rank to use where ``OMPI_COMM_WORLD_RANK`` is not set; -1 means a single process.
+        rank: used if ``OMPI_COMM_WORLD_RANK`` is not set; -1 means a single process.
 
     Returns:
-        ``(rank, size)``; ``(0, 1)`` where the rank is -1, that is, everything.
+        ``(rank, size)``; ``(0, 1)``, which is the whole data set, for rank -1.
 
     Raises:
-        ConfigError: a variable is not a whole number, the size is missing or below 1, or the rank is not from 0 to
-            the size - 1.
+        ConfigError: a variable is not an integer, the size is missing or below 1, or the rank is not in [0, size).
     """
     rank = _whole(RANK, rank)
     size = _whole(SIZE, 0)
@@ -37,13 +36,11 @@ def rank_and_size(rank: int = -1) -> tuple[int, int]:
 
 
 def shard(dataset: Dataset, rank: int, size: int) -> Dataset:
-    """Return every ``size``-th sample from sample ``rank`` on; the rejected files are shared out the same way.
+    """Return every ``size``-th sample from sample ``rank`` on, and the same share of the rejected files.
 
-    Over all ranks nothing comes twice and nothing is dropped, so parts may differ by one sample and, with more
-    processes than samples, be empty. (torch's ``DistributedSampler`` repeats samples to make the parts equal.)
-
-    Raises:
-        ConfigError: ``rank`` is not from 0 to ``size`` - 1.
+    No sample is repeated or dropped, so parts may differ by one sample and, with more processes than samples, be empty.
+    (torch's ``DistributedSampler`` repeats samples to make the parts equal.) Raises ConfigError if ``rank`` is not in
+    [0, size).
     """
     if not 0 <= rank < size:
         raise ConfigError(f"rank {rank} of {size} processes does not exist; ranks go from 0 to size - 1")
@@ -58,7 +55,5 @@ def _whole(variable: str, default: int) -> int:
     if text is None:
         return default
     if not re.fullmatch("-?[0-9]{1,9}", text):
-        raise ConfigError(
-            f"environment variable {variable}={text!r} must be a whole number; unset it to run one process"
-        )
+        raise ConfigError(f"environment variable {variable}={text!r} must be an integer; unset it to run one process")
     return int(text)

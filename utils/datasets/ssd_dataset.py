@@ -1,4 +1,4 @@
-"""The historical face of SSD's data: Pascal VOC as a map-style data set that torch's ``DataLoader`` takes."""
+"""Pascal VOC for existing SSD scripts: a map-style data set for torch's ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Sample", "VOCDataset", "collate_fn"]
 
 
 class Sample(NamedTuple):
-    """One picture as a model takes it.
+    """One image as model input.
 
     Attributes:
-        image: 3 x S x S uint8, RGB, stretched to a square; ``None`` for a picture that cannot be decoded.
-        target: what is in it: ``boxes`` N x 4 (left, top, right, bottom in its own pixels), ``labels``
-            N from 1 on, ``difficult`` N booleans.
+        image: 3 x S x S uint8, RGB, stretched to a square; ``None`` if it cannot be decoded.
+        target: its objects: ``boxes`` N x 4 (left, top, right, bottom in pixels of the file), ``labels`` N from 1 on,
+            ``difficult`` N booleans.
         image_id: its place in the data set.
-        side: S, of every picture.
+        side: S, the same for all images.
     """
 
     image: Array | None
@@ -40,24 +40,25 @@ class Sample(NamedTuple):
 
 
 class VOCDataset:
-    """The pictures of a split of Pascal VOC, by their places.
+    """The images of a split of Pascal VOC.
+
+    Images with an invalid entry are skipped with a warning.
 
     Args:
         root_dir: a folder such as ``VOC2007`` with ``JPEGImages``, ``Annotations`` and ``ImageSets/Main``; or
-            ``VOCdevkit``, or what holds it, where one year in it has the list.
-        datashape: side of the squares that pictures are stretched to, in pixels, as a number or as text.
-        image_set: the list in ``ImageSets/Main`` without its ``.txt``.
+            ``VOCdevkit`` or its parent, if exactly one year in it has the list.
+        datashape: side of the square input in pixels, as an integer or as text.
+        image_set: name of the list in ``ImageSets/Main`` without ``.txt``.
 
     Attributes:
-        class_names: of the labels: the background's, then the classes'. VOC's own classes are in VOC's order; a data
-            set with others numbers its names in alphabetical order, and a warning says so.
-        names: the same without the background. objects: of each picture.
-
-    A bad entry of the list costs its picture: what was left out is counted and named in a warning.
+        class_names: names by label: the background, then the classes. VOC's own classes are in VOC's order; other
+            classes are in alphabetical order, with a warning.
+        names: the same without the background.
+        objects: per image.
 
     Raises:
-        DataError: there is no such folder or list, or no picture of it can be used.
-        ConfigError: a datashape that is no length.
+        DataError: the folder or the list is missing, or none of its images can be used.
+        ConfigError: ``datashape`` is not a positive integer.
     """
 
     def __init__(
@@ -72,48 +73,41 @@ class VOCDataset:
         self.ids = [path.stem for path in self.dataset.samples]
         if self.names != NAMES:
             numbered = ", ".join(f"{place + 1} {name}" for place, name in enumerate(self.names))
-            warnings.warn(f"{root_dir}: its classes are not VOC's; labels are {numbered}", stacklevel=2)
+            warnings.warn(f"{root_dir}: classes differ from VOC's; labels are {numbered}", stacklevel=2)
         if self.dataset.rejected:
             first = self.dataset.rejected[0]
-            warnings.warn(
-                f"{root_dir}: {len(self.dataset.rejected)} pictures are left out, the first: {first.path}: "
-                f"{first.reason}",
-                stacklevel=2,
-            )
+            lost = f"{len(self.dataset.rejected)} images are skipped, the first: {first.path}: {first.reason}"
+            warnings.warn(f"{root_dir}: {lost}", stacklevel=2)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Sample:
-        """Return a picture; one that cannot be decoded has no image, and a warning names it."""
+        """Return an image; for one that cannot be decoded ``image`` is ``None``, with a warning."""
         place = range(len(self))[index]  # a negative place counts from the end; IndexError ends a loop
         try:
             picture = open_image(self.dataset.samples[place])
         except DataError as error:
-            warnings.warn(f"left out: {error}", stacklevel=2)
+            warnings.warn(f"skipped: {error}", stacklevel=2)
             return Sample(None, self.get_annotation(place), place, self.side)
         levels, _ = letterbox(picture, (self.side, self.side), STRETCHED)
         return Sample(np.ascontiguousarray(levels.transpose(2, 0, 1)), self.get_annotation(place), place, self.side)
 
     def get_annotation(self, index: int) -> dict[str, Array]:
-        """Return what is in a picture (:attr:`Sample.target`)."""
+        """Return the objects of an image (:attr:`Sample.target`)."""
         found = self.objects[index]
         return {"boxes": found.boxes.astype(np.float32), "labels": found.classes + 1, "difficult": found.crowd.copy()}
 
     def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of a picture in pixels, from the head of its file.
-
-        Raises:
-            DataError: the file is gone or no picture.
-        """
+        """Return width and height of an image in pixels, from the header of its file; DataError if it is unreadable."""
         return upright_size(self.dataset.samples[index])
 
 
 def collate_fn(batch: Sequence[Sample]) -> tuple[Any, list[dict[str, Array]], Any]:
-    """Return a batch: N x 3 x S x S uint8, targets, and the pictures' places, N int64.
+    """Return a batch: N x 3 x S x S uint8, targets, and the images' places, N int64.
 
-    Pictures and places are torch tensors where the script has imported torch, else arrays. Pictures without an image
-    are left out; where none is left, a grey one without a place stands for them, so that a model has something to run.
+    Images and places are torch tensors if the script has imported torch, else arrays. Samples without an image are
+    skipped; if none is left, the batch is one grey image without a place, so that the model still has an input.
     """
     real = [sample for sample in batch if sample.image is not None]
     pictures = [sample.image for sample in real]
@@ -129,7 +123,7 @@ def _side(datashape: str | int) -> int:
     except (TypeError, ValueError):
         side = 0
     if side < 1:
-        raise ConfigError(f"datashape {datashape!r} is no length; pass the side of the model's input in pixels, as 320")
+        raise ConfigError(f"datashape {datashape!r} must be the side of the model's input in pixels, such as 320")
     return side
 
 
@@ -137,13 +131,13 @@ def _load(root: Path, image_set: str) -> BoxedPictures:
     years = voc_years(root) if root.is_dir() and not (root / "ImageSets").is_dir() else ()
     years = [year for year in years if (year / "ImageSets" / "Main" / f"{image_set}.txt").is_file()]
     if len(years) > 1:
-        raise DataError(f"{root} holds {', '.join(year.name for year in years)}; give one of them: {years[0]}")
+        raise DataError(f"{root} contains {', '.join(year.name for year in years)}; pass one of them: {years[0]}")
     root = years[0] if years else root
     folder = root / "ImageSets" / "Main"
     listed = folder / f"{image_set}.txt"
     if not root.is_dir():
-        raise DataError(f"data path {root} does not exist or is no folder; give VOC2007, with JPEGImages in it")
+        raise DataError(f"data path {root} is missing or not a folder; pass VOC2007, the folder with JPEGImages")
     if not listed.is_file():
         others = ", ".join(sorted(file.stem for file in folder.glob("*.txt") if "_" not in file.stem)) or "none"
-        raise DataError(f"{listed} does not exist; image_set is the name of a list there ({others})")
+        raise DataError(f"{listed} does not exist; image_set must be one of the lists there ({others})")
     return load_voc(listed).dataset()

@@ -1,4 +1,4 @@
-"""A table of samples that takes little memory: about 20 bytes and the file name for each, at any number of them."""
+"""Compact table of samples: about 20 bytes and the file name per sample."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Offsets = np.ndarray[Any, np.dtype[np.int64]]
 Folders = np.ndarray[Any, np.dtype[np.int32]]
 
 CHUNK = 1024
-"""Samples that are expanded at a time."""
+"""Samples expanded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One thing to run: a picture file, or a row of an ``.npz`` file (then ``path`` reads ``file.npz[row]``)."""
+    """A sample: an image file, or a row of an ``.npz`` file (then ``path`` is ``file.npz[row]``)."""
 
     path: Path
     label: int | None
 
 
 def prefix_of(folder: Path) -> str:
-    """Return what stands before the file names of a folder in their paths: ``"data/"``, and ``""`` for ``.``."""
+    """Return the part before the file names in paths of a folder: ``"data/"``, and ``""`` for ``.``."""
     return str(folder / "x")[:-1]
 
 
 class SampleTable(Sequence[Sample]):
-    """An immutable sequence of samples; :class:`Sample` objects are made when they are asked for.
+    """An immutable sequence of samples; :class:`Sample` objects are created on access.
 
-    A sample is an index into the list of folders, a stretch of one blob of file names, and a label. (Python objects of
-    the same content take some 300 bytes for each.) A slice is a table of its own that holds nothing of the rest; it
-    pickles as small.
+    A sample is an index into the list of folders, a range of one blob of file names, and a label. (Python objects of
+    the same content take about 300 bytes each.) A slice is an independent table without the other samples, and pickles
+    as small.
 
     Attributes:
-        labels: int64 of shape N, or ``None`` where the samples have none.
+        labels: int64 of shape N, or ``None`` for unlabelled samples.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SampleTable(Sequence[Sample]):
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> SampleTable:
-        """Return the samples as a table; either all of them have a label or none has."""
+        """Return the samples as a table; all of them must have a label, or none."""
         listing = Listing()
         for sample in samples:
             prefix, separator, name = str(sample.path).rpartition(os.sep)
@@ -94,11 +94,11 @@ class SampleTable(Sequence[Sample]):
     __hash__ = None  # type: ignore[assignment]  # equal to a list, which has no hash either
 
     def prefixes(self, part: slice) -> set[str]:
-        """Return what stands before the file names of some samples."""
+        """Return the folder prefixes of the file names of some samples."""
         return {self._prefixes[folder] for folder in np.unique(self._folders[part]).tolist()}
 
     def names(self, part: slice | Offsets) -> list[str]:
-        """Return the paths of some samples, a slice or an array of places, as text."""
+        """Return the paths of some samples, given by a slice or an array of places, as text."""
         prefixes, blob = self._prefixes, self._blob
         starts, ends = self._offsets[:-1][part].tolist(), self._offsets[1:][part].tolist()
         return [
@@ -107,16 +107,16 @@ class SampleTable(Sequence[Sample]):
         ]
 
     def relative(self) -> SampleTable:
-        """Return the same samples by their paths below the innermost folder that holds all of them."""
+        """Return the same samples with paths relative to their innermost common folder."""
         prefixes = [os.path.join(os.path.abspath(prefix), "") for prefix in self._prefixes]
-        # A slice does not use every folder of the whole.
+        # A slice may use only some of the folders.
         used = np.flatnonzero(np.bincount(self._folders, minlength=len(prefixes))).tolist()
         root = os.path.join(os.path.commonpath([prefixes[folder] for folder in used]), "") if used else ""
         below = [prefix[len(root) :] for prefix in prefixes]
         return SampleTable(below, self._folders, self._blob, self._offsets, self.labels)
 
     def taken(self, part: slice | Offsets) -> SampleTable:
-        """Return some samples, a slice or an array of places, as a table that holds nothing of the rest."""
+        """Return some samples, given by a slice or an array of places, as an independent table."""
         starts, ends = self._offsets[:-1][part], self._offsets[1:][part]
         blob = bytearray()
         for chunk in range(0, len(starts), CHUNK):
@@ -130,7 +130,7 @@ class SampleTable(Sequence[Sample]):
 
 
 class Listing:
-    """A table in the making: samples are added one by one, at their final cost in memory."""
+    """Builder of a table: samples are added one by one, at their final cost in memory."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}
@@ -151,10 +151,9 @@ class Listing:
             self._labels.append(label)
 
     def table(self) -> SampleTable:
-        """Return what was added; nothing can be added any more.
+        """Return the table; no sample can be added afterwards.
 
-        Raises:
-            ConfigError: some samples have a label and some have none.
+        Raises ConfigError if only some of the samples have a label.
         """
         if len(self._labels) not in (0, len(self)):
             raise ConfigError(f"{len(self._labels)} of {len(self)} samples have a label; label all of them, or none")
@@ -168,5 +167,5 @@ class Listing:
 
 
 def _decode(name: bytearray) -> str:
-    # "surrogatepass" keeps every string apart from every other, also file names that are not UTF-8 on disk.
+    # "surrogatepass" keeps all strings distinct, including file names that are not UTF-8 on disk.
     return name.decode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The historical face of the data of YOLO's scripts: pictures and objects in batches that a model can take."""
+"""Data loader of YOLO detectors for existing scripts: images and objects in batches."""
 
 from __future__ import annotations
 
@@ -30,20 +30,16 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Shapes: TypeAlias = "tuple[tuple[int, int], tuple[tuple[float, float], tuple[int, int]]]"
-"""Height and width of a picture; how much it was scaled, down and across, and where it begins, left and top."""
+"""Height and width of an image; its vertical and horizontal scale factors, and its left and top offset."""
 
 _TRAINING = ("augment", "hyp", "image_weights", "quad")
-"""Arguments that are for training."""
+"""Arguments that only training uses."""
 
 
 class Item(NamedTuple):
-    """One picture, ready for a batch.
+    """One image of a batch: 3 x H x W uint8 RGB, and targets, n x 6 float32.
 
-    Attributes:
-        image: 3 x H x W uint8, RGB.
-        targets: n x 6 float32: 0, class, centre x, centre y, width and height as shares of W and H.
-        path: its file.
-        shapes: where it lies in the image.
+    A row of ``targets`` is 0, class, centre x, centre y, width and height, the last four relative to W and H.
     """
 
     image: Array
@@ -53,14 +49,14 @@ class Item(NamedTuple):
 
 
 class YoloPictures:
-    """Pictures with their objects, each laid into an input.
+    """Images with their objects, each resized into its input.
 
     Attributes:
-        im_files: the pictures' paths, in their order.
-        label_files: where the objects of each are written; the file need not be there.
-        objects: of each, in pixels.
-        batch_shapes: height and width in pixels of the input of each picture.
-        rejected: files that cannot be used; a picture that cannot be decoded joins them when it is due.
+        im_files: the images' paths, in order.
+        label_files: path of each label file; it need not exist.
+        objects: of each image, in pixels.
+        batch_shapes: height and width in pixels of the input of each image.
+        rejected: files that cannot be used; images that cannot be decoded are added when they are read.
     """
 
     def __init__(
@@ -83,18 +79,14 @@ class YoloPictures:
         return len(self.im_files)
 
     def __getitem__(self, place: int) -> Item:
-        """Return a picture in its input.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """Return an image in its input; raise DataError if it cannot be read."""
         if self._kept is not None and place in self._kept:
             return self._kept[place]
         picture = open_image(self.im_files[place])
         size = self.batch_shapes[place]
         inner = fit(picture.width, picture.height, self._size)
         sides = round(inner.height * inner.down), round(inner.width * inner.across)
-        # first to the size that the square input gives it, then into the input that its batch has
+        # first to the size that the square input gives it, then into the input of its batch
         scaled = letterbox(picture, sides, Laying(resize="stretch"))[0]
         laid, within = letterbox(Image.fromarray(scaled), size, Laying(enlarge=False))
         whole = Geometry(
@@ -110,14 +102,14 @@ class YoloPictures:
         return item
 
     def keep(self) -> None:
-        """Keep every picture in memory from when it is first read."""
+        """Keep every image in memory once it is read."""
         self._kept = {}
 
     def by_proportions(self, batch_size: int, stride: int, pad: float) -> None:
-        """Sort the pictures by their proportions, and give each batch an input that is hardly larger than they need.
+        """Sort the images by their aspect ratio, and give each batch the smallest input that fits them.
 
-        The sides are multiples of the stride, and of strides ``pad`` larger than needed. A picture whose size cannot
-        be read is rejected.
+        The sides are multiples of the stride, ``pad`` strides larger than needed. Images whose size cannot be read are
+        rejected.
         """
         proportions = []
         for place, file in enumerate(self.im_files):
@@ -140,7 +132,7 @@ class YoloPictures:
             self.batch_shapes += [(shape[0], shape[1])] * len(tall)
 
     def _targets(self, place: int, geometry: Geometry) -> Array:
-        """Return the objects of a picture as shares of its input."""
+        """Return the objects of an image relative to its input."""
         height, width = self.batch_shapes[place]
         found = self.objects[place]
         boxes = to_input(found.boxes, geometry) / np.array([width, height] * 2)
@@ -154,14 +146,13 @@ class YoloPictures:
 class YoloLoader:
     """Iterates ``(images, targets, paths, shapes)`` over a :class:`YoloPictures`; ``len()`` is the number of batches.
 
-    - images: N x 3 x H x W uint8, RGB. The last batch is short.
-    - targets: n x 6 float32: which picture of the batch, class, and the box: centre x, centre y, width and height as
-      shares of W and H.
+    - images: N x 3 x H x W uint8, RGB. The last batch may be shorter.
+    - targets: n x 6 float32: index of the image in the batch, class, and the box as in :class:`Item`.
     - paths: N texts.
-    - shapes: per picture :data:`Shapes`.
+    - shapes: :data:`Shapes` per image.
 
-    Images and targets are tensors where the script has imported torch, else :class:`~utils.torch_array.TorchArray`. A
-    picture that cannot be read is left out of its batch, named in a warning, and is in ``dataset.rejected``.
+    Images and targets are tensors if the script has imported torch, else :class:`~utils.torch_array.TorchArray`. An
+    image that cannot be read is skipped with a warning and added to ``dataset.rejected``.
     """
 
     def __init__(self, dataset: YoloPictures, batch_size: int, workers: int, shuffle: bool) -> None:
@@ -185,13 +176,13 @@ class YoloLoader:
             if items:
                 yield _batch(items)
         if self._bad and not given:
-            raise DataError(f"none of {len(self.dataset)} pictures can be read; the first: {self._bad[min(self._bad)]}")
+            raise DataError(f"none of {len(self.dataset)} images can be read; the first: {self._bad[min(self._bad)]}")
 
     def _starts(self) -> range:
         return range(self.batch_size, len(self.dataset), self.batch_size)
 
     def _read(self, groups: Sequence[Sequence[int]]) -> Iterator[list[Item | None]]:
-        """Yield the pictures of each batch; with workers, threads read the next batch meanwhile."""
+        """Yield the images of each batch; with workers, threads already read the next batch."""
         if self._workers < 1:
             yield from ([self._item(place) for place in group] for group in groups)
             return
@@ -210,7 +201,7 @@ class YoloLoader:
             pool.shutdown(cancel_futures=True)
 
     def _item(self, place: int) -> Item | None:
-        """Return a picture; ``None`` where it cannot be read, which is said once."""
+        """Return an image; ``None`` with one warning if it cannot be read."""
         try:
             return self.dataset[place]
         except DataError as error:
@@ -218,12 +209,12 @@ class YoloLoader:
                 if place not in self._bad:
                     self._bad[place] = str(error)
                     self.dataset.rejected.append(Rejected(Path(self.dataset.im_files[place]), str(error)))
-                    warnings.warn(f"{error} (left out)", stacklevel=2)
+                    warnings.warn(f"{error} (skipped)", stacklevel=2)
             return None
 
 
 def _batch(items: Sequence[Item]) -> tuple[Any, Any, tuple[str, ...], tuple[Shapes, ...]]:
-    """Return some pictures as one batch."""
+    """Return images as one batch."""
     targets = [item.targets.copy() for item in items]
     for place, rows in enumerate(targets):
         rows[:, 0] = place
@@ -250,31 +241,31 @@ def create_dataloader(
     prefix: str = "",
     shuffle: bool = False,
 ) -> tuple[YoloLoader, YoloPictures]:
-    """Load pictures and YOLO's labels for a script that evaluates a detector.
+    """Load images and YOLO's labels for a script that evaluates a detector.
 
     Args:
-        path: a text file that lists pictures, a line each, absolute or from its own folder on; a folder, in and below
-            which the pictures are; a picture; or a list of such. Labels of ``images/a/b.jpg`` are in
-            ``labels/a/b.txt``, those of a picture that is below no ``images`` beside it.
+        path: a text file with one image path per line, absolute or relative to the file's folder; a folder, searched
+            recursively; an image; or a list of these. Labels of ``images/a/b.jpg`` are in ``labels/a/b.txt``; for an
+            image that is not below a folder ``images`` they are next to it.
         imgsz: side of the input in pixels, or its height and width.
-        batch_size: pictures per batch.
-        stride: of the model in pixels; the sides of a ``rect`` input are multiples of it.
-        single_cls: all objects are of class 0.
-        hyp, augment, image_weights, quad: for training; set, a warning says that they are not used.
-        cache: keep pictures in memory once they are read. ``"disk"`` is not done, which a warning says.
-        pad: strides by which a ``rect`` input is larger than its pictures need.
-        rect: sort the pictures by their proportions, and give each batch an input of about these.
-        rank: this process's part, as :func:`~utils.datasets.sharding.rank_and_size` has it; -1: everything.
-        workers: threads that read pictures ahead; 0: none.
-        prefix: goes in front of what is said about the data.
-        shuffle: another order in every round, the same ones in every run. Not with ``rect``, which a warning says.
+        batch_size: images per batch.
+        stride: stride of the model in pixels; the sides of a ``rect`` input are multiples of it.
+        single_cls: set the class of all objects to 0.
+        hyp, augment, image_weights, quad: for training; unused, with a warning if set.
+        cache: keep images in memory once they are read. ``"disk"`` is not supported and gives a warning.
+        pad: strides by which a ``rect`` input is larger than its images need.
+        rect: sort the images by aspect ratio, and give each batch an input of about that aspect ratio.
+        rank: the part of this process, see :func:`~utils.datasets.sharding.rank_and_size`; -1: the whole data set.
+        workers: threads that read images ahead; 0: none.
+        prefix: prepended to warnings about the data.
+        shuffle: a new order in each epoch, the same in every run. With ``rect`` unused, with a warning.
 
     Returns:
         The loader, and its data set.
 
     Raises:
-        ConfigError: a size, stride or rank that cannot be used.
-        DataError: nothing usable at the path.
+        ConfigError: invalid size, stride or rank.
+        DataError: the path has no usable data.
     """
     given = {
         **dict(zip(_TRAINING, (augment, hyp, image_weights, quad), strict=True)),
@@ -293,31 +284,31 @@ def create_dataloader(
 
 
 def _check_numbers(**given: tuple[Any, int | None]) -> None:
-    """Refuse what is no number, or less than the least that there may be."""
+    """Check that values are finite numbers, and not below their minimum."""
     for name, (value, least) in given.items():
         kind = numbers.Real if name == "pad" else numbers.Integral
         if not isinstance(value, kind) or not math.isfinite(value) or (least is not None and value < least):
-            what = "number" if kind is numbers.Real else "whole number"
+            what = "number" if kind is numbers.Real else "integer"
             bound = "" if least is None else f" of at least {least}"
             raise ConfigError(f"{name} {one_line(repr(value))} must be a {what}{bound}")
 
 
 def _warn_of(prefix: str, unused: Mapping[str, Any]) -> None:
-    """Say which arguments are set and not used."""
+    """Warn about arguments that are set but not used."""
     words = [f"{name}={one_line(str(value))}" for name, value in unused.items() if value]
     if words:
         warnings.warn(f"{prefix}create_dataloader does not use {', '.join(words)}", stacklevel=3)
 
 
 def _warn_of_rejected(prefix: str, dataset: YoloPictures) -> None:
-    """Say how many files are left out, and why the first is."""
+    """Warn with the number of skipped files and the reason for the first."""
     if dataset.rejected:
         first, total = dataset.rejected[0], len(dataset.rejected)
-        warnings.warn(f"{prefix}files that are left out: {total}, the first {first.path}: {first.reason}", stacklevel=3)
+        warnings.warn(f"{prefix}skipped files: {total}, the first {first.path}: {first.reason}", stacklevel=3)
 
 
 def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> YoloPictures:
-    """Read the labels of all pictures."""
+    """Read the labels of all images."""
     named = [path] if isinstance(path, (str, os.PathLike)) else path
     if (
         not isinstance(named, Sequence)
@@ -325,7 +316,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
         or not all(one and isinstance(one, (str, os.PathLike)) for one in named)
     ):
         shown = "an empty list" if isinstance(path, (list, tuple)) and not path else one_line(repr(path))
-        raise DataError(f"path is {shown}; name a folder, or a text file that lists pictures")
+        raise DataError(f"path is {shown}; pass a folder, or a text file that lists images")
     places = [Path(one) for one in named]
     gathered = Gathered(places[0])
     for picture in (picture for place in places for picture in _pictures_of(place)):
@@ -336,7 +327,7 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
             gathered.add(picture, objects, sides, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     whole = gathered.dataset()
     own = shard(whole, *rank_and_size(rank))
     batch = own.batch(range(len(own)))
@@ -344,17 +335,17 @@ def _load(path: Source, size: tuple[int, int], single_cls: bool, rank: int) -> Y
 
 
 def _pictures_of(place: Path) -> list[Path]:
-    """Return the pictures in a folder and below it, those that a text file lists, or the one that it is."""
+    """Return the images in or below a folder, those that a text file lists, or the image itself."""
     if os.path.isdir(place):
         return pictures_below(place)
-    if not os.path.isfile(place):  # Path's own raise for a name that is too long
-        raise DataError(f"{place} does not exist; name a folder of pictures, or a text file that lists them")
+    if not os.path.isfile(place):  # Path.is_file raises if a name is too long
+        raise DataError(f"{place} does not exist; pass a folder of images, or a text file that lists them")
     if is_picture(place.name):
         return [place]
     if place.suffix != ".txt":
-        raise DataError(f"{place} is neither a folder, nor a picture, nor a text file (.txt) that lists pictures")
+        raise DataError(f"{place} is neither a folder, nor an image, nor a text file (.txt) that lists images")
     lines = [line.strip() for line in lines_of(place)]
     broken = next((line for line in lines if "\0" in line), None)
     if broken is not None:
-        raise DataError(f"{place}: {one_line(broken)[:60]!r} is no path; write one path per line")
+        raise DataError(f"{place}: {one_line(broken)[:60]!r} is not a path; write one path per line")
     return [Path(os.path.normpath(place.parent / line)) for line in lines if line]

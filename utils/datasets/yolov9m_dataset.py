@@ -1,4 +1,4 @@
-"""The historical face of YOLOv9's data: that of YOLO's, with a least number of objects per picture."""
+"""Data loader of YOLOv9 for existing scripts: that of YOLO, with a minimum number of objects per image."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def create_dataloader(
     prefix: str = "",
     shuffle: bool = False,
 ) -> tuple[YoloLoader, YoloPictures]:
-    """Load pictures and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
+    """Load images and YOLO's labels, as :func:`utils.datasets.yolo_pt_dataset.create_dataloader` does.
 
     Args:
-        min_items: pictures with fewer objects are left out; 0 keeps all. The others are that function's.
+        min_items: images with fewer objects are skipped; 0 keeps all. The other arguments are the same.
 
     Raises:
-        ConfigError: ``min_items`` is no number of objects, or as that function. DataError: no picture has so many
-            objects, or as that function.
+        ConfigError: ``min_items`` is not an integer of at least 0, or as in that function.
+        DataError: no image has that many objects, or as in that function.
     """
     if not isinstance(min_items, int) or min_items < 0:
-        raise ConfigError(f"min_items {min_items!r} must be a whole number of at least 0")
+        raise ConfigError(f"min_items {min_items!r} must be an integer of at least 0")
     loader, dataset = yolo_pt_dataset.create_dataloader(
         *(path, imgsz, batch_size, stride, single_cls, hyp, augment, cache, pad, rect, rank, workers, image_weights),
         *(quad, prefix, shuffle),
@@ -54,11 +54,11 @@ def create_dataloader(
 
 
 def _leave_out(dataset: YoloPictures, min_items: int, path: Source) -> None:
-    """Keep the pictures with so many objects."""
+    """Keep the images with at least ``min_items`` objects."""
     counts = [len(found.classes) for found in dataset.objects]
     kept = [place for place, count in enumerate(counts) if count >= min_items]
     if not kept:
-        raise DataError(f"{path}: no picture has {min_items} objects, the most are {max(counts)}; lower min_items")
+        raise DataError(f"{path}: no image has {min_items} objects, the maximum is {max(counts)}; lower min_items")
     dataset.im_files = [dataset.im_files[place] for place in kept]
     dataset.label_files = [dataset.label_files[place] for place in kept]
     dataset.objects = [dataset.objects[place] for place in kept]

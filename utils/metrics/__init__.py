@@ -1,4 +1,4 @@
-"""Metrics: how right the answers are, exact over batches, processes and resumed runs."""
+"""Metrics of predictions against targets, exact over batches, processes and resumed runs."""
 
 import importlib
 import pkgutil
@@ -14,23 +14,14 @@ if TYPE_CHECKING:
     from utils.metrics.definition import metric_from_json, metric_to_json
 
 _LATER = {"Change": "change", "metric_from_json": "definition", "metric_to_json": "definition"}
-"""What a script that shows answers does without, by the module it is in."""
+"""Names imported on first access, which scripts without an evaluation do not need, and their modules."""
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for."""
+    """Import a name on first access."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
 
 
-__all__ = [
-    "Change",
-    "MeanMetric",
-    "Metric",
-    "RecordMetric",
-    "Records",
-    "TopK",
-    "metric_from_json",
-    "metric_to_json",
-]
+__all__ = ["Change", "MeanMetric", "Metric", "RecordMetric", "Records", "TopK", "metric_from_json", "metric_to_json"]

@@ -1,4 +1,4 @@
-"""The arguments that a metric was made with, as JSON has them."""
+"""The arguments of a metric in JSON."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def plain_arguments(cls: type[object], args: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments a metric of a class was made with, by their names; defaults that JSON lacks are left out.
+    """Return the arguments of a metric by name; defaults that are not JSON values are omitted.
 
     Args:
         cls: the metric's class.
-        args, given: the arguments, by place and by name.
+        args, given: the positional and keyword arguments.
 
     Raises:
-        ConfigError: an argument has no name, or is no plain JSON value.
+        ConfigError: an argument is positional-only or variadic, or is not a JSON value.
     """
     signature = inspect.signature(cls.__init__)
     try:
         bound = signature.bind(None, *args, **given)
-    except TypeError as error:  # its own __new__ passed other arguments on
-        raise ConfigError(f"metric {cls.__qualname__}: {error}; give it no __new__ of its own") from error
+    except TypeError as error:  # the class has a __new__ that passes other arguments on
+        raise ConfigError(f"metric {cls.__qualname__}: {error}; do not define __new__ in it") from error
     taken = list(bound.arguments)[1:]
     bound.apply_defaults()
     options: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def plain_arguments(cls: type[object], args: Sequence[Any], given: Mapping[str, 
         if kind is inspect.Parameter.VAR_KEYWORD:
             options |= {key: _plain(item, key, cls) for key, item in value.items()}
         elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY) and name in taken:
-            raise ConfigError(f"metric {cls.__qualname__}: {name} is taken by place alone; give it a name")
+            raise ConfigError(f"metric {cls.__qualname__}: argument {name} is positional-only; make it a named one")
         elif name in taken or (kind in _NAMED and _is_plain(value)):
             options[name] = _plain(value, name, cls)
     return options
@@ -56,7 +56,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _plain(value: Any, name: str, cls: type) -> Any:
-    """Return a value as JSON has it; tuples become lists, numbers of numpy plain ones."""
+    """Return a value as JSON type; tuples become lists, NumPy scalars Python numbers."""
     if isinstance(value, np.generic):
         value = value.item()
     if _is_scalar(value):
@@ -66,6 +66,6 @@ def _plain(value: Any, name: str, cls: type) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, name, cls) for key, item in value.items()}
     raise ConfigError(
-        f"metric {cls.__qualname__}: its argument {name} is a {type(value).__name__} that JSON cannot hold; take "
+        f"metric {cls.__qualname__}: argument {name} is a {type(value).__name__}, which JSON does not support; use "
         "finite numbers, texts, and lists and dicts of them"
     )

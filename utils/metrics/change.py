@@ -1,4 +1,4 @@
-"""A metric's value beside another one: how large the change is, and whether it is for the better."""
+"""Comparison of a metric's value with a reference value."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value and the reference it is held against.
+    """A value and its reference value.
 
     Attributes:
-        value, reference: of one metric.
+        value, reference: of the same metric.
         higher_is_better: the metric's direction.
     """
 
@@ -30,17 +30,17 @@ class Change:
 
     @property
     def relative(self) -> float | None:
-        """(value - reference) / \\|reference\\|; ``None`` where the reference is 0 or one of the two is not finite."""
+        """(value - reference) / \\|reference\\|; ``None`` if the reference is 0 or either is not finite."""
         if not self.reference or not math.isfinite(self.value) or not math.isfinite(self.reference):
             return None
         return (self.value - self.reference) / abs(self.reference)
 
     @property
     def drop(self) -> float:
-        """By what share of the reference the value is worse; below 0 where it is better.
+        """Relative loss compared with the reference; negative if the value is better.
 
-        Infinite where it is worse and there is no relative difference, or where either is NaN: ``drop <= limit`` never
-        accepts what cannot be judged.
+        Infinite if the value is worse without a relative difference, or if either is NaN, so that
+        ``drop <= limit`` is never true for values that cannot be compared.
         """
         if self.value == self.reference:
             return 0.0
@@ -53,7 +53,7 @@ class Change:
 
     @property
     def word(self) -> str:
-        """``better``, ``worse`` or ``equal``; ``incomparable`` where either is NaN."""
+        """``better``, ``worse`` or ``equal``; ``incomparable`` if either is NaN."""
         if math.isnan(self.value) or math.isnan(self.reference):
             return "incomparable"
         if self.value == self.reference:
@@ -68,10 +68,10 @@ class Change:
         return f"{self.percent()} relative"
 
     def percent(self, places: int | None = None) -> str:
-        """Return the relative change with a sign, such as ``+0.31 %``; without one, ``no relative difference``.
+        """Return the relative change with a sign, such as ``+0.31 %``, or ``no relative difference``.
 
         Args:
-            places: decimals; ``None``: two, or as many as two digits of a smaller change take, up to six.
+            places: decimals; ``None``: two, or up to six to show two digits of a smaller change.
         """
         if self.relative is None:
             return "no relative difference"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import Metric
+from utils.metrics.base import Metric, Records
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -20,11 +20,11 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class ClassFolders:
-    """Class folders of a data set, whose order need not be that of a model's outputs.
+    """Class folders of a data set, whose order may differ from that of a model's outputs.
 
     Args:
         names: of the folders, in the order of the labels.
-        labels, class_ids: what the model stores of its outputs.
+        labels, class_ids: labels and WordNet ids stored in the model.
     """
 
     def __init__(
@@ -34,10 +34,9 @@ class ClassFolders:
         self._outputs: dict[int, Counts] = {}
 
     def outputs(self, count: int) -> Counts:
-        """Return the output of each folder, for a model of so many outputs.
+        """Return the output of each folder, for a model with ``count`` outputs.
 
-        Raises:
-            DataError: which is which cannot be told.
+        Raises DataError if the mapping is unknown.
         """
         if count not in self._outputs:
             from utils.datasets.sharding import rank_and_size
@@ -53,43 +52,45 @@ class TopK(Metric):
     """Share of samples, 0 to 1, whose label is among the ``k`` highest scores.
 
     Of equal scores the higher class index ranks first, as in scikit-learn's ``top_k_accuracy_score`` (multiclass), with
-    which the result agrees exactly. (``np.argmax`` takes the lower index.) Infinities rank like any number; a sample
-    with a NaN among its scores is wrong, whatever ``k``.
+    which the result agrees exactly. (``np.argmax`` takes the lower index.) Infinities rank like other numbers; a sample
+    with a NaN in its scores is wrong for any ``k``.
 
     Args:
-        k: how many of the highest scores count, at least 1; with ``k`` of at least the number of classes everything
-            without a NaN is right.
+        k: number of highest scores, at least 1; with ``k`` of at least the number of classes every sample without NaN
+            is right.
 
     Attributes:
-        folders: set where targets number class folders rather than the model's outputs.
+        folders: set if targets number class folders instead of the model's outputs.
     """
 
     per_sample: ClassVar[bool] = True
+    has_margins: ClassVar[bool] = True
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int = 1) -> None:
         if not isinstance(k, int) or k < 1:
-            raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
+            raise ConfigError(f"top-k: k={k!r} must be an integer of at least 1")
         self.k = k
         self.name = f"top{k}"
         self.folders: ClassFolders | None = None
         self.correct = 0
         self.total = 0
 
-    def update(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Flags:
-        """Take in one batch.
+    def update(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Add one batch.
 
         Args:
             predictions: scores of shape N x C, any real dtype; N may be 0.
             targets: N class indices, an array of an integer dtype or a list.
-            contexts: not looked at.
 
         Returns:
-            N booleans, true where the sample is right.
+            N booleans, true for right samples, and their margins (:func:`margins`).
 
         Raises:
             InputError: scores that are not N x C real numbers, or not as many as labels.
-            DataError: labels that are not whole numbers from 0 to C - 1.
+            DataError: labels that are not integers from 0 to C - 1.
         """
         scores, labels = np.asarray(predictions), np.asarray(targets)
         if self.folders is not None and scores.ndim == 2 and labels.size:
@@ -97,15 +98,17 @@ class TopK(Metric):
         _check(scores, labels)
         right = _rank(scores, labels.astype(np.int64)) < self.k
         right &= ~np.isnan(scores).any(axis=1)
-        self.replay(right)
-        return right
+        record = Records(right, margins=margins(scores, labels, self.k))
+        self.replay(record)
+        return record
 
-    def replay(self, record: Array) -> None:
-        """Count a batch by its record, N booleans."""
+    def replay(self, record: Array | Records) -> None:
+        """Add a batch by its record, N booleans."""
+        record = record.values if isinstance(record, Records) else record
         if record.dtype != np.bool_ or record.ndim != 1:
             raise InputError(
-                f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} is not one of top-k, "
-                "N booleans; pass what update() returned"
+                f"{self.name}: a record of dtype {record.dtype} and shape {record.shape} must be N booleans; "
+                "pass a result of update()"
             )
         self.correct += int(np.count_nonzero(record))
         self.total += len(record)
@@ -120,20 +123,42 @@ class TopK(Metric):
     def compute(self) -> float:
         """Return right samples over samples."""
         if not self.total:
-            raise DataError(f"{self.name}: no samples were evaluated, so there is no accuracy; check the data set")
+            raise DataError(f"{self.name}: no samples were evaluated, so the accuracy is undefined; check the data set")
         return self.correct / self.total
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the share of right samples by weight; NaN where none has any weight."""
+        """Return the weighted share of right samples; NaN if all weights are 0."""
         total = float(weights.sum())
         return float(weights[records.astype(bool, copy=False)].sum()) / total if total else math.nan
 
 
-def refuse_trivial(k: int, classes: int, model: object) -> None:
-    """Raise where every sample would be right, whatever the scores: among the ``k`` best of no more classes.
+def margins(scores: Array, labels: Array, k: int = 1) -> Array:
+    """Return how far each sample is from becoming right or wrong: the label's score minus the k-th best other score.
 
     Args:
-        k: above 1, or anything goes. classes: of the model. model: its file, for the message.
+        scores: N x C. labels: N class indices. k: how many of the highest scores count.
+
+    Returns:
+        N float64 in the unit of the scores, negative for wrong samples; infinite where ``k`` is at least C.
+    """
+    if k >= scores.shape[1]:
+        return np.full(len(scores), math.inf)
+    values = scores.astype(np.float64)
+    place = labels.astype(np.int64)[:, None]
+    own = np.take_along_axis(values, place, axis=1)[:, 0]
+    np.put_along_axis(values, place, -math.inf, axis=1)
+    other = np.partition(values, -k, axis=1)[:, -k]
+    with np.errstate(invalid="ignore"):
+        return own - other
+
+
+def refuse_trivial(k: int, classes: int, model: object) -> None:
+    """Raise if every sample would be right for any scores, because there are at most ``k`` classes.
+
+    Args:
+        k: if 1, nothing is raised.
+        classes: number of classes.
+        model: its file, for the message.
 
     Raises:
         ConfigError: there are not more than ``k`` classes.
@@ -144,7 +169,7 @@ def refuse_trivial(k: int, classes: int, model: object) -> None:
 
 
 def _rank(scores: Array, labels: Array) -> Counts:
-    """Return how many classes rank before each sample's label: a higher score, or an equal one and a higher index."""
+    """Return the number of classes that rank before each label: with a higher score, or equal and a higher index."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     later = np.arange(scores.shape[1]) > labels[:, None]
     ahead: Counts = ((scores > own) | ((scores == own) & later)).sum(axis=1, dtype=np.int64)
@@ -155,9 +180,7 @@ def _check(scores: Array, labels: Array) -> None:
     if scores.ndim != 2 or scores.dtype.kind not in "fiu":
         raise InputError(f"scores have shape {scores.shape} and dtype {scores.dtype}; top-k needs N x C real numbers")
     if labels.ndim != 1 or len(labels) != len(scores):
-        raise InputError(
-            f"{len(scores)} rows of scores came with labels of shape {labels.shape}; pass one label per row"
-        )
+        raise InputError(f"{len(scores)} rows of scores for labels of shape {labels.shape}; pass one label per row")
     if not labels.size:
         return
     if labels.dtype.kind not in "iu":
@@ -167,5 +190,5 @@ def _check(scores: Array, labels: Array) -> None:
     if wrong.size:
         raise DataError(
             f"label {wrong[0]} is not a class of the model, which has {classes} (0 to {classes - 1}); "
-            "check that the data set and the model belong together"
+            "check that the data set matches the model"
         )

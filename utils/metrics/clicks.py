@@ -1,4 +1,4 @@
-"""How well probabilities of a click tell clicks: AUC, log loss, and AUC within users (GAUC)."""
+"""Metrics of click probabilities: AUC, log loss, and AUC within users (GAUC)."""
 
 from __future__ import annotations
 
@@ -11,42 +11,39 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import WeighingMetric
 from utils.metrics.roc import area, in_order, roc_curve
 
 METRICS = ("auc", "log_loss", "gauc")
-"""What may be the metric of record."""
+"""Allowed primary metrics."""
 
 RECORD = np.dtype([("score", np.float64), ("same", np.bool_), ("user", np.int64), ("baseline", np.float64)])
-"""A row: its probability, whether it was clicked, whose it is (63 bits of a hash of the name; -1: nobody knows), and
-what the share of the item's clicks in the training says (NaN: not known)."""
+"""A row: its probability, whether it was clicked, its user (63 bits of a hash of the name; -1: unknown), and the share
+of clicks of its item in the training (NaN: unknown)."""
 
 EPSILON = float(np.finfo(np.float32).eps)
-"""Probabilities are kept so far from 0 and 1 in the log loss, as scikit-learn does for float32."""
+"""Distance of probabilities from 0 and 1 in the log loss, as in scikit-learn for float32."""
 
 
-class Clicks(RecordMetric):
-    """Whether rows that were clicked have higher probabilities than those that were not.
+class Clicks(WeighingMetric):
+    """Whether clicked rows have higher probabilities than others.
 
-    - ``auc``: the share of pairs of a clicked and another row in which the clicked one scores higher, equal ones half.
-    - ``log_loss``: the mean of -log of the probability that was given to what happened; lower is better.
-    - ``gauc``: the AUC within each user's rows, averaged over the users with rows of both kinds, each weighted by its
-      number of rows (Zhou et al. 2018, "Deep Interest Network", section 6.2). What a user sees is ordered among that
-      user's own rows, which an AUC over all users does not look at.
+    - ``auc``: the share of pairs of a clicked and another row in which the clicked one scores higher, ties count half.
+    - ``log_loss``: the mean of -log of the probability of the observed outcome; lower is better.
+    - ``gauc``: the AUC within each user's rows, averaged over the users with rows of both kinds, weighted by their
+      numbers of rows (Zhou et al. 2018, "Deep Interest Network", section 6.2). A user sees only the order of the own
+      rows, which an AUC over all users does not measure.
 
-    Beside them: the AUC of each item's share of clicks in the training, where that is known (``item_mean_auc``), which
-    knows nothing of users; and how many users GAUC counts. A weight repeats a row.
+    Secondary figures: the AUC of each item's share of clicks in the training (``item_mean_auc``), if known, a baseline
+    without users; and the number of users in GAUC. A weight repeats a row.
 
     Args:
-        primary: one of :data:`METRICS`.
-
-    Raises:
-        ConfigError: it is none of these.
+        primary: one of :data:`METRICS` (else ConfigError).
     """
 
     def __init__(self, primary: str = "auc") -> None:
         if primary not in METRICS:
-            raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
+            raise ConfigError(f"metric {primary!r} must be one of {', '.join(METRICS)}")
         self.name = self.primary = primary
         self.higher_is_better = primary != "log_loss"
 
@@ -54,25 +51,21 @@ class Clicks(RecordMetric):
         """Return a record of :data:`RECORD` per row.
 
         Args:
-            predictions: per row a probability, or an object with a ``score``. targets: per row a
-                :class:`~utils.datasets.tabular.clicks.Click`. contexts: not used.
+            predictions: per row a probability, or an object with a ``score``.
+            targets: per row a :class:`~utils.datasets.tabular.clicks.Click`.
 
         Raises:
-            InputError: a prediction is no number, or a target no click.
+            InputError: a prediction is not a number, or a target not a click.
         """
         found = np.empty(len(targets), RECORD)
         for place, (prediction, target) in enumerate(zip(predictions, targets, strict=True)):
             score = getattr(prediction, "score", prediction)
             if isinstance(score, bool) or not isinstance(score, (int, float, np.number)):
-                raise InputError(f"{self.name}: a {type(score).__name__} is no probability; give a number per row")
+                raise InputError(f"{self.name}: a {type(score).__name__} is not a probability; pass a number per row")
             if not hasattr(target, "clicked"):
-                raise InputError(f"{self.name}: a {type(target).__name__} is no Click; give one per row")
+                raise InputError(f"{self.name}: a {type(target).__name__} is not a Click; pass one per row")
             found[place] = (float(score), bool(target.clicked), _number(target.user), float(target.baseline))
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the metric of record; NaN where it does not exist."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
@@ -85,17 +78,17 @@ class Clicks(RecordMetric):
         return lambda weights: area(roc_curve(order, weights))
 
     def unknown(self) -> str:
-        """Return why there is no value."""
+        """Return why the value is NaN."""
         kept = self._all()
         kind = "clicked" if kept["same"].all() else "without a click" if not kept["same"].any() else ""
         if kind:
-            return f"all {len(kept)} rows are {kind}, so there is nothing to tell apart; add rows of the other kind"
+            return f"all {len(kept)} rows are {kind}, so there is nothing to compare; add rows of the other kind"
         if self.primary == "gauc":
-            return "no user has rows of both kinds; use --metric auc, or data that names its users"
+            return "no user has rows of both kinds; use --metric auc, or data with users"
         return ""
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the other two figures, the baseline's AUC where it is known, and the users that GAUC counts."""
+        """Return the other two figures, the baseline's AUC if known, and the number of users in GAUC."""
         kept = self._all()
         ones = np.ones(len(kept))
         users = _Grouped(kept).users(ones)
@@ -108,10 +101,11 @@ class Clicks(RecordMetric):
 
 
 def log_losses(scores: Array, clicked: Array) -> Array:
-    """Return -log of the probability given to what happened, float64 N; NaN where a score is NaN.
+    """Return -log of the probability of the observed outcome, float64 N; NaN if a score is NaN.
 
     Args:
-        scores: float N, 0 to 1, kept :data:`EPSILON` away from both. clicked: bool N.
+        scores: float N, 0 to 1, clipped to [EPSILON, 1 - EPSILON].
+        clicked: bool N.
     """
     given = np.clip(scores.astype(np.float64), EPSILON, 1 - EPSILON)
     losses: Array = -np.log(np.where(clicked, given, 1 - given))
@@ -119,7 +113,7 @@ def log_losses(scores: Array, clicked: Array) -> Array:
 
 
 class _Grouped:
-    """The AUC within users, for any weights; rows of nobody are in no group, and a score of NaN is always wrong."""
+    """The AUC within users, for any weights; rows without a user are skipped, and a score of NaN is always wrong."""
 
     def __init__(self, records: Array) -> None:
         known = np.flatnonzero(records["user"] >= 0)
@@ -137,13 +131,13 @@ class _Grouped:
         self._user_of_level = self._user[new_level]
 
     def value(self, weights: Array) -> float:
-        """Return the mean of the users' AUC, by the weight of their rows; NaN where no user has rows of both kinds."""
+        """Return the mean of the users' AUC, weighted by their rows; NaN if no user has rows of both kinds."""
         areas, rows, both = self._areas(weights)
         total = float(rows[both].sum())
         return float(areas[both] @ rows[both]) / total if total else math.nan
 
     def users(self, weights: Array) -> int:
-        """Return how many users have rows of both kinds."""
+        """Return the number of users with rows of both kinds."""
         return int(self._areas(weights)[2].sum())
 
     def _areas(self, weights: Array) -> tuple[Array, Array, Array]:
@@ -161,7 +155,7 @@ class _Grouped:
 
 
 def _computed(name: str, records: Array) -> float:
-    """Return a figure that does not depend on the order of the records, as that of record does not."""
+    """Return a figure that does not depend on the order of the records, as the primary one does not."""
     metric = Clicks(name)
     metric.replay(records)
     return metric.compute()
@@ -177,6 +171,5 @@ def _instead(records: Array) -> Array:
 @lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
     """Return 63 bits of a hash of a name; -1 for the empty one."""
-    return (
-        int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big") >> 1 if name else -1
-    )
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1 if name else -1

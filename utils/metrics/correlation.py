@@ -1,4 +1,4 @@
-"""How well scores follow human ratings: Spearman's and Pearson's correlation."""
+"""Correlation of scores with human ratings: Spearman's and Pearson's."""
 
 from __future__ import annotations
 
@@ -9,57 +9,50 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import WeighingMetric
 
 RECORD = np.dtype([("score", np.float64), ("rating", np.float64)])
-"""What the model says of a sample, and what people say."""
+"""Score of the model and rating by people."""
 
 KINDS = ("spearman", "pearson")
-"""What may be the metric of record."""
+"""Allowed primary metrics."""
 
 
-class Correlation(RecordMetric):
+class Correlation(WeighingMetric):
     """The correlation of scores with ratings, from -1 to 1.
 
-    - ``pearson``: of the numbers themselves, so it is 1 where one is a straight line of the other.
-    - ``spearman``: of their ranks, equal numbers having the mean of the ranks they share; 1 where both have one order.
+    - ``pearson``: of the numbers, 1 if one is a linear function of the other.
+    - ``spearman``: of their ranks, ties having their mean rank; 1 if both have the same order.
 
-    A weight repeats a sample. NaN, where a score is NaN, all scores or all ratings are equal, or there is one sample.
+    A weight repeats a sample. NaN if a score is NaN, all scores or all ratings are equal, or there is one sample.
 
     Args:
-        primary: one of :data:`KINDS`; the other one is told beside it.
-
-    Raises:
-        ConfigError: it is none of these.
+        primary: one of :data:`KINDS` (else ConfigError); the other one is a secondary figure.
     """
 
     def __init__(self, primary: str = "spearman") -> None:
         if primary not in KINDS:
-            raise ConfigError(f"metric {primary!r} is none of {', '.join(KINDS)}")
+            raise ConfigError(f"metric {primary!r} must be one of {', '.join(KINDS)}")
         self.name = self.primary = primary
 
     def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
         """Return a record of :data:`RECORD` per sample.
 
         Args:
-            predictions: per sample a number, or an object with a ``score``. targets: per sample its rating, a number.
-            contexts: not used.
+            predictions: per sample a number, or an object with a ``score``.
+            targets: per sample its rating, a number.
 
         Raises:
-            InputError: a prediction or a rating is no number.
+            InputError: a prediction or a rating is not a number.
         """
         found = np.empty(len(targets), RECORD)
         for row, prediction, rating in zip(found, predictions, targets, strict=True):
             score = getattr(prediction, "score", prediction)
             for what, value in (("score", score), ("rating", rating)):
                 if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                    raise InputError(f"{self.name}: a {type(value).__name__} is no {what}; give a number for each")
+                    raise InputError(f"{self.name}: a {type(value).__name__} is not a {what}; pass a number for each")
             row["score"], row["rating"] = float(score), float(rating)
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the metric of record."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
@@ -71,13 +64,13 @@ class Correlation(RecordMetric):
         return lambda weights: pearson(scores.of(weights), ratings.of(weights), weights)
 
     def unknown(self) -> str:
-        """Return why there is no value."""
+        """Return why the value is NaN."""
         kept = self._all()
         if len(kept) < 2:
             return "one sample has no correlation; add more"
-        for what, fix in (("rating", "add samples with others"), ("score", "look at what the model gives")):
+        for what, fix in (("rating", "add samples with others"), ("score", "check the outputs of the model")):
             if len(np.unique(kept[what])) == 1:
-                return f"all {len(kept)} {what}s are {kept[what][0]:g}, so nothing can follow them; {fix}"
+                return f"all {len(kept)} {what}s are {kept[what][0]:g}, so the correlation is undefined; {fix}"
         return ""
 
     def secondary(self) -> Mapping[str, float]:
@@ -88,21 +81,21 @@ class Correlation(RecordMetric):
 
 
 class _Ranks:
-    """Ranks of numbers, equal ones sharing theirs, for any weights."""
+    """Ranks of numbers, with mean ranks for ties, for any weights."""
 
     def __init__(self, values: Array) -> None:
         levels, self._level = np.unique(values, return_inverse=True)
         self._count = len(levels)
 
     def of(self, weights: Array) -> Array:
-        """Return the mean rank of each number, if each stood there ``weights`` times."""
+        """Return the mean rank of each number if it occurred ``weights`` times."""
         held = np.bincount(self._level, weights, self._count)
         ranks: Array = (np.cumsum(held) - held / 2)[self._level]
         return ranks
 
 
 def pearson(one: Array, other: Array, weights: Array) -> float:
-    """Return the correlation of two rows of numbers, each counted ``weights`` times; NaN where one does not vary."""
+    """Return the weighted correlation of two rows of numbers; NaN if one does not vary."""
     total = float(weights.sum())
     if not total:
         return math.nan
@@ -111,6 +104,6 @@ def pearson(one: Array, other: Array, weights: Array) -> float:
     if not (np.isfinite(one).all() and np.isfinite(other).all()) or (one == one[0]).all() or (other == other[0]).all():
         return math.nan
     a, b = (row - float(np.dot(weights, row)) / total for row in (one, other))
-    a, b = (row / scale if (scale := float(np.abs(row).max())) else row for row in (a, b))  # squares stay numbers
+    a, b = (row / scale if (scale := float(np.abs(row).max())) else row for row in (a, b))  # prevents overflow
     size = math.sqrt(float(np.dot(weights, a * a)) * float(np.dot(weights, b * b)))
     return max(-1.0, min(1.0, float(np.dot(weights, a * b)) / size)) if size else math.nan

@@ -1,4 +1,4 @@
-"""A metric as JSON, so that another process can make it again: its class by name, and the options it was made with."""
+"""A metric as JSON, so that another process can recreate it: its class by name, and its arguments."""
 
 from __future__ import annotations
 
@@ -24,41 +24,39 @@ _scripts: dict[Path, tuple[int, ModuleType]] = {}
 
 
 def metric_to_json(metric: Metric) -> dict[str, Any]:
-    """Return what :func:`metric_from_json` makes the metric of again, without anything it has seen.
+    """Return the JSON from which :func:`metric_from_json` recreates the metric, without its records.
 
     Returns:
-        ``{"class": "utils.metrics.classification:TopK", "options": {"k": 1}}``. A class of a script, or of a module
-        beside one, has the file's path instead of the module's name. Options are the arguments the metric was made
-        with, the defaults among them.
+        ``{"class": "utils.metrics.classification:TopK", "options": {"k": 1}}``. For a class of a script, or of a module
+        next to one, the path of the file replaces the module's name. Options are the arguments, including defaults.
 
     Raises:
-        ConfigError: another process cannot make it: its class is not at the top level of a file, or an argument has no
-            name or is no plain JSON value.
+        ConfigError: the class is not at the top level of a file, or an argument has no name or is not a JSON value.
     """
     cls = type(metric)
     if "<locals>" in cls.__qualname__:
         raise ConfigError(
-            f"metric {cls.__qualname__} is defined inside a function, where no other process finds it; define it at "
-            "the top level of a file"
+            f"metric {cls.__qualname__} is defined inside a function, where other processes cannot find it; define it "
+            "at the top level of a file"
         )
     return {"class": f"{_home(cls)}:{cls.__qualname__}", "options": plain_arguments(type(metric), *metric._arguments)}
 
 
 def metric_from_json(data: Any, root: Path | None) -> Metric:
-    """Make a metric of what :func:`metric_to_json` returned; it has seen nothing.
+    """Create the empty metric of a result of :func:`metric_to_json`.
 
-    Its module is imported: one of ``contrib/utils`` below ``root`` is found too, a script is run as a module, not as
-    the main program.
+    Its module is imported, also from ``contrib/utils`` below ``root``; a script is run as a module, not as the main
+    program.
 
     Args:
         data: the definition.
-        root: the repository; a script must lie below it. ``None``: only modules that any process imports by name.
+        root: the repository, which must contain the script; ``None``: only modules that can be imported by name.
 
     Raises:
-        DataError: the definition is none, or names nothing that can be loaded, or no :class:`Metric`.
+        DataError: the definition is invalid, or its class cannot be loaded or is not a :class:`Metric`.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("class"), str):
-        raise DataError(f"{data!r} is not a metric's definition; write the result again with this version of the zoo")
+        raise DataError(f"{data!r} is not the definition of a metric; write the result again with this version")
     where, _, name = data["class"].rpartition(":")
     found: Any = _module(where, root) if where and name else None
     for part in name.split("."):
@@ -69,16 +67,13 @@ def metric_from_json(data: Any, root: Path | None) -> Metric:
         return found(**data.get("options", {}))
     except (TypeError, ValueError, TecoInferError) as error:
         raise DataError(
-            f"metric {data['class']} cannot be made with the options {data.get('options')}: {error}; write the result "
-            "again with this version of the metric"
+            f"metric {data['class']} cannot be created with the options {data.get('options')}: {error}; write the "
+            "result again with this version of the metric"
         ) from error
 
 
-# ---------------------------------------------------------------------------------------------------- where classes are
-
-
 def _home(cls: type) -> str:
-    """Return the module's name where any process can import it by that, and otherwise the path of its file."""
+    """Return the module's name if other processes can import it, otherwise the path of its file."""
     module = sys.modules.get(cls.__module__)
     spec = getattr(module, "__spec__", None)
     name = spec.name if cls.__module__ == "__main__" and spec is not None else cls.__module__
@@ -86,13 +81,13 @@ def _home(cls: type) -> str:
         return name
     file = getattr(module, "__file__", None)
     if file is None:
-        raise ConfigError(f"metric {cls.__qualname__} was typed in, so no other process finds it; define it in a file")
+        raise ConfigError(f"metric {cls.__qualname__} is interactive, so other processes cannot find it; use a file")
     path = Path(file).resolve()
     return name if _is_installed(path) and name != "__main__" else str(path)
 
 
 def _is_installed(path: Path) -> bool:
-    """Say whether a file belongs to an installed package, which every process of this interpreter imports by name."""
+    """Return whether a file belongs to an installed package, which all processes can import by name."""
     folders = {sysconfig.get_path(key) for key in ("purelib", "platlib", "stdlib")}
     return any(path.is_relative_to(Path(folder).resolve()) for folder in folders if folder)
 
@@ -109,7 +104,7 @@ def _module(where: str, root: Path | None) -> ModuleType:
 
 
 def _imported(name: str, root: Path | None) -> ModuleType:
-    """Import a module by name; packages of ``utils`` are looked for below ``root/contrib`` too."""
+    """Import a module by name, also from packages of ``utils`` below ``root/contrib``."""
     if root is None:
         return importlib.import_module(name)
     contrib = str(root / "contrib")
@@ -124,21 +119,21 @@ def _imported(name: str, root: Path | None) -> ModuleType:
 
 
 def _script(path: Path, root: Path | None) -> ModuleType:
-    """Run a script as a module; what it imports from beside itself is not left to other scripts."""
+    """Run a script as a module, without keeping modules next to it in ``sys.modules``."""
     path = path.resolve()
     if root is None or not path.is_relative_to(root.resolve()):
-        raise DataError(f"metric of {path} does not lie below {root}, so it is not loaded; keep the script there")
+        raise DataError(f"metric of {path} is not below {root}, so it is not loaded; move the script there")
     if not path.is_file():
-        raise DataError(f"metric of {path} cannot be loaded: there is no such file; write the result again")
+        raise DataError(f"metric of {path} cannot be loaded: the file does not exist; write the result again")
     changed, module = _scripts.get(path, (0, None))
     if module is not None and changed == path.stat().st_mtime_ns:
         return module
     spec = importlib.util.spec_from_file_location(f"teco_metric_{abs(hash(path)):x}", path)
     if spec is None or spec.loader is None:
-        raise DataError(f"metric of {path} cannot be loaded: it is not a Python file; check the path")
+        raise DataError(f"metric of {path} cannot be loaded: not a Python file; check the path")
     module = importlib.util.module_from_spec(spec)
     with _own_imports(path, spec.name):
-        sys.modules[spec.name] = module  # dataclasses look their module up
+        sys.modules[spec.name] = module  # needed by dataclasses
         try:
             spec.loader.exec_module(module)
         except BaseException:
@@ -150,7 +145,7 @@ def _script(path: Path, root: Path | None) -> ModuleType:
 
 @contextmanager
 def _own_imports(path: Path, name: str) -> Iterator[None]:
-    """Let a script import what lies beside it, and forget that afterwards; the script itself, by its name, stays."""
+    """Let a script import modules next to it, and remove these afterwards, except for the script itself."""
     before, search = set(sys.modules), list(sys.path)
     sys.path.insert(0, str(path.parent))
     try:

@@ -1,60 +1,62 @@
-"""Metrics of classification by name: accuracy, macro F1 and Matthews' correlation, from one kind of record."""
+"""Metrics of classification: accuracy, macro F1 and Matthews' correlation, from one kind of record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, InputError
 from tecoinfer_modelzoo.text import shown_value
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records, weighted_share
 from utils.metrics.class_names import WrongLabelError, hint
+from utils.metrics.classification import margins
 
 RECORD = np.dtype([("label", np.int32), ("predicted", np.int32), ("right", np.bool_)])
-"""What a sample is, what it was taken for (-1 where a score is NaN), and whether its label is among the best ``k``."""
+"""A sample: its label, its prediction (-1 for a NaN score), and whether its label is among the best ``k``."""
 
 RATED_RECORD = np.dtype([*RECORD.descr, ("score", np.float64), ("rating", np.float64)])
-"""The same, with the mean class by the scores, and what people gave."""
+"""The same, with the mean class by the scores, and the rating by people."""
 
 
 class Labelled(RecordMetric):
-    """What :class:`Accuracy`, :class:`MacroF1` and :class:`Matthews` share.
+    """Base of :class:`Accuracy`, :class:`MacroF1` and :class:`Matthews`.
 
     Args:
-        k: how many of the highest scores count for accuracy.
+        k: number of highest scores for accuracy.
         labels: the model's class names, in the order of its scores; targets may then be names.
-        rated: targets have a ``label`` and a ``rating``, a number that people gave. The mean class, each counted by its
-            score, is compared with it: Spearman's correlation is told beside the metric.
-        neutral: with ``rated``, the accuracy without ratings nearer to 0 than this is told too; 0: it is not.
+        rated: targets have a ``label`` and a ``rating`` by people. Spearman's correlation of the ratings with the mean
+            class, weighted by the scores, is a secondary figure.
+        neutral: with ``rated``, also compute the accuracy without ratings closer to 0 than this; 0: do not.
     """
 
     def __init__(
         self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
     ) -> None:
         if not isinstance(k, int) or k < 1:
-            raise ConfigError(f"top-k: k={k!r} must be a whole number of at least 1")
+            raise ConfigError(f"top-k: k={k!r} must be an integer of at least 1")
         self.k = k
         self.labels = None if labels is None else tuple(labels)
         self.rated, self.neutral = rated, neutral
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Array | Records:
         """Return a record of :data:`RECORD` per sample, of :data:`RATED_RECORD` with ``rated``.
 
         Args:
             predictions: scores, N x C real numbers.
-            targets: N classes: a name among the labels, or a number from 0 to C - 1, maybe as text.
-            contexts: not used.
+            targets: N classes: a name among the labels, or a number from 0 to C - 1, also as text.
 
         Raises:
             InputError: scores that are not N x C real numbers, or not as many as targets.
-            DataError: a target that is no class of the model.
+            DataError: a target is not a class of the model.
         """
         scores = np.asarray(predictions)
         if scores.ndim != 2 or scores.dtype.kind not in "fiu" or len(scores) != len(targets):
             raise InputError(
-                f"scores of shape {scores.shape} and dtype {scores.dtype} came with {len(targets)} labels; "
+                f"scores of shape {scores.shape} and dtype {scores.dtype} for {len(targets)} labels; "
                 f"{self.name} needs a row of real numbers per label"
             )
         given = [target.label for target in targets] if self.rated else targets
@@ -65,7 +67,7 @@ class Labelled(RecordMetric):
         lost = np.isnan(scores).any(axis=1)
         found = np.empty(len(labels), RATED_RECORD if self.rated else RECORD)
         found["label"], found["right"] = labels, (ahead < self.k) & ~lost
-        # of equal scores the higher class ranks first here too
+        # of equal scores the higher class ranks first, as above
         found["predicted"] = scores.shape[1] - 1 - np.argmax(scores[:, ::-1], axis=1) if len(labels) else -1
         found["predicted"][lost] = -1
         if self.rated:
@@ -74,7 +76,7 @@ class Labelled(RecordMetric):
         return found
 
     def _of_ratings(self) -> dict[str, float]:
-        """Return what ratings tell: figures by name, none without ratings."""
+        """Return the figures that use ratings; empty without ratings."""
         if not self.rated:
             return {}
         from utils.metrics.correlation import Correlation
@@ -88,8 +90,7 @@ class Labelled(RecordMetric):
         return found
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the figures that are not the one of record: ``top1`` (or what ``k`` was given), ``macro_f1`` and
-        ``matthews``; with ratings what these tell."""
+        """Return ``top1`` (or another ``k``), ``macro_f1``, ``matthews`` and rating figures, except the primary."""
         kept = self._all()
         ones = np.ones(len(kept))
         figures = {f"top{self.k}": _accuracy, "macro_f1": _macro_f1, "matthews": _matthews}
@@ -105,7 +106,7 @@ class Labelled(RecordMetric):
             if not 0 <= number < classes:
                 raise WrongLabelError(
                     f"label {shown_value(number)} is not a class of the model, which has {classes} (0 to "
-                    f"{classes - 1}); check that the data set and the model belong together",
+                    f"{classes - 1}); check that the data set matches the model",
                     place,
                 )
             found[place] = number
@@ -114,8 +115,8 @@ class Labelled(RecordMetric):
     def _place(self, target: Any, known: Mapping[str, int], place: int) -> int:
         """Return a target's class.
 
-        A number is a label where one of the model's labels is a number (``1 star`` to ``5 stars`` stored as ``1`` to
-        ``5``), in whichever form the data set has it; else it is the class itself.
+        If any of the model's labels is a number (``1 star`` to ``5 stars`` stored as ``1`` to ``5``), numbers are
+        labels, as integer or text; otherwise they are class indices.
         """
         number = isinstance(target, (int, np.integer))
         text = str(int(target)) if number else target
@@ -126,14 +127,17 @@ class Labelled(RecordMetric):
             return int(text)
         names = hint(str(target)[:100], self.labels) if self.labels else " (the model stores no names)"
         raise WrongLabelError(
-            f"label {shown_value(target)} is no class of the model{names}; correct the data set, or write "
-            "class numbers",
+            f"label {shown_value(target)} is not a class of the model{names}; correct the data set, or write class "
+            "numbers",
             place,
         )
 
 
 class Accuracy(Labelled):
-    """Share of samples, 0 to 1, whose class is among the ``k`` highest scores; ranked as :class:`TopK` does."""
+    """Share of samples, 0 to 1, whose class is among the ``k`` highest scores, ranked as in :class:`TopK`."""
+
+    has_margins: ClassVar[bool] = True
+    bounds = (0.0, 1.0)
 
     def __init__(
         self, k: int = 1, labels: Sequence[str] | None = None, rated: bool = False, neutral: float = 0.0
@@ -141,13 +145,20 @@ class Accuracy(Labelled):
         super().__init__(k, labels, rated, neutral)
         self.name = f"top{k}"
 
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
+        """Return the records of :class:`Labelled`, with margins (:func:`~utils.metrics.classification.margins`)."""
+        found: Any = super().records(predictions, targets, contexts)
+        return Records(found, margins=margins(np.asarray(predictions), found["label"], self.k))
+
     def value(self, records: Array, weights: Array) -> float:
-        """Return the weight of right samples over the weight of all; NaN where nothing has a weight."""
+        """Return the weighted share of right samples; NaN if all weights are 0."""
         return _accuracy(records, weights)
 
 
 class MacroF1(Labelled):
-    """Mean of the classes' F1 scores, 0 to 1: each class counts alike, however rare it is.
+    """Mean of the classes' F1 scores, 0 to 1, with equal weights of the classes.
 
     A class's F1 is 2 TP / (2 TP + FP + FN). Classes that are neither a label nor a prediction of any sample do not
     count, as in scikit-learn's ``f1_score(average="macro")``.
@@ -156,28 +167,27 @@ class MacroF1(Labelled):
     name = "macro_f1"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return macro F1, each record counted by its weight; NaN where nothing has a weight."""
+        """Return weighted macro F1; NaN if all weights are 0."""
         return _macro_f1(records, weights)
 
 
 class Matthews(Labelled):
-    """Matthews' correlation of labels and predictions, -1 to 1; 0 is what chance gives (CoLA's metric).
+    """Matthews' correlation of labels and predictions, -1 to 1; 0 is chance level (CoLA's metric).
 
-    For more than two classes it is Gorodkin's R_K (2004): the covariance of the two, each as 0 and 1 per class, over
-    the root of the product of their variances. 0 where all labels, or all predictions, are of one class, as in
-    scikit-learn's ``matthews_corrcoef``. A prediction of NaN is a class of its own.
+    For more than two classes it is Gorodkin's R_K (2004): the covariance of the two, as 0 and 1 per class, over the
+    root of the product of their variances. 0 if all labels, or all predictions, are of one class, as in scikit-learn's
+    ``matthews_corrcoef``. A prediction of NaN is an additional class.
     """
 
     name = "matthews"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the correlation, each record counted by its weight; NaN where nothing has a weight."""
+        """Return the weighted correlation; NaN if all weights are 0."""
         return _matthews(records, weights)
 
 
 def _accuracy(records: Array, weights: Array) -> float:
-    total = float(weights.sum())
-    return float(weights[records["right"]].sum()) / total if total else float("nan")
+    return weighted_share(records["right"], weights)
 
 
 def _macro_f1(records: Array, weights: Array) -> float:

@@ -1,4 +1,4 @@
-"""Metrics of frames that are something or not, such as speech: the area under the ROC curve, and F1 at a threshold."""
+"""Metrics of binary labels of frames, such as speech: the area under the ROC curve, and F1 at a threshold."""
 
 from __future__ import annotations
 
@@ -9,36 +9,34 @@ from typing import Any
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric, Records
+from utils.metrics.base import Records, WeighingMetric
 
 RECORD = np.dtype([("score", np.float32), ("true", np.bool_), ("said", np.bool_)])
-"""A frame: its score (higher is more), what it is, and what the final answer says of it."""
+"""A frame: its score (higher is more), its label, and its label in the final answer."""
 
 METRICS = ("auc", "f1")
-"""What may be the metric of record."""
+"""Allowed primary metrics."""
 
 
-class FrameScores(RecordMetric):
-    """How well the scores of frames tell those that are something from those that are not.
+class FrameScores(WeighingMetric):
+    """How well the scores of frames separate positive from negative frames.
 
-    - ``auc``: area under the ROC curve of all frames, equal scores counted half (scikit-learn's ``roc_auc_score``).
-    - ``f1``: of the frames whose score is at least the threshold: 2 TP / (2 TP + FP + FN). ``precision`` and ``recall``
-      are beside it.
-    - ``answer_f1``: the same of what the final answer says, such as speech after its shortest durations and padding.
+    - ``auc``: area under the ROC curve of all frames, ties counted half (scikit-learn's ``roc_auc_score``).
+    - ``f1``: of frames with a score of at least the threshold: 2 TP / (2 TP + FP + FN), with ``precision`` and
+      ``recall`` as secondary figures.
+    - ``answer_f1``: the same for the final answer, such as speech after minimum durations and padding.
 
-    A frame whose score is NaN is wrong at every threshold. The samples are recordings: a recording's frames are drawn
-    together when the accuracy gate resamples.
+    A frame whose score is NaN is wrong at every threshold. The samples are recordings: the accuracy gate resamples all
+    frames of a recording together.
 
     Args:
-        primary: one of :data:`METRICS`. threshold: from which a score says that a frame is something.
-
-    Raises:
-        ConfigError: an argument is none of these.
+        primary: one of :data:`METRICS` (else ConfigError).
+        threshold: minimum score of a positive frame.
     """
 
     def __init__(self, primary: str = "auc", threshold: float = 0.5) -> None:
         if primary not in METRICS:
-            raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
+            raise ConfigError(f"metric {primary!r} must be one of {', '.join(METRICS)}")
         self.primary, self.threshold = primary, float(threshold)
         self.name = f"frame_{primary}"
 
@@ -49,31 +47,27 @@ class FrameScores(RecordMetric):
 
         Args:
             predictions: per recording an object with ``scores`` (float [T]) and ``said`` (bool [T]).
-            targets: not used. contexts: per recording an object with ``truth``, bool [T].
+            contexts: per recording an object with ``truth``, bool [T].
 
         Raises:
-            InputError: scores and truth of a recording are not equally many.
+            InputError: scores and truth of a recording differ in number.
         """
         columns = []
         for prediction, context in zip(predictions, contexts or (), strict=True):
             scores, truth = np.asarray(prediction.scores), np.asarray(context.truth)
             if scores.shape != truth.shape:
-                raise InputError(f"{self.name}: {scores.shape} scores for {truth.shape} frames; give one for each")
+                raise InputError(f"{self.name}: {scores.shape} scores for {truth.shape} frames; pass one for each")
             column = np.empty(len(scores), RECORD)
             column["score"], column["true"], column["said"] = scores, truth, prediction.said
             columns.append(column)
         samples = np.repeat(np.arange(len(columns)), [len(column) for column in columns])
         return Records(np.concatenate(columns) if columns else np.empty(0, RECORD), samples)
 
-    def value(self, records: Array, weights: Array) -> float:
-        """Return the AUC or F1; NaN where it cannot be told."""
-        return self.weighing(records)(weights)
-
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the scores are sorted once."""
         true = records["true"]
         if self.primary == "f1":
-            found = records["score"] >= self.threshold  # False of NaN, which is put right below
+            found = records["score"] >= self.threshold  # False for NaN, corrected below
             found = np.where(np.isnan(records["score"]), ~true, found)
             return lambda weights: _f1(true, found, weights)[0]
         score = records["score"].astype(np.float64)
@@ -84,15 +78,15 @@ class FrameScores(RecordMetric):
         return lambda weights: _auc(falling, weights[order], ends)
 
     def unknown(self) -> str:
-        """Return why there is no value: all frames are of one kind."""
+        """Return why the value is NaN: all frames have the same label."""
         true = self._all()["true"]
         if true.all() or not true.any():
-            kind = "something" if true.all() else "nothing"
+            kind = "positive" if true.all() else "negative"
             return f"all {len(true)} frames that were run are labelled {kind}; add recordings with both"
         return ""
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the further figures that the class's text names, and ``share``, that of the frames which are true."""
+        """Return the secondary figures of the class, and ``share``, the share of positive frames."""
         kept = self._all()
         ones = np.ones(len(kept))
         other = FrameScores("f1" if self.primary == "auc" else "auc", self.threshold)
@@ -106,7 +100,7 @@ class FrameScores(RecordMetric):
 
 
 def _f1(true: Array, found: Array, weights: Array) -> tuple[float, float, float]:
-    """Return F1, precision and recall; NaN of what has no frame to tell it by."""
+    """Return F1, precision and recall; NaN if one is undefined."""
     hits = float(weights[true & found].sum())
     false, missed = float(weights[~true & found].sum()), float(weights[true & ~found].sum())
     return (

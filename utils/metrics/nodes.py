@@ -1,4 +1,4 @@
-"""The metric of nodes: how many get the right class."""
+"""Accuracy of node classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from utils.metrics.f1 import Accuracy
 
 
 class NodeAccuracy(Accuracy):
-    """Share of nodes, 0 to 1, whose class has the highest score; macro F1 and Matthews' correlation are beside it."""
+    """Share of nodes, 0 to 1, whose class has the highest score; macro F1 and Matthews' correlation are secondary."""
 
     def __init__(self, labels: Sequence[str] | None = None) -> None:
         super().__init__(1, labels)

@@ -1,77 +1,83 @@
-"""How well documents are ranked for queries: nDCG, recall, the reciprocal rank and average precision.
+"""Metrics of documents ranked for queries: nDCG, recall, reciprocal rank and average precision.
 
 The definitions are trec_eval's (https://github.com/usnistgov/trec_eval, ``m_ndcg_cut.c``, ``m_recall.c``,
-``m_recip_rank.c``, ``m_map.c``), its order of documents included.
+``m_recip_rank.c``, ``m_map.c``), including its order of documents.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records
 
 CUTS = (1, 5, 10, 100)
-"""Ranks that recall is told at."""
+"""Ranks at which recall is computed."""
 
 FIGURES = ("ndcg", "recall", "mrr", "map")
-"""What may be the metric of record."""
+"""Allowed primary metrics."""
 
 
 class Ranking(RecordMetric):
-    """The mean over queries of what one of :data:`FIGURES` says of each.
+    """The mean over queries of one of :data:`FIGURES`.
 
-    - ``ndcg``: sum over the first ``cut`` documents of grade / log2(1 + rank), over the largest such sum there can be.
+    - ``ndcg``: sum over the first ``cut`` documents of grade / log2(1 + rank), over the maximum of this sum.
     - ``recall``: share of a query's relevant documents among the first ``cut``.
-    - ``mrr``: 1 / rank of the first relevant document, 0 where none is among the first ``cut``.
-    - ``map``: mean over a query's relevant documents of the precision at their ranks, 0 for one that was not found.
+    - ``mrr``: 1 / rank of the first relevant document, 0 if none is among the first ``cut``.
+    - ``map``: mean over a query's relevant documents of the precision at their ranks, 0 for missing ones.
 
-    A document is relevant whose grade is at least 1; one that nobody judged has grade 0, and a grade below that counts
-    as 0. Documents are in the order of their scores as float32; of equal ones the name that sorts last comes first. A
-    query with no relevant document is 0 in all of these.
+    Documents with a grade of at least 1 are relevant; unjudged ones have grade 0, and negative grades count as 0.
+    Documents are sorted by their scores as float32, ties by falling name. Queries without relevant documents are 0 in
+    all figures.
 
     Args:
-        primary: one of :data:`FIGURES`. cut: of nDCG, of the reciprocal rank, and of recall as the metric of record.
+        primary: one of :data:`FIGURES`.
+        cut: of nDCG, of the reciprocal rank, and of recall as the primary metric.
 
     Raises:
-        ConfigError: an argument is none of these.
+        ConfigError: invalid arguments.
     """
 
     bounds = (0.0, 1.0)
+    has_margins: ClassVar[bool] = True
 
     def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
         if primary not in FIGURES:
-            raise ConfigError(f"metric {primary!r} is none of {', '.join(FIGURES)}")
+            raise ConfigError(f"metric {primary!r} must be one of {', '.join(FIGURES)}")
         if cut < 1:
             raise ConfigError(f"--cut {cut} must be at least 1")
         self.primary, self.cut = primary, cut
         self.name = "map" if primary == "map" else f"{primary}{cut}"
         self._recalls = tuple(sorted({*CUTS, cut}))
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Return a float64 row per query: nDCG, the reciprocal rank, average precision, and recall at each cut.
 
         Args:
             predictions: per query an object with ``ids`` (names of documents) and ``scores`` (as many numbers).
-            targets: per query its judged documents: a mapping from names to grades, whole numbers.
-            contexts: not used.
+            targets: per query a mapping from its judged documents to integer grades.
 
         Raises:
-            InputError: a prediction has not as many scores as names, or names a document twice.
+            InputError: a prediction has different numbers of scores and names, or a duplicate document.
         """
         rows = [self._row(found, grades) for found, grades in zip(predictions, targets, strict=True)]
-        return np.array(rows, np.float64).reshape(len(targets), 3 + len(self._recalls))
+        values = np.array(rows, np.float64).reshape(len(targets), 3 + len(self._recalls))
+        cut = None if self.primary == "map" else self.cut
+        gaps = [margin(found, grades, cut) for found, grades in zip(predictions, targets, strict=True)]
+        return Records(values, margins=np.array(gaps, np.float64))
 
     def _row(self, found: Any, grades: Mapping[str, int]) -> list[float]:
         ids, scores = list(found.ids), np.asarray(found.scores, np.float32)
         if scores.shape != (len(ids),) or len(set(ids)) != len(ids):
             raise InputError(
                 f"{self.name}: {len(ids)} documents ({len(set(ids))} different ones) and {scores.size} scores of a "
-                "query; give one score for each, and each once"
+                "query; pass one score per document, and each document once"
             )
         if np.isnan(scores).any():
             return [math.nan] * (3 + len(self._recalls))
@@ -88,7 +94,7 @@ class Ranking(RecordMetric):
         return [_gain(gains, self.cut) / _gain(ideal, self.cut), first, average, *recalls]
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the weighted mean of the metric of record; NaN where no query has any weight."""
+        """Return the weighted mean of the primary metric; NaN if all weights are 0."""
         total = float(weights.sum())
         return float(np.dot(weights, records[:, self._column()])) / total if total else math.nan
 
@@ -106,8 +112,21 @@ class Ranking(RecordMetric):
         }
 
 
+def margin(found: Any, grades: Mapping[str, int], cut: int | None) -> float:
+    """Return the smallest gap of scores between neighbours of different grades up to rank ``cut``.
+
+    A swap of two documents of one grade, or beyond the cut, changes no figure of the query. Infinite where no swap of
+    neighbours would change any.
+    """
+    scores = np.asarray(found.scores, np.float64)
+    order = np.argsort(-scores, kind="stable")[: None if cut is None else cut + 1]
+    gains = np.array([max(0, grades.get(found.ids[place], 0)) for place in order.tolist()], np.float64)
+    gaps = -np.diff(scores[order])[np.diff(gains) != 0]
+    return float(gaps.min()) if gaps.size else math.inf
+
+
 def ranked(ids: Sequence[str], scores: Array) -> list[str]:
-    """Return names of documents by falling score (float32); of equal ones the name that sorts last comes first."""
+    """Return names of documents by falling score (float32), ties by falling name."""
     by_name = sorted(range(len(ids)), key=lambda place: ids[place].encode("utf-8", "surrogatepass"), reverse=True)
     order = np.array(by_name, np.intp)
     order = order[np.argsort(-np.asarray(scores, np.float32)[order], kind="stable")]

@@ -1,4 +1,4 @@
-"""How well items are ranked for users, with what everybody gets, the most popular items, measured beside it."""
+"""Metrics of items ranked for users, with the most popular items as baseline."""
 
 from __future__ import annotations
 
@@ -9,37 +9,43 @@ from typing import Any
 import numpy as np
 
 from engine import Array
+from utils.metrics.base import Records
 from utils.metrics.ranking import Ranking
 
 
 class Recommendations(Ranking):
-    """:class:`~utils.metrics.ranking.Ranking` of items for users; a user is a sample, and so a unit.
+    """:class:`~utils.metrics.ranking.Ranking` of items for users; a user is a sample and a unit.
 
-    Each prediction has a second ranking of the same candidates, ``popular``: its figures are told beside the model's,
-    and decide nothing. Recall of users with a single right item is the hit rate.
+    Each prediction has a second ranking of the same candidates, ``popular``, whose figures are secondary. Recall of
+    users with a single relevant item is the hit rate.
 
     Args:
-        primary, cut: as :class:`~utils.metrics.ranking.Ranking` has them.
+        primary, cut: see :class:`~utils.metrics.ranking.Ranking`.
     """
 
     def __init__(self, primary: str = "ndcg", cut: int = 10) -> None:
         super().__init__(primary, cut)
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Records:
         """Return a float64 row per user: the figures of the model's ranking, and those of the popular items'.
 
         Args:
-            predictions: per user an object with ``ids`` and ``scores``, and such a one as ``popular``.
-            targets: per user a mapping from the names of the right items to 1. contexts: not used.
+            predictions: per user an object with ``ids`` and ``scores``, and another such object as ``popular``.
+            targets: per user a mapping from the names of the relevant items to 1.
 
         Raises:
             InputError: as :meth:`Ranking.records`.
         """
-        rankings = (predictions, [one.popular for one in predictions])
-        return np.concatenate([super(Recommendations, self).records(one, targets) for one in rankings], axis=1)
+        own, popular = (
+            super(Recommendations, self).records(rankings, targets)
+            for rankings in (predictions, [one.popular for one in predictions])
+        )
+        return Records(np.concatenate([own.values, popular.values], axis=1), margins=own.margins)
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the other figures of the model, and those of the popular items that there is a choice of."""
+        """Return the other figures of the model, and the selectable ones of the popular items."""
         recalls = [f"recall{cut}" for cut in self._recalls]
         names = [f"ndcg{self.cut}", f"mrr{self.cut}", "map", *recalls]
         kept = self._all()

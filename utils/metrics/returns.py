@@ -1,4 +1,4 @@
-"""The mean return of episodes, its interval, and how often two policies choose the same."""
+"""The mean return of episodes, its confidence interval, and the agreement of two policies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from engine import Array
 from utils.metrics.base import RecordMetric
 
 EPISODE = np.dtype([("total", "<f8"), ("steps", "<i8"), ("agreed", "<f8"), ("recorded", "<i8")])
-"""An episode: its return, its steps, and at how many of so many recorded observations the action is the recorded one
-(of continuous actions the sum of their agreements)."""
+"""An episode: its return, its steps, and the number of recorded observations with the recorded action, out of how many
+(for continuous actions the sum of their agreements)."""
 
 DRAWS = 1000
 """Draws of episodes for the interval; its ends are the 2.5 % and the 97.5 % quantiles."""
 
 ENOUGH = 100
-"""Episodes from which on a mean return says something."""
+"""Minimum number of episodes for a meaningful mean return."""
 
 
 class MeanReturn(RecordMetric):
-    """Mean return of an episode: the sum of its rewards, not discounted.
+    """Mean return of an episode: the undiscounted sum of its rewards.
 
-    Beside it: ``low`` and ``high``, the ends of its interval of 95 %; the standard deviation of a return; the mean
-    number of steps; and ``action_agreement``, the share of recorded observations where the action is the recorded one.
+    Secondary figures: ``low`` and ``high``, the ends of its 95 % interval; the standard deviation of a return; the mean
+    number of steps; and ``action_agreement``, the share of recorded observations with the recorded action.
     """
 
     name = "mean_return"
@@ -37,12 +37,12 @@ class MeanReturn(RecordMetric):
         return np.array(rows, EPISODE)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the weighted mean of the returns; NaN where no episode has any weight."""
+        """Return the weighted mean of the returns; NaN if all weights are 0."""
         total = float(weights.sum())
         return float(np.dot(weights, records["total"]) / total) if total else math.nan
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the interval and what else there is to say."""
+        """Return the secondary figures."""
         records = np.sort(self._all(), order=EPISODE.names)
         returns, recorded = records["total"], int(records["recorded"].sum())
         low, high = interval(returns)
@@ -56,7 +56,7 @@ def interval(values: Array, draws: int = DRAWS) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a mean: the percentile bootstrap (Efron, 1979), always the same draws.
 
     Args:
-        values: float64 [N], in an order that does not depend on how they came.
+        values: float64 [N], in an order independent of how they were added.
     """
     if not len(values) or not np.isfinite(values).all():
         return math.nan, math.nan

@@ -1,4 +1,4 @@
-"""The ROC curve of scored pairs: its area, its equal error rate, what a rate of false acceptance leaves."""
+"""The ROC curve of scored pairs: its area, equal error rate, detection cost, and TAR at a fixed FAR."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Ordered(NamedTuple):
     """Pairs by falling score.
 
     Attributes:
-        same: N bool, which are one person. places: N, where they are among the records.
+        same: N bool, pairs of one person. places: N, indices of the pairs in the records.
         ends: the last pair of each score. levels: these scores, falling.
     """
 
@@ -32,8 +32,8 @@ class Curve(NamedTuple):
     """The ROC curve from (0, 0) to (1, 1): sums of weights of the accepted pairs of two people and of one.
 
     Attributes:
-        false, true: rising, one value per threshold.
-        pairs: how many pairs of two people there are, by weight.
+        false, true: increasing, one value per threshold.
+        pairs: the weight of all pairs of two people.
     """
 
     false: Array
@@ -42,11 +42,11 @@ class Curve(NamedTuple):
 
 
 def in_order(records: Array) -> Ordered:
-    """Put pairs in order.
+    """Return pairs by falling score.
 
     Args:
-        records: N of a structured dtype with ``score`` (float64, higher is more alike) and ``same`` (bool). A score of
-            NaN is wrong at every threshold: the lowest of one person's, the highest of two people's.
+        records: N of a structured dtype with ``score`` (float64, higher is more similar) and ``same`` (bool). NaN
+            scores are wrong at every threshold: the lowest for one person, the highest for two people.
     """
     score = records["score"].copy()
     lost = np.isnan(score)
@@ -58,7 +58,7 @@ def in_order(records: Array) -> Ordered:
 
 
 def roc_curve(ordered: Ordered, weights: Array) -> Curve:
-    """Return the curve of pairs that count ``weights`` times, float64 N, in the order of the records."""
+    """Return the curve of pairs with the given weights, float64 N, in the order of the records."""
     own = weights[ordered.places]
     true, false = (np.cumsum(np.where(kind, own, 0.0))[ordered.ends] for kind in (ordered.same, ~ordered.same))
     zero = np.zeros(1)
@@ -66,7 +66,7 @@ def roc_curve(ordered: Ordered, weights: Array) -> Curve:
 
 
 def area(curve: Curve) -> float:
-    """Return the area under the curve, equal scores counted half; NaN where all pairs are of one kind."""
+    """Return the area under the curve, ties counted half; NaN if all pairs are of one kind."""
     whole = curve.false[-1] * curve.true[-1]
     if not whole:
         return math.nan
@@ -74,7 +74,7 @@ def area(curve: Curve) -> float:
 
 
 def equal_error(curve: Curve) -> float:
-    """Return the rate at which false acceptance and false rejection meet, on the line between two points; or NaN."""
+    """Return the rate at which false acceptance equals false rejection, interpolated linearly; or NaN."""
     if not curve.false[-1] or not curve.true[-1]:
         return math.nan
     false, missed = _rates(curve)
@@ -85,23 +85,24 @@ def equal_error(curve: Curve) -> float:
 
 
 def equal_error_threshold(ordered: Ordered, curve: Curve) -> float:
-    """Return the greatest score at which no fewer are falsely accepted than rejected; NaN where there is none."""
+    """Return the greatest score where the false acceptance is at least the false rejection; NaN if undefined."""
     if not curve.false[-1] or not curve.true[-1]:
         return math.nan
     return float(ordered.levels[_meeting(curve) - 1])
 
 
 def least_cost(curve: Curve, p_target: float) -> float:
-    """Return the least detection cost over all thresholds, both kinds of error costing 1, over that of no system.
+    """Return the minimum detection cost over all thresholds, relative to a trivial system; both errors cost 1.
 
-    The cost is ``p_target * missed + (1 - p_target) * falsely accepted`` as in NIST's speaker recognition evaluations,
-    and one that accepts all, or none, has the smaller of the two shares.
+    The cost is ``p_target * missed + (1 - p_target) * falsely accepted`` as in NIST's speaker recognition evaluations;
+    a system that accepts all, or none, costs the smaller of the two shares.
 
     Args:
-        p_target: how often a pair is of one person, above 0 and below 1.
+        curve: the ROC curve.
+        p_target: share of pairs of one person, above 0 and below 1.
 
     Returns:
-        0 to 1; NaN where all pairs are of one kind.
+        0 to 1; NaN if all pairs are of one kind.
     """
     if not curve.false[-1] or not curve.true[-1]:
         return math.nan
@@ -115,15 +116,15 @@ def _rates(curve: Curve) -> tuple[Array, Array]:
 
 
 def _meeting(curve: Curve) -> int:
-    """Return the first point where false acceptance is no rarer; never the first of all: there nothing is accepted."""
+    """Return the first point where false acceptance is at least false rejection; never point 0, which accepts none."""
     false, missed = _rates(curve)
     return int(np.argmax(false >= missed))
 
 
 def accepted_at(curve: Curve, far: float) -> float:
-    """Return the largest share of one person's pairs that is accepted while at most ``far`` of two people's are.
+    """Return the maximum share of one person's pairs that is accepted with at most ``far`` of two people's.
 
-    NaN where there are fewer than 1 / ``far`` of those: then no threshold can be told from a stricter one.
+    NaN if there are fewer than 1 / ``far`` of those, because then the threshold is ambiguous.
     """
     if not curve.true[-1] or curve.pairs * far < 1 - 1e-9:
         return math.nan
@@ -132,24 +133,25 @@ def accepted_at(curve: Curve, far: float) -> float:
 
 
 def accepted_intervals(records: Array, fars: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the ends of 95 % intervals of :func:`accepted_at`; NaN where that is, or where nearly no draw tells it.
+    """Return the ends of 95 % intervals of :func:`accepted_at`; NaN if it is NaN, or for most draws.
 
-    Everybody is drawn with replacement, and a pair counts as often as both of its people.
+    People are drawn with replacement, and a pair is weighted by the draws of both of its people.
 
     Args:
-        records: as :func:`in_order` takes them, with ``first`` and ``second`` too: int64, who both are.
+        records: as for :func:`in_order`, with ``first`` and ``second``: int64, the two people.
+        fars: rates of false acceptance.
     """
     order = in_order(records)
     people, places = np.unique(np.stack([records["first"], records["second"]]), return_inverse=True)
     first, second = places.reshape(2, -1)
     all_of_them = roc_curve(order, np.ones(len(records)))
-    told = [far for far in fars if not math.isnan(accepted_at(all_of_them, far))]
-    values: dict[float, list[float]] = {far: [] for far in told}
+    defined = [far for far in fars if not math.isnan(accepted_at(all_of_them, far))]
+    values: dict[float, list[float]] = {far: [] for far in defined}
     chance = np.random.default_rng(0)
-    for _ in range(DRAWS if told else 0):
+    for _ in range(DRAWS if defined else 0):
         drawn = np.bincount(chance.integers(0, len(people), len(people)), minlength=len(people)).astype(np.float64)
         curve = roc_curve(order, np.where(records["same"], drawn[first], drawn[first] * drawn[second]))
-        for far in told:
+        for far in defined:
             values[far].append(accepted_at(curve, far))
     return [_quantiles(values.get(far, [])) for far in fars]
 

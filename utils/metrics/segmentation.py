@@ -1,4 +1,4 @@
-"""Metrics of segmentation: mean intersection over union, from the confusion matrix of every picture."""
+"""Metrics of segmentation: mean intersection over union, from the confusion matrix of every image."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine import Array, InputError
 from utils.metrics.base import RecordMetric, Records
 
 RECORD = np.dtype([("real", np.int32), ("found", np.int32), ("pixels", np.uint32)])
-"""A cell of one picture's confusion matrix that is not 0: pixels of class ``real`` that were taken for ``found`` (-1:
-the model's output holds NaN there). 12 bytes; a picture has few of them, however many classes there are."""
+"""A nonzero cell of one image's confusion matrix: pixels of class ``real`` predicted as ``found`` (-1: NaN in the
+model's output). 12 bytes; an image has few cells, even with many classes."""
 
 
 class MeanIoU(RecordMetric):
-    """Mean over the classes of intersection over union, 0 to 1, with all pixels of all pictures put together.
+    """Mean over the classes of intersection over union, 0 to 1, over all pixels of all images.
 
     A class's value is TP / (TP + FP + FN) in pixels (Everingham et al. 2015, "The PASCAL Visual Object Classes
-    Challenge", 4.2). A class that is neither in the truth nor in any answer does not count, as in scikit-learn's
-    ``jaccard_score(average="macro")`` of the labels that occur; torchvision's reference has NaN there. Pixels whose
-    truth is negative count for nothing. A picture is a unit, and several runs' records together are those of one run.
+    Challenge", 4.2). Classes that are neither in the targets nor in the predictions do not count, as in scikit-learn's
+    ``jaccard_score(average="macro")`` of the labels that occur; torchvision's reference has NaN there. Pixels with a
+    negative target are ignored. An image is a unit; merged records of several runs equal those of one run.
 
     Args:
         labels: the model's class names, in the order of its classes, for the figures of the classes.
@@ -38,15 +38,15 @@ class MeanIoU(RecordMetric):
         """Count one batch.
 
         Args:
-            predictions: per picture the class of each pixel, H x W whole numbers; -1 where there is no answer.
-            targets: per picture what is right, H x W whole numbers; negative where that is not known or to be ignored.
-            contexts: where a context has a ``truth`` that is not ``None``, that is what is right.
+            predictions: per image the class of each pixel, H x W integers; -1 for no answer.
+            targets: per image the ground truth, H x W integers; negative for unknown or ignored pixels.
+            contexts: a ``truth`` of a context that is not ``None`` replaces the target.
 
         Returns:
-            A record of :data:`RECORD` per pair of classes that occurs in a picture, and the picture's position.
+            A record of :data:`RECORD` per pair of classes in an image, and the image's index.
 
         Raises:
-            InputError: a prediction is not H x W whole numbers, or has another size than its target.
+            InputError: a prediction is not H x W integers, or has another size than its target.
         """
         known = [getattr(context, "truth", None) for context in contexts or [None] * len(targets)]
         found = [
@@ -57,16 +57,16 @@ class MeanIoU(RecordMetric):
         return Records(np.concatenate([np.empty(0, RECORD), *found]), owners)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the mean IoU, each record counted by its weight; NaN where no pixel has any."""
+        """Return the weighted mean IoU; NaN if all weights are 0."""
         both, real, found = _totals(records, weights)
         return _mean(both, real + found - both)
 
     def secondary(self) -> Mapping[str, float]:
         """Return further figures over all pixels.
 
-        ``pixel_accuracy``: right pixels over pixels. ``mean_accuracy``: mean over the classes of the truth of the share
-        of their pixels that is right. ``dice``: mean of 2 TP / (2 TP + FP + FN), the F1 of the pixels, over the same
-        classes as the mean IoU. ``fw_iou``: IoU with each class weighted by its share of the truth.
+        ``pixel_accuracy``: right pixels over pixels. ``mean_accuracy``: mean over the target classes of the share of
+        right pixels. ``dice``: mean of 2 TP / (2 TP + FP + FN), the F1 of the pixels, over the same classes as the mean
+        IoU. ``fw_iou``: IoU weighted by the classes' shares of the target pixels.
         """
         kept = self._all()
         both, real, found = _totals(kept, np.ones(len(kept)))
@@ -79,28 +79,27 @@ class MeanIoU(RecordMetric):
         }
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return ``iou``, ``dice``, ``accuracy`` (of the truth's pixels; NaN without any) and the truth's pixels.
+        """Return ``iou``, ``dice``, ``accuracy`` (of target pixels; NaN without any) and the number of target pixels.
 
-        Classes that are neither in the truth nor in an answer are left out.
+        Classes that are neither in the targets nor in the predictions are omitted.
         """
         kept = self._all()
         both, real, found = _totals(kept, np.ones(len(kept)))
         columns = (both / np.maximum(real + found - both, 1), 2 * both / np.maximum(real + found, 1))
         accuracy = np.where(real > 0, both / np.maximum(real, 1), np.nan)
+        names = ("iou", "dice", "accuracy")
         return {
             self._label(i): {
-                "iou": float(columns[0][i]),
-                "dice": float(columns[1][i]),
-                "accuracy": float(accuracy[i]),
+                **{name: float(column[i]) for name, column in zip(names, (*columns, accuracy), strict=True)},
                 "pixels": int(real[i]),
             }
             for i in np.flatnonzero(real + found).tolist()
         }
 
     def confusion(self) -> Array:
-        """Return the confusion matrix of all pixels, C x C int64: rows are the truth, columns the answers.
+        """Return the confusion matrix of all pixels, C x C int64: rows are targets, columns predictions.
 
-        Pixels without an answer (NaN) are in no column.
+        Pixels without an answer (NaN) are not in it.
         """
         kept = self._all()
         classes = max(len(self.labels or ()), _classes(kept))
@@ -114,16 +113,16 @@ class MeanIoU(RecordMetric):
 
 
 def _cells(prediction: Array, target: Array) -> Array:
-    """Return the cells of one picture's confusion matrix that are not 0, in the matrix' order."""
+    """Return the nonzero cells of one image's confusion matrix, in the matrix' order."""
     if prediction.ndim != 2 or prediction.dtype.kind not in "iu" or target.dtype.kind not in "iu":
         raise InputError(
             f"a prediction has shape {prediction.shape} and dtype {prediction.dtype}, its target dtype {target.dtype}; "
-            "mIoU needs H x W whole numbers for both"
+            "expected H x W integers for both"
         )
     if prediction.shape != target.shape:
         raise InputError(
-            f"a prediction of {prediction.shape[1]}x{prediction.shape[0]} came with a target of shape {target.shape}; "
-            "give the classes at the target's size"
+            f"a prediction of {prediction.shape[1]}x{prediction.shape[0]} for a target of shape {target.shape}; "
+            "resize the classes to the target's size"
         )
     counted = target >= 0
     real, found = target[counted].astype(np.int64), prediction[counted].astype(np.int64) + 1
@@ -135,7 +134,7 @@ def _cells(prediction: Array, target: Array) -> Array:
 
 
 def _counted(values: Array) -> tuple[Array, Array]:
-    """Return the values that occur, rising, and how often; of few different ones without sorting all."""
+    """Return the values that occur, increasing, and their counts; without sorting if all are small."""
     if values.max(initial=0) < 1 << 16:
         counts = np.bincount(values)
         places = np.flatnonzero(counts)
@@ -148,9 +147,9 @@ def _classes(records: Array) -> int:
 
 
 def _totals(records: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return per class the pixels that are right, those of the truth and those of the answers, float64."""
+    """Return per class the right pixels, the target pixels and the predicted pixels, float64."""
     real, found, classes = records["real"], records["found"], _classes(records)
-    pixels = records["pixels"] * weights  # whole numbers below 2 ** 53 are exact, in any order
+    pixels = records["pixels"] * weights  # integers below 2 ** 53 are exact, in any order
     right = real == found
     answered = found >= 0
     return (
@@ -166,6 +165,6 @@ def _shares(part: Array, whole: Array) -> Array:
 
 
 def _mean(part: Array, whole: Array) -> float:
-    """Return the mean of the shares whose whole is not 0; NaN where there is none."""
+    """Return the mean of the shares whose whole is not 0; NaN if there are none."""
     counts = whole > 0
     return float((part[counts] / whole[counts]).mean()) if counts.any() else float("nan")

@@ -1,4 +1,4 @@
-"""Metric of speaker verification: equal error rate, least detection cost, what a rate of false acceptance leaves."""
+"""Metrics of speaker verification: equal error rate, minimum detection cost, true acceptance at a false acceptance."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from utils.metrics.roc import (
 from utils.metrics.verification import FARS, Verification
 
 P_TARGETS = (0.01, 0.05)
-"""How often a trial is of one speaker, for the minimum cost: those of VoxCeleb's and NIST's evaluations."""
+"""Shares of trials of one speaker for the minimum cost: those of VoxCeleb's and NIST's evaluations."""
 
 
 class SpeakerVerification(Verification):
-    """How well scores of pairs of recordings tell one speaker from two.
+    """How well scores of pairs of recordings separate one speaker from two.
 
-    - ``eer``, the metric of record: the rate at which false acceptance and false rejection are equal.
-    - ``min_dcf_P``: the least detection cost where the share P of trials is of one speaker (both errors cost 1), over
-      the cost of a system that hears nothing: 1 is useless.
+    - ``eer``, the primary metric: the rate at which false acceptance and false rejection are equal.
+    - ``min_dcf_P``: the minimum detection cost if the share P of trials is of one speaker (both errors cost 1),
+      relative to a trivial system: 1 is useless.
     - ``auc`` and ``tar_at_far_F`` with its interval over speakers, as in
       :class:`~utils.metrics.verification.Verification`.
-    - ``threshold``: the score at which the equal error rate is reached; ``speakers``: how many there are.
+    - ``threshold``: the score at the equal error rate; ``speakers``: their number.
 
-    A trial whose score is NaN is wrong at every threshold. Where all trials are of one kind everything is NaN.
+    A trial whose score is NaN is wrong at every threshold. All figures are NaN if all trials are of one kind.
 
     Args:
-        fars: rates of false acceptance. p_targets: shares of trials that are of one speaker. Both above 0 and below 1.
+        fars: rates of false acceptance, above 0 and below 1.
+        p_targets: shares of trials of one speaker, above 0 and below 1.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: a share is out of range.
     """
 
     name, higher_is_better = "eer", False
@@ -57,7 +58,7 @@ class SpeakerVerification(Verification):
         return lambda weights: equal_error(roc_curve(ordered, weights))
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the further figures that the class's text names."""
+        """Return the secondary figures of the class."""
         kept = self._all()
         ordered = in_order(kept)
         curve = roc_curve(ordered, np.ones(len(kept)))
@@ -65,10 +66,10 @@ class SpeakerVerification(Verification):
         figures |= {"auc": area(curve), "threshold": equal_error_threshold(ordered, curve)}
         for far, (low, high) in zip(self.fars, accepted_intervals(kept, self.fars), strict=True):
             figures[f"tar_at_far_{far:g}"] = accepted_at(curve, far)
-            if low == low:  # no NaN
+            if low == low:  # not NaN
                 figures |= {f"tar_at_far_{far:g}_low": low, f"tar_at_far_{far:g}_high": high}
         return figures | {"speakers": float(len(np.unique(np.stack([kept["first"], kept["second"]]))))}
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return nothing: there are no folds."""
+        """Return nothing, because folds are not used."""
         return {}

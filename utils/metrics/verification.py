@@ -1,4 +1,4 @@
-"""Metrics of verification, is it one person? Accuracy by folds of disjoint people, AUC, EER, TAR at a fixed FAR."""
+"""Metrics of person verification: accuracy by folds of disjoint people, AUC, EER, and TAR at a fixed FAR."""
 
 from __future__ import annotations
 
@@ -11,51 +11,50 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import WeighingMetric, mean_or_nan
 from utils.metrics.roc import accepted_at, accepted_intervals, area, equal_error, in_order, roc_curve
 
 RECORD = np.dtype(
     [("score", np.float64), ("same", np.bool_), ("first", np.int64), ("second", np.int64), ("fold", np.int16)]
 )
-"""A pair: how alike both are (higher is more), whether they are one person, who they are (63 bits of a hash of the
-name), and its fold, negative where accuracy does not count it."""
+"""A pair: similarity (higher is more), whether it is one person, both people (63 bits of a hash of the name), and its
+fold, negative if it is not used for accuracy."""
 
 FARS = (0.01, 0.001)
-"""Rates of false acceptance at which the true acceptance is told."""
+"""Default rates of false acceptance."""
 
 METRICS = ("accuracy", "auc")
-"""What may be the metric of record."""
+"""Allowed primary metrics."""
 
 
-class Verification(RecordMetric):
-    """Whether the scores of pairs tell one person from two.
+class Verification(WeighingMetric):
+    """How well the scores of pairs separate one person from two.
 
-    - ``accuracy``, the metric of record: the mean over the folds of the share of pairs that are on the right side of a
-      threshold, which is the best one for all *other* folds (LFW's "View 2": Huang et al. 2007). Folds have disjoint
-      people, so it says how well unknown people are told apart. Of thresholds that are equally good there, the middle
-      one is taken, half way between two scores. Pairs without a fold do not count.
-    - ``auc``: area under the ROC curve of all pairs, equal scores counted half.
-    - ``eer``: where the rates of false acceptance and false rejection are equal, on the straight line between the two
-      points of the ROC curve around that.
-    - ``tar_at_far_F``: the largest share of pairs of one person accepted by a threshold that accepts at most the share
-      F of those of two. NaN where there are fewer than 1 / F of those: then no threshold can be told from a stricter
-      one. Its interval of 95 % is a bootstrap over people: everybody is drawn with replacement, and a pair counts as
-      often as both of its people (Bolle, Ratha and Pankanti 2004, "Error analysis of pattern recognition systems: the
-      subsets bootstrap", with the two-way weights of Owen 2007, "The pigeonhole bootstrap").
+    - ``accuracy``: the mean over the folds of the share of pairs on the right side of a threshold, which is the best
+      one for all *other* folds (LFW's "View 2": Huang et al. 2007). Folds have disjoint people, so it measures unknown
+      people. Of equally good thresholds the middle one is used, half way between two scores. Pairs without a fold do
+      not count.
+    - ``auc``: area under the ROC curve of all pairs, ties counted half.
+    - ``eer``: the rate at which false acceptance and false rejection are equal, interpolated linearly on the ROC curve.
+    - ``tar_at_far_F``: the maximum share of pairs of one person that is accepted with at most the share F of those of
+      two. NaN if there are fewer than 1 / F of those, because then the threshold is ambiguous. Its 95 % interval is a
+      bootstrap over people: people are drawn with replacement, and a pair is weighted by the draws of both (Bolle,
+      Ratha and Pankanti 2004, "Error analysis of pattern recognition systems: the subsets bootstrap", with the two-way
+      weights of Owen 2007, "The pigeonhole bootstrap").
 
-    A pair whose score is NaN is wrong at every threshold. Where all pairs are of one kind nothing can be told of them:
-    accuracy, AUC and EER are NaN then.
+    A pair whose score is NaN is wrong at every threshold. If all pairs are of one kind, accuracy, AUC and EER are NaN.
 
     Args:
-        primary: one of :data:`METRICS`. fars: rates of false acceptance, above 0 and below 1.
+        primary: one of :data:`METRICS`.
+        fars: rates of false acceptance, above 0 and below 1.
 
     Raises:
-        ConfigError: an argument is none of these.
+        ConfigError: invalid arguments.
     """
 
     def __init__(self, primary: str = "accuracy", fars: Sequence[float] = FARS) -> None:
         if primary not in METRICS:
-            raise ConfigError(f"metric {primary!r} is none of {', '.join(METRICS)}")
+            raise ConfigError(f"metric {primary!r} must be one of {', '.join(METRICS)}")
         wrong = next((far for far in fars if not 0 < far < 1), None)
         if wrong is not None:
             raise ConfigError(f"--far {wrong} must be above 0 and below 1, such as 0.01")
@@ -66,26 +65,21 @@ class Verification(RecordMetric):
         """Return a record of :data:`RECORD` per pair.
 
         Args:
-            predictions: per pair its score, or an object that has a ``score``; higher is more alike.
+            predictions: per pair its score, or an object with a ``score``; higher is more similar.
             targets: per pair an object with ``same``, ``people`` (two names) and ``fold``, such as
                 :class:`utils.datasets.image.face_pairs.Truth`.
-            contexts: not used.
 
         Raises:
-            InputError: a prediction is no number.
+            InputError: a prediction is not a number.
         """
         found = np.empty(len(targets), RECORD)
         for row, prediction, target in zip(found, predictions, targets, strict=True):
             score = getattr(prediction, "score", prediction)
             if not isinstance(score, (int, float, np.number)):
-                raise InputError(f"{self.name}: a {type(score).__name__} is no score of a pair; give a number for each")
+                raise InputError(f"{self.name}: a {type(score).__name__} is not a score; pass a number per pair")
             row["score"], row["same"], row["fold"] = float(score), target.same, target.fold
             row["first"], row["second"] = map(_number, target.people)
         return found
-
-    def value(self, records: Array, weights: Array) -> float:
-        """Return accuracy, or the AUC where that is the metric of record; NaN where it cannot be told."""
-        return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
         """Return the function from weights to :meth:`value`; the records are sorted once."""
@@ -93,26 +87,26 @@ class Verification(RecordMetric):
             ordered = in_order(records)
             return lambda weights: area(roc_curve(ordered, weights))
         counted = np.flatnonzero(records["fold"] >= 0)
-        order = counted[np.argsort(-records["score"][counted], kind="stable")]  # NaN comes last
+        order = counted[np.argsort(-records["score"][counted], kind="stable")]  # NaN is last
         kept = records[order]
-        return lambda weights: _mean([fold.accuracy for fold in _by_folds(kept, weights[order]).values()])
+        return lambda weights: mean_or_nan([fold.accuracy for fold in _by_folds(kept, weights[order]).values()])
 
     def unknown(self) -> str:
-        """Return why there is no value: pairs of one kind alone, or no two folds."""
+        """Return why the value is NaN: all pairs are of one kind, or there are fewer than two folds."""
         kept = self._all()
         counted = kept if self.primary == "auc" else kept[kept["fold"] >= 0]
         if len(counted) and (counted["same"].all() or not counted["same"].any()):
             kind, other = ("one person", "two people") if counted["same"].all() else ("two people", "one person")
             return f"all {len(counted)} pairs that were run show {kind}; add pairs of {other}"
         if self.primary == "accuracy" and len(np.unique(counted["fold"])) < 2:
-            return "a fold is judged by the others, and the pairs that were run are not in several; use --metric auc"
+            return "a fold needs the threshold of other folds, but the pairs are in one; use --metric auc"
         return ""
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the further figures that the class's text names.
+        """Return the other figures of the class.
 
-        Beside those: ``accuracy_se``, the standard error of the mean over the folds, as LFW's tables have it;
-        ``threshold``, the mean of the folds' finite ones; and the ends of TAR's intervals, ``_low`` and ``_high``.
+        Additionally ``accuracy_se``, the standard error of the mean over the folds, as in LFW's tables; ``threshold``,
+        the mean of the folds' finite ones; and the ends of TAR's intervals, ``_low`` and ``_high``.
         """
         kept = self._all()
         ones = np.ones(len(kept))
@@ -134,8 +128,8 @@ class Verification(RecordMetric):
             return {}
         values = [fold.accuracy for fold in folds.values()]
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-        thresholds = _mean([fold.threshold for fold in folds.values() if math.isfinite(fold.threshold)])
-        return {"accuracy": _mean(values), "accuracy_se": error, "threshold": thresholds}
+        thresholds = mean_or_nan([fold.threshold for fold in folds.values() if math.isfinite(fold.threshold)])
+        return {"accuracy": mean_or_nan(values), "accuracy_se": error, "threshold": thresholds}
 
     def _folds(self, kept: Array, weights: Array) -> dict[int, Fold]:
         counted = np.flatnonzero(kept["fold"] >= 0)
@@ -143,9 +137,9 @@ class Verification(RecordMetric):
         return _by_folds(kept[order], weights[order])
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; nothing where there are none.
+        """Return ``accuracy``, ``threshold`` and ``pairs`` of each fold; empty without folds.
 
-        A threshold is NaN where the best is to accept all, or none.
+        The threshold is NaN if the best choice is to accept all, or none.
         """
         kept = self._all()
         folds = self._folds(kept, np.ones(len(kept)))
@@ -160,7 +154,7 @@ class Verification(RecordMetric):
 
 
 class Fold(NamedTuple):
-    """What a fold gives: its share of right pairs, the threshold that the others chose, and how many pairs it has."""
+    """Result of a fold: its share of right pairs, the threshold from the other folds, and its number of pairs."""
 
     accuracy: float
     threshold: float
@@ -169,14 +163,14 @@ class Fold(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def _number(name: str) -> int:
-    """Return 63 bits that stand for a name in every process."""
+    """Return 63 bits of a hash of a name, the same in every process."""
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
 
 
 def _by_folds(records: Array, weights: Array) -> dict[int, Fold]:
-    """Return what each fold gives; records by falling score, NaN last.
+    """Return the result of each fold; records by falling score, NaN last.
 
-    Nothing where there are not two folds, or all pairs are of one kind: accepting all, or none, would be right.
+    Empty for fewer than two folds, or if all pairs are of one kind, because accepting all, or none, would be right.
     """
     some = weights > 0
     score, same, fold, weights = records["score"][some], records["same"][some], records["fold"][some], weights[some]
@@ -195,7 +189,7 @@ def _by_folds(records: Array, weights: Array) -> dict[int, Fold]:
 
 
 def _best_threshold(score: Array, same: Array, weights: Array) -> float:
-    """Return the least score to accept that is right for the most pairs; the scores fall, NaN last.
+    """Return the lowest accepted score that is right for the most pairs; the scores fall, NaN last.
 
     ``inf`` accepts none and ``-inf`` all.
     """
@@ -215,7 +209,3 @@ def _best_threshold(score: Array, same: Array, weights: Array) -> float:
     above, below = float(levels[place - 1]), float(levels[place])
     middle = below + (above - below) / 2
     return middle if below < middle <= above else above
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

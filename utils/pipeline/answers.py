@@ -1,4 +1,4 @@
-"""The scripts that show answers: one sample (single), or a folder (multi)."""
+"""The scripts that print answers: ``single`` for one sample, ``multi`` for a folder."""
 
 from __future__ import annotations
 
@@ -30,30 +30,28 @@ from utils.pipeline.report.console import (
 )
 from utils.pipeline.run.interrupt import ending_soon, finishing
 from utils.pipeline.run.loops import Answer, predict_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.prepare import Failure
-from utils.pipeline.run.returned import returned
+from utils.pipeline.run.pipeline import Failure, Pipeline, returned
 from utils.pipeline.session import load_data, open_engines
 from utils.tasks.base import Rendering, Task
 from utils.tasks.legacy import AnyTask, task_class
 
 NO_ANSWER = "no answer: NaN in the model's output"
-"""What is said of a sample in place of an answer."""
+"""Printed in place of an answer."""
 
 RAW_VALUES = 256
-"""Values of every output that ``--skip_postprocess`` writes down with ``--json``."""
+"""Values of every output that ``--skip_postprocess`` writes to ``--json``."""
 
 Show = Callable[[Any, Any], Rendering]
-"""From a sample and its prediction to what a person looks at."""
+"""Renders a sample and its prediction for people."""
 
 
 def main(description: str | None, given: AnyTask, script: str, **defaults: Any) -> int:
-    """Run a script that shows answers and return its exit code.
+    """Run a script that prints answers and return its exit code.
 
     Args:
         description: the script's docstring.
-        given: the task, in either form. script: ``single`` or ``multi``.
-        defaults: of the flags, as :func:`utils.pipeline.flags.options.options` takes them.
+        given: the task, a class or in the old form. script: ``single`` or ``multi``.
+        defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
     """
     task = task_class(given)
     opt = options(description, task, script, **defaults)
@@ -63,7 +61,7 @@ def main(description: str | None, given: AnyTask, script: str, **defaults: Any) 
 
 
 def _answered(task: Task) -> int:
-    opt: Any = task.options
+    opt = task.options
     with open_engines(task) as engines:
         tell_engines(task, engines)
         dataset = load_data(task)
@@ -73,28 +71,28 @@ def _answered(task: Task) -> int:
             axes = [tensor.batch_axis for tensor in task.model.outputs] if task.one_call else None
             pipeline.decode, show = partial(raw, axes=axes), _raw_shown
             pipeline.decode_name = "--skip_postprocess, which takes the outputs' rows for samples,"
-        _tell_ranges(engines, len(dataset), opt)
+        _warn_few_samples(engines, len(dataset), opt)
         failures, counts = list[Failure](), dict[str, int]()
         pipeline.mark()
         timeline, batches = Timeline(), dataset.batches(opt.batch_size)
         answers = predict_pipeline(pipeline, batches, failures=failures, counts=counts, timeline=timeline, **pace(opt))
-        told = _figures(pipeline, timeline)
-        return Session(task, opt, failures, pipeline.describe(), engines, counts, told).show(answers, show)
+        figures = _figures(pipeline, timeline)
+        return Session(task, opt, failures, pipeline.describe(), engines, counts, figures).show(answers, show)
 
 
 def _figures(pipeline: Pipeline, timeline: Timeline) -> Callable[[int], dict[str, float]]:
-    """Return what tells the task's figures of what was computed; asked once, when the run has ended."""
+    """Return a function from the number of samples to the task's figures; called once, at the end of the run."""
 
     @cache
-    def told(samples: int) -> dict[str, float]:
+    def figures(samples: int) -> dict[str, float]:
         pipeline.note_calls(timeline)
         return pipeline.figures(timeline, samples)
 
-    return told
+    return figures
 
 
-def _tell_ranges(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
-    """Warn that int8 chooses its ranges from what is shown, where that is little."""
+def _warn_few_samples(engines: Mapping[str, Engine], samples: int, opt: Options) -> None:
+    """Warn that int8 is calibrated from the shown samples, if these are few."""
     if samples < opt.calib and any(engine.calibration_samples for engine in engines.values()):
         warn(
             f"warning: int8 chooses its ranges from these {samples} samples only; example_valid.py takes {opt.calib} "
@@ -108,12 +106,11 @@ def _shown(task: Task, sample: Any, prediction: Any) -> Rendering:
 
 
 def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None = None) -> list[dict[str, Any]]:
-    """Describe raw outputs sample by sample: what ``--skip_postprocess`` shows instead of an answer.
+    """Describe raw outputs sample by sample; ``--skip_postprocess`` prints this instead of answers.
 
     Args:
-        outputs: an array, or several; or an object that has them as ``raw`` beside what ``decode`` reads. contexts: not
-            looked at.
-        axes: for each output where it has its samples (``None``: one value for all of them); left out: first in all.
+        outputs: an array, a list of arrays, or an object with arrays as attribute ``raw``. contexts: not used.
+        axes: axis of the samples in each output (``None``: the output is for all of them); default: axis 0.
 
     Raises:
         ConfigError: the outputs are not arrays with a row for each sample.
@@ -121,7 +118,7 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
     outputs = getattr(outputs, "raw", outputs)
     arrays = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
-        raise ConfigError("--skip_postprocess: the outputs are no arrays with a row for each sample; leave it out")
+        raise ConfigError("--skip_postprocess: the outputs are not arrays with a row for each sample; leave it out")
     places = list(axes) if axes is not None and len(axes) == len(arrays) else [0] * len(arrays)
     count = _sample_count(arrays, places)
     columns = [_of_samples(array, axis, count) for array, axis in zip(arrays, places, strict=True)]
@@ -129,7 +126,7 @@ def raw(outputs: Any, contexts: Any = None, *, axes: Sequence[int | None] | None
 
 
 def _sample_count(arrays: Sequence[Array], places: Sequence[int | None]) -> int:
-    """Return how many samples arrays hold along their places, which is the same for all of them."""
+    """Return the number of samples, which is the same in all arrays."""
     counts = {a.shape[axis] if axis < a.ndim else 0 for a, axis in zip(arrays, places, strict=True) if axis is not None}
     if len(counts) != 1:
         raise ConfigError(
@@ -140,7 +137,7 @@ def _sample_count(arrays: Sequence[Array], places: Sequence[int | None]) -> int:
 
 
 def _of_samples(array: Array, axis: int | None, count: int) -> Sequence[Array]:
-    """Return what each of so many samples has of an array: its row, or all of one that is for all of them."""
+    """Return for each sample its row of an array, or the whole array without an axis of samples."""
     return [array] * count if axis is None else list(np.moveaxis(array, axis, 0))
 
 
@@ -150,7 +147,7 @@ def _range(array: Any) -> dict[str, Any]:
 
 
 def _spread(array: Array) -> list[float]:
-    """Return the values at up to :data:`RAW_VALUES` places, the first and the last among them."""
+    """Return at most :data:`RAW_VALUES` values, evenly spaced, including the first and the last."""
     flat = np.ravel(array)
     places = np.unique(np.linspace(0, max(flat.size - 1, 0), min(RAW_VALUES, flat.size)).astype(np.intp))
     return [float(value) for value in flat[places]]
@@ -163,9 +160,10 @@ def _raw_shown(_: Any, prediction: Any) -> Rendering:
 
 @dataclass(slots=True)
 class Session:
-    """What accumulates while answers are shown.
+    """The answers printed so far.
 
-    ``engine`` says what computes, ``figures`` gives the task's figures of so many samples.
+    Attributes:
+        engine: one line on the engines. figures: from the number of samples to the task's figures.
     """
 
     task: Task
@@ -182,13 +180,13 @@ class Session:
     finished: bool = False
 
     def show(self, answers: Iterable[Answer], show: Show) -> int:
-        """Print every answer as it comes, draw and write what the flags ask for, and return the exit code."""
+        """Print every answer as it arrives, draw and write it as the flags ask, and return the exit code."""
         start, opt = time.perf_counter(), self.opt
         try:
             for answer in answers:
-                self._one(answer, self._artifact(answer, show))
+                self._one(answer, self._rendering(answer, show))
             self.finished = True
-        finally:  # where the engine fails on the way, the answers so far are kept
+        finally:  # if the engine fails, the answers so far are written
             if opt.json is not None:
                 with finishing():
                     self._write(opt.json)
@@ -208,31 +206,31 @@ class Session:
             return 2
         return 1 if self.failures or self.nan_inputs or self.nan_outputs else 0
 
-    def _artifact(self, answer: Answer, show: Show) -> Rendering:
-        """Return what a person looks at; what is made of NaN is no answer, and raw outputs are shown as they are."""
+    def _rendering(self, answer: Answer, show: Show) -> Rendering:
+        """Render an answer; with NaN in the output there is none, except with ``--skip_postprocess``."""
         if not answer.nan_output or self.opt.skip_postprocess:
             return show(answer.sample, answer.answer)
         return Rendering(NO_ANSWER, None, None if self.opt.save is None else _mark(answer.sample))
 
-    def _one(self, answer: Answer, artifact: Rendering) -> None:
+    def _one(self, answer: Answer, rendering: Rendering) -> None:
         lacks = "  (NaN in its input)" if answer.nan_input else ""
-        print(f"{in_a_line(_short(answer.name, self.opt))}  {_indented(artifact.text)}{lacks}")
+        print(f"{in_a_line(_short(answer.name, self.opt))}  {_indented(rendering.text)}{lacks}")
         marks = {key: True for key in ("nan_input", "nan_output") if getattr(answer, key)}
-        self.shown.append({"name": answer.name, "answer": artifact.answer, **marks})
+        self.shown.append({"name": answer.name, "answer": rendering.answer, **marks})
         self.nan_inputs += [answer.name] * answer.nan_input
         self.nan_outputs += [answer.name] * answer.nan_output
         if not self.opt.skip_postprocess and not answer.nan_output:
             self.predictions.append(answer.answer)
         if self.opt.save is not None:
-            self._save(artifact, self.opt.save)
+            self._save(rendering, self.opt.save)
 
-    def _save(self, artifact: Rendering, folder: Path) -> None:
-        if artifact.save is None and artifact.text != NO_ANSWER:
+    def _save(self, rendering: Rendering, folder: Path) -> None:
+        if rendering.save is None and rendering.text != NO_ANSWER:
             raise ConfigError(
                 f"--save {folder}: task {self.task.name} has nothing to draw for this sample; leave it out"
             )
-        if artifact.save is not None:
-            written: Path = returned(artifact.save(folder), Path, artifact.save, self.task.name)
+        if rendering.save is not None:
+            written: Path = returned(rendering.save(folder), Path, rendering.save, self.task.name)
             print(f"  written: {in_a_line(str(written))}")
 
     def _write(self, path: Path) -> None:
@@ -251,20 +249,21 @@ class Session:
         count, bad = len(self.shown), len(self.failures)
         failed = f", {bad} could not be run," if bad else ""
         failed += f", {len(self.nan_outputs)} with NaN in the output," if self.nan_outputs else ""
-        said = _indented(self.task.summary(self.predictions)) if self.predictions else ""
-        return f"{count} samples{failed} in {seconds:.2f} s{': ' if said else ''}{said}"
+        summary = _indented(self.task.summary(self.predictions)) if self.predictions else ""
+        return f"{count} samples{failed} in {seconds:.2f} s{': ' if summary else ''}{summary}"
 
 
 def _indented(text: str) -> str:
-    """Return an answer with only those line breaks behind which it is indented, as our own lines are.
+    """Escape the line breaks of an answer that are not followed by two spaces.
 
-    Labels and texts out of models and data may hold any, and no line of theirs is to be taken for one of ours.
+    Labels and texts from models and data may contain line breaks; a line from them must not look like output of the
+    script.
     """
     return "\n  ".join(printable(part, keep="\t") for part in text.split("\n  "))
 
 
 def _mark(sample: Any) -> Callable[[Path], Path] | None:
-    """Return what writes a picture that says so, of a sample that is a picture."""
+    """Return a function that writes the image with :data:`NO_ANSWER` on it; ``None`` if the sample is not an image."""
     from utils.datasets.folders import EXTENSIONS
 
     if not isinstance(sample, Path) or sample.suffix.lower() not in EXTENSIONS:
@@ -275,7 +274,7 @@ def _mark(sample: Any) -> Callable[[Path], Path] | None:
 
 
 def _short(name: str, opt: Options) -> str:
-    """Return a sample's name below the data path: the file's own name where that is one file."""
+    """Return a sample's name relative to the data path, or to the folder of a data path that is a file."""
     for path in opt.paths.values():
         base = str(path if path.is_dir() else path.parent)
         if name.startswith(base.rstrip(os.sep) + os.sep):

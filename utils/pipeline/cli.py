@@ -1,7 +1,7 @@
-"""The three calls every example script is made of, and how a run ends.
+"""The calls of the example scripts: :func:`valid`, :func:`single`, :func:`multi`; and the exit codes of a run.
 
-Exit codes: 0 everything ran; 1 it ran, but some samples could not; 2 it could not do its work, or not write its output;
-3 a faster mode cost too much of the metric; 130 interrupted. 0, 1 and 3 come after every file is in its place.
+Exit codes: 0: all samples were run. 1: some samples could not be run. 2: the run failed, or its output could not be
+written. 3: a faster mode worsened the metric too much. 130: interrupted. With 0, 1 and 3 all files are complete.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from utils.tasks.legacy import AnyTask
 
 COULD_NOT = 2
-"""Exit code of what could not do its work."""
+"""Exit code of a failed run."""
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's ``main`` and exit, with one line on stderr for what goes wrong, never a traceback.
+    """Run a script's ``main`` and exit; an error is one line on stderr, without a traceback.
 
-    The exit code is known once everything is written: 1 comes from ``main`` alone, never from an exception, and
-    standard output that could not be written is 2, a reader of it that left is not.
+    Only ``main`` itself returns exit code 1; an exception gives 2. Standard output that cannot be written gives 2 as
+    well, but not a reader that closed the pipe.
     """
     warnings.showwarning = lambda message, *_: warn(in_a_line(f"warning: {message}"))
     fill_closed()
@@ -45,7 +45,7 @@ def run(main: Callable[[], int]) -> None:
             code = _ended(main)
             ended()
             code = output.exit_code(code, warn)
-        except KeyboardInterrupt:  # it came when the work was done, or had failed
+        except KeyboardInterrupt:  # after the work was done, or had failed
             ended()
             tell("")
             code = INTERRUPTED
@@ -54,7 +54,7 @@ def run(main: Callable[[], int]) -> None:
 
 
 def _ended(main: Callable[[], int]) -> int:
-    """Return the exit code of a script's ``main``, however it ends."""
+    """Run a script's ``main`` and return its exit code, also for exceptions."""
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             first_raises(untold)
@@ -63,20 +63,20 @@ def _ended(main: Callable[[], int]) -> int:
         tell(str(interrupt))
         return INTERRUPTED
     except BaseException as error:  # noqa: BLE001 -- foreign code raises anything, SystemExit(0) too
-        if came():  # in the middle of something that made another error of it
+        if came():  # Ctrl-C in code that raised another error because of it
             tell("")
             return INTERRUPTED
         return _failed(error)
 
 
 def _failed(error: BaseException) -> int:
-    """Say in one line what ended the work, and return the exit code."""
+    """Print the error in one line, and return the exit code."""
     if isinstance(error, TecoInferError):
         warn(f"error: {error}")
         return COULD_NOT
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         where = os.fsdecode(error.filename)
-        warn(in_a_line(f"error: {where}: {error.strerror}; check the path, and whose file it is"))
+        warn(in_a_line(f"error: {where}: {error.strerror}; check the path and its owner"))
         return COULD_NOT
     from utils.pipeline.report.unforeseen import asked_for, line_of, show_calls
 
@@ -88,16 +88,13 @@ def _failed(error: BaseException) -> int:
 
 
 def _script(main: Callable[[], int]) -> None:
-    """Run a whole script: what it has imported stays, so no collection need look at it again, the last one neither.
-
-    That is 15 ms of every start.
-    """
+    """Run a whole script; imported objects are exempt from garbage collection, which saves 15 ms per start."""
     gc.freeze()
     run(main)
 
 
 class Call(NamedTuple):
-    """What a script calls: its task, and the defaults of its flags."""
+    """The call of a script: its task, and the defaults of its flags."""
 
     task: AnyTask
     defaults: dict[str, Any]
@@ -107,15 +104,15 @@ _heard: ContextVar[list[Call] | None] = ContextVar("_heard", default=None)
 
 
 def call_of(script: Path) -> Call:
-    """Return the call that a script makes; the script runs up to that call.
+    """Run a script up to its call of this module, and return that call.
 
     Raises:
-        ConfigError: it calls none of :func:`valid`, :func:`single` and :func:`multi`.
+        ConfigError: the script calls none of :func:`valid`, :func:`single` and :func:`multi`.
     """
     import runpy
 
     wrong = ConfigError(f"{script} calls neither cli.valid, cli.single nor cli.multi; run the script itself")
-    if not re.search(rb"\bcli\.(valid|single|multi)\(", script.read_bytes()):  # a script of another form does its work
+    if not re.search(rb"\bcli\.(valid|single|multi)\(", script.read_bytes()):  # any other script would run to its end
         raise wrong
     found: list[Call] = []
     path, heard = list(sys.path), _heard.set(found)
@@ -133,21 +130,22 @@ def valid(*task: Any, **defaults: Any) -> None:
     """Evaluate a data set and exit: the whole of an ``example_valid.py``.
 
     Args:
-        task: what to do with the samples, a class or a task in the form before; scripts of the form before pass their
-            docstring first.
-        defaults: of the flags, by their names: ``ckpt``, ``data_path``, ``batch_size``, those of the task. Relative
-            paths in ``ckpt`` and ``data_path`` start from the script's folder.
+        task: a class, or a task in the old form; scripts in the old form pass their docstring first.
+        defaults: default values of flags, by name: ``ckpt``, ``data_path``, ``batch_size``, those of the task. Relative
+            paths in ``ckpt`` and ``data_path`` are relative to the script's folder.
     """
     _run("valid", task, defaults)
 
 
 def single(*task: Any, **defaults: Any) -> None:
-    """Answer one sample and exit: the whole of an ``example_single_batch.py``; arguments as of :func:`valid`."""
+    """Answer one sample and exit: the whole of an ``example_single_batch.py``; arguments as for :func:`valid`."""
     _run("single", task, defaults)
 
 
 def multi(*task: Any, **defaults: Any) -> None:
-    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; as :func:`valid`."""
+    """Answer every sample of a folder and exit: the whole of an ``example_multi_batch.py``; arguments as for
+    :func:`valid`.
+    """
     _run("multi", task, defaults)
 
 
@@ -166,9 +164,7 @@ def _run(script: str, given: tuple[Any, ...], defaults: dict[str, Any]) -> None:
         heard.append(Call(task, defaults))
         return
     if not isinstance(task, type) and getattr(task, "base", None) is None:
-        warn(
-            f"deprecated: task {task.name} is in the form before; derive a class from utils.tasks.Task (docs/tasks.md)"
-        )
+        warn(f"deprecated: task {task.name} has the old form; derive a class from utils.tasks.Task (docs/tasks.md)")
     if script == "valid":
         from utils.pipeline.valid import main as evaluate
 
@@ -180,7 +176,7 @@ def _run(script: str, given: tuple[Any, ...], defaults: dict[str, Any]) -> None:
 
 
 def _below(folder: Path, given: Any) -> Any:
-    """Return a default path, or paths by name, from the script's folder."""
+    """Return a default path, or paths by name, joined to the script's folder."""
     if isinstance(given, Mapping):
         return {name: _below(folder, one) for name, one in given.items()}
     if given is None or (isinstance(given, str) and given.startswith("fetch:")):

@@ -1,4 +1,4 @@
-"""What a run opens: its data set, its engines, and the model that its task is bound to."""
+"""Open the data set and the engines of a run, and bind its task to the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import ConfigError, DataError, Engine, EngineSpec, find_pass, open_e
 from utils.datasets.base import Dataset
 from utils.datasets.sharding import rank_and_size
 from utils.pipeline.flags.named_values import dims_of
-from utils.pipeline.run.returned import returned
+from utils.pipeline.run.pipeline import returned
 from utils.shapes import parse_shapes
 from utils.stuck import watching_opening
 from utils.tasks.base import Task
@@ -19,10 +19,10 @@ from utils.tasks.model import described as described
 
 
 def load_data(task: Task) -> Dataset:
-    """Load the data set that the task's options ask for.
+    """Load the data set of the task's options.
 
     Raises:
-        ConfigError: the task wants a data path that was not given.
+        ConfigError: a data path is missing.
         DataError: a file of the data set cannot be opened.
     """
     options = task.options
@@ -39,10 +39,10 @@ def load_data(task: Task) -> Dataset:
 
 
 def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
-    """Return what engine to open for the model of this name.
+    """Return the specification of the engine for the model of this name.
 
     Raises:
-        ConfigError: a flag cannot be read, or is not for several models.
+        ConfigError: a flag is invalid, or does not support several models.
     """
     opt = task.options
     names, shapes = parse_shapes(opt.input_shapes, opt.batch_size) if opt.input_shapes else ((), None)
@@ -71,14 +71,14 @@ def engine_spec(task: Task, name: str, streams: int) -> EngineSpec:
 
 @contextmanager
 def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
-    """Open the engines that the task's options ask for, by name, and bind the task to the model.
+    """Open the engines of the task's options, by name, and bind the task to the model.
 
     Args:
-        task: says what the inputs are.
-        streams: calls to compute side by side, where ``--streams`` does not say.
+        task: bound to options.
+        streams: calls to compute at the same time, without ``--streams``.
 
     Raises:
-        ConfigError: the default model has not been made yet; the text has the command that makes it.
+        ConfigError: the default model has not been exported yet; the message has the command.
     """
     options = task.options
     for path in options.models.values():
@@ -93,7 +93,7 @@ def open_engines(task: Task, streams: int = 1) -> Iterator[dict[str, Engine]]:
 
 
 def _check_made(path: Path, default: bool) -> None:
-    """Name the command that makes a model which the script expects beside itself."""
+    """Raise ConfigError with the export command if a script's default model is missing."""
     export = path.parent / "export_onnx.py"
     if default and not path.exists() and export.is_file():
         command = f"python {os.path.relpath(export)}"

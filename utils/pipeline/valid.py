@@ -1,4 +1,4 @@
-"""The valid scripts' way from flags to exit code, in one process or many."""
+"""The valid scripts from flags to exit code, in one process or several."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from utils.pipeline.report.console import finish, int8_figures, list_nan, tell_e
 from utils.pipeline.resume.run_files import noting, open_run_files
 from utils.pipeline.run.interrupt import ending_soon
 from utils.pipeline.run.loops import evaluate_pipeline
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.returned import measure
+from utils.pipeline.run.pipeline import Pipeline, measure
 from utils.pipeline.session import load_data, open_engines
 from utils.tasks.base import Task
 from utils.tasks.legacy import AnyTask, form_of, task_class
@@ -31,16 +30,16 @@ if TYPE_CHECKING:
 Opened = Callable[[Task, Mapping[str, Engine]], None]
 
 DROPPED = 3
-"""Exit code of a run whose faster mode costs more of the metric than ``--max_drop`` allows."""
+"""Exit code of a run whose faster mode worsens the metric by more than ``--max_drop``."""
 
 
 def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
-    """Run a valid script: parse the flags, open the engines, evaluate in as many processes as there are; report.
+    """Run a valid script: parse the flags, open the engines, evaluate in all processes of the run, and report.
 
     Args:
         description: the script's docstring.
-        given: the task, in either form.
-        defaults: of the flags, as :func:`utils.pipeline.flags.options.options` takes them.
+        given: the task, a class or in the old form.
+        defaults: default values of flags, by name; see :func:`utils.pipeline.flags.options.options`.
 
     Returns:
         The exit code.
@@ -55,8 +54,10 @@ def main(description: str | None, given: AnyTask, **defaults: Any) -> int:
 
 def _run(task: type[Task], opt: Options) -> int:
     report = _evaluated(task, opt)
-    if report is None:  # a process beside rank 0, which says it all
-        return _beside(task, opt) if opt.faster else 0
+    if report is None:  # a process other than rank 0, which reports
+        if opt.faster:
+            _evaluated(task, opt.exactly())  # this process's part of the exact run that rank 0 compares with
+        return 0
     try:
         report = replace(report, remarks=list(task(opt).format_warnings(report.counts, report.samples)))
         if opt.json is not None and report.parts and report.state is not None:
@@ -67,16 +68,10 @@ def _run(task: type[Task], opt: Options) -> int:
         code = finish(report, opt)
     finally:
         if report.records is not None:
-            report.records.discard()  # does nothing to those that are in their place
+            report.records.discard()  # no effect on records that are already in place
     if report.unwritten:
         raise ConfigError(*report.unwritten)
     return (_compare(task, opt, report) or code) if opt.faster else code
-
-
-def _beside(task: type[Task], opt: Options) -> int:
-    """Do this process's part of the exact run that rank 0 compares with."""
-    _evaluated(task, opt.exactly())
-    return 0
 
 
 def _evaluated(task: type[Task], opt: Options) -> Report | None:
@@ -89,16 +84,16 @@ def _evaluated(task: type[Task], opt: Options) -> Report | None:
     if rank_and_size()[1] > 1:
         from utils.pipeline.launch.mpi import gather
 
-        return gather(lambda: evaluate_task(task, opt, opened=_tell), print, resume=opt.resume)
-    return evaluate_task(task, opt, opened=_tell)
+        return gather(lambda: evaluate_task(task, opt, opened=_announce), print, resume=opt.resume)
+    return evaluate_task(task, opt, opened=_announce)
 
 
 def evaluate_task(task: type[Task], opt: Options, *, limit: int | None = None, opened: Opened | None = None) -> Report:
     """Evaluate this process's part of the data set.
 
     Args:
-        limit: take only so many samples from the beginning.
-        opened: is given the task and its engines when they are open.
+        limit: number of samples to take from the beginning; ``None``: all.
+        opened: called with the task and its engines when they are open.
     """
     _check_saving(opt)
     kept: list[Kept] = []
@@ -111,7 +106,7 @@ def evaluate_task(task: type[Task], opt: Options, *, limit: int | None = None, o
 
 
 def _evaluate(task: Task, kept: list[Kept], limit: int | None, opened: Opened | None) -> Report:
-    opt: Any = task.options
+    opt = task.options
     with _inputs(task) as inputs, open_engines(task, streams=usable_cores()) as engines:
         if opened is not None:
             opened(task, engines)
@@ -132,7 +127,7 @@ def _evaluate(task: Task, kept: list[Kept], limit: int | None, opened: Opened | 
 
 @contextmanager
 def _inputs(task: Task) -> Iterator[RunInputs | None]:
-    """Take what a run reads that keeps a journal, before anything of it is opened."""
+    """Record the files that a run with a journal reads, before any of them is opened."""
     if task.options.resume is None:
         yield None
         return
@@ -143,29 +138,25 @@ def _inputs(task: Task) -> Iterator[RunInputs | None]:
 
 
 def _check_saving(opt: Options) -> None:
-    """Refuse to save answers where this process has not all of them."""
+    """Raise ConfigError for ``--save_predictions`` in a run where this process has only a part of the answers."""
     shared = opt.resume is not None or opt.launcher != "none" or rank_and_size()[1] > 1
     if opt.save_predictions is not None and shared:
         raise ConfigError(
-            f"--save_predictions {opt.save_predictions} needs all answers in one run of one process, and neither a "
-            "journal nor other processes hand theirs over; leave out --resume, mpirun and --launcher ray"
+            f"--save_predictions {opt.save_predictions} needs all answers in one run of one process; leave out "
+            "--resume, mpirun and --launcher ray"
         )
 
 
-def _tell(task: Task, engines: Mapping[str, Engine]) -> None:
+def _announce(task: Task, engines: Mapping[str, Engine]) -> None:
+    """Print the engines; warn if samples depend on their batch, as several processes form other batches."""
     tell_engines(task, engines)
-    _tell_dependent(engines)
-
-
-def _tell_dependent(engines: Mapping[str, Engine]) -> None:
-    """Warn where parts of several processes make other batches, and samples depend on those beside them."""
     if rank_and_size()[1] == 1:
         return
     for name, engine in engines.items():
         engine.batching.learn()
         if engine.independent is False:
             why = f"samples of model {name} depend on one another ({engine.batching.why_dependent})"
-            warn(f"warning: {why}, and each process makes batches of its own: the metric may be another one")
+            warn(f"warning: {why}, and each process forms other batches: the metric may differ")
 
 
 def part(content: bytes) -> Report:
@@ -173,11 +164,11 @@ def part(content: bytes) -> Report:
     from utils.pipeline.launch.serialization import unpacked
 
     task, opt = unpacked(content)
-    return evaluate_task(task_class(task), opt, opened=_tell)
+    return evaluate_task(task_class(task), opt, opened=_announce)
 
 
 def _compare(task: type[Task], opt: Options, report: Report) -> int:
-    """Run again as exactly as the target can, say what speed was bought with which accuracy, and judge it."""
+    """Run again at the target's full exactness, print the differences of speed and metric, and judge the latter."""
     reference = _evaluated(task, opt.exactly())
     if reference is None:
         return 0
@@ -186,7 +177,7 @@ def _compare(task: type[Task], opt: Options, report: Report) -> int:
     ratio = report.avg_sps / reference.avg_sps if report.avg_sps and reference.avg_sps else None
     found = _comparison(report, reference, what, change, ratio, opt.max_drop)
     if reference.nan_outputs:
-        warn("the exact run is no measure of this one:")
+        warn("the exact run cannot be compared with:")
         list_nan((), reference.nan_outputs, reference.samples, reference.engine)
     write_result(report, opt, comparison=found)
     print(
@@ -215,9 +206,10 @@ def _speed(ratio: float | None, slower: bool | None) -> str:
 def _comparison(
     report: Report, exact: Report, mode: str, change: Change, ratio: float | None, max_drop: float
 ) -> dict[str, Any]:
-    """Return what the JSON holds of it; the ratio is ``None`` where every step came from a journal, so took no time.
+    """Return the comparison for the JSON.
 
-    ``slower`` is ``None`` where a run was too short to say so.
+    ``ratio`` is ``None`` if every step came from a journal, which takes no time; ``slower`` is ``None`` if a run was
+    too short to compare.
     """
     return {
         "mode": mode,

@@ -1,4 +1,4 @@
-"""From scores of items to the best of those that may be recommended, the same for any batch."""
+"""Top-scoring items, independent of the batch."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine import Array
 
 
 class Best(NamedTuple):
-    """Places and their scores (float32), the best first; of equal scores the earlier place."""
+    """Indices and their scores (float32), best first; the lower index first for equal scores."""
 
     places: Array
     scores: Array
 
 
 def best(scores: Array, count: int, left_out: Sequence[int] = ()) -> Best:
-    """Return the places of the largest scores.
+    """Return the indices of the largest scores.
 
     Args:
-        scores: float32 M; NaN comes last. count: how many at most. left_out: places that are not to be found.
+        scores: float32 M; NaN comes last. count: maximum number. left_out: indices to exclude.
     """
     values = np.where(np.isnan(scores), np.float32(-np.inf), scores).astype(np.float32)
     open_to = np.ones(len(values), bool)
@@ -37,11 +37,11 @@ def best(scores: Array, count: int, left_out: Sequence[int] = ()) -> Best:
 
 
 def drawn(count: int, total: int, left_out: Sequence[int], seed: Sequence[int]) -> Array:
-    """Return different places of ``total`` that are not left out, chosen by chance; all there are where fewer are.
+    """Return different random indices below ``total`` that are not excluded; all of them if there are fewer.
 
     Args:
-        count: how many. total: places there are. left_out: which of them are not to be drawn. seed: whole numbers of
-            0 or more; with the same ones the same are drawn, whatever else is drawn beside them.
+        count: maximum number. total: number of indices. left_out: indices to exclude. seed: integers of 0 or more; the
+            same ones give the same indices.
 
     Returns:
         int64, in the order in which they were drawn.

@@ -1,25 +1,25 @@
-"""Rows of named values as a model's inputs: what its training fixed, stored in its metadata under ``features``.
+"""Rows of named values as model inputs, by the features stored in the model's metadata under ``features``.
 
 The key holds a JSON object: ``{"fields": [...]}``, one object per field, in the order of the columns. A field has
 
-- ``name``: of the value in a row. ``input``: the model's input that it is a column of.
+- ``name``: of the value in a row. ``input``: the model's input with its column.
 - ``kind``:
 
-  - ``vocabulary``: row ``offset`` stands for every value that is none of ``values``, a missing one among them; the
-    value ``values[i]`` has row ``offset + 1 + i``.
-  - ``hashed``: row ``offset + crc32("NAME=VALUE" in UTF-8) % size``; a missing value is hashed as the empty text.
-    ``"hash": "hex"``: row ``offset + VALUE % size``, the value a hexadecimal number, as Criteo's categories are; a
-    missing one is 0.
-  - ``number``: a column float32. ``"transform": "log1p"`` makes it ``log(1 + max(x, 0))`` as is usual for Criteo's
-    counts; else it is ``(x - mean) / std`` (0 and 1 where they are not given). A missing one is 0 after that.
-  - ``multi``: columns float32, one per entry of ``values``: the mean of one-hot rows of those of a row's values that
-    are known (``separator`` stands between them, ``|`` unless it is given); all 0 where none is known.
+  - ``vocabulary``: the value ``values[i]`` has row ``offset + 1 + i``; all other and missing values have row
+    ``offset``.
+  - ``hashed``: row ``offset + crc32("NAME=VALUE" in UTF-8) % size``; a missing value is hashed as an empty string.
+    With ``"hash": "hex"``: row ``offset + VALUE % size`` for a hexadecimal number, as in Criteo's categories; a missing
+    one is 0.
+  - ``number``: one float32 column. ``"transform": "log1p"`` computes ``log(1 + max(x, 0))``, as is usual for Criteo's
+    counts; otherwise it is ``(x - mean) / std`` (default 0 and 1). A missing value gives 0.
+  - ``multi``: float32 columns, one per entry of ``values``: the mean of the one-hot rows of the known ones among a
+    row's values (separated by ``separator``, ``|`` by default); all 0 if none is known.
 
-- ``step``: the value is a number, and what counts is the largest multiple of this that is no larger (ages in fives);
-  ``letters``: what counts are so many letters at its start. For ``vocabulary`` and ``hashed``.
+- ``step``: round a number down to a multiple of this (ages in fives); ``letters``: keep this many first letters. For
+  ``vocabulary`` and ``hashed``.
 
-Fields of one input are columns of it from left to right: int64 N x F for ``vocabulary`` and ``hashed``, float32 N x D
-for ``number`` and ``multi``. Further keys of the object are the training's own, such as which rows it was trained on.
+Fields of one input are its columns from left to right: int64 N x F for ``vocabulary`` and ``hashed``, float32 N x D for
+``number`` and ``multi``. Further keys of the object belong to the training, such as the rows it used.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ NOTE = "features"
 """Key of the metadata."""
 
 NUMBERED, MEASURED = ("vocabulary", "hashed"), ("number", "multi")
-"""Kinds of fields: those that become the number of a row in a table, and those that become floats."""
+"""Kinds of fields that become row numbers of a table, and kinds that become floats."""
 
 HASHES = ("crc32", "hex")
-"""How a value becomes the number of a row."""
+"""Hash functions from a value to a row number."""
 
 MOST_ROWS = 1 << 31
-"""Rows of a table at most; more is a mistake."""
+"""Maximum number of rows of a table."""
 
 Row = Mapping[str, str]
-"""What is known of a sample, by name; an empty text, or none, is a missing value."""
+"""Values of a sample by name; missing or empty strings are missing values."""
 
 
 class _Stored(Protocol):
-    """A model as far as this module needs it (:class:`utils.tasks.model.Model`)."""
+    """The part of :class:`utils.tasks.model.Model` used here."""
 
     @property
     def ckpt(self) -> Path: ...
@@ -66,7 +66,7 @@ class _Stored(Protocol):
 
 @dataclass(frozen=True)
 class Field:
-    """A field, as the module's text says."""
+    """A field; see the module's documentation."""
 
     name: str
     input: str
@@ -84,24 +84,24 @@ class Field:
 
     @property
     def rows(self) -> int:
-        """Rows of a table that the field needs; 0 for one of floats."""
+        """Rows that the field needs in a table; 0 for floats."""
         return len(self.values) + 1 if self.kind == "vocabulary" else self.size
 
     @property
     def width(self) -> int:
-        """Columns of its input that it takes."""
+        """Number of columns of its input."""
         return len(self.values) if self.kind == "multi" else 1
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each of ``values`` stands."""
+        """Index of each of ``values``."""
         return {value: place for place, value in enumerate(self.values)}
 
     def column(self, rows: Sequence[Row]) -> Array:
-        """Return the field of some rows: int64 N, or float32 N x :attr:`width`.
+        """Return the field's column for rows: int64 N, or float32 N x :attr:`width`.
 
         Raises:
-            DataError: a value is no number where it must be one.
+            DataError: a value is not a number but must be one.
         """
         values = [row.get(self.name, "") for row in rows]
         if self.kind == "vocabulary":
@@ -115,7 +115,7 @@ class Field:
         return np.array([[self._number(value)] for value in values], np.float32).reshape(-1, 1)
 
     def key(self, value: str) -> str:
-        """Return what counts of a value: its step, its first letters, or all of it."""
+        """Return the part of a value that is looked up: its step, its first letters, or all of it."""
         if self.step and value:
             return f"{math.floor(number(self.name, value) / self.step) * self.step:.15g}"
         return value[: self.letters] if self.letters else value
@@ -136,45 +136,45 @@ class Field:
 
 @lru_cache(maxsize=1 << 18)
 def hashed(name: str, value: str, size: int) -> int:
-    """Return ``crc32("NAME=VALUE") % size``, from 0 on."""
+    """Return ``crc32("NAME=VALUE") % size``."""
     return crc32(f"{name}={value}".encode("utf-8", "surrogatepass")) % size
 
 
 def hexadecimal(name: str, value: str, size: int) -> int:
-    """Return a hexadecimal number modulo ``size``, from 0 on; an empty text is 0.
+    """Return a hexadecimal number modulo ``size``; an empty string is 0.
 
     Raises:
-        DataError: it is none.
+        DataError: the value is not a hexadecimal number.
     """
     try:
-        if not set("_-").isdisjoint(value):  # Python takes 1_0 for a number, data do not
+        if not set("_-").isdisjoint(value):  # Python accepts 1_0, data files do not
             raise ValueError
         return int(value or "0", 16) % size
     except ValueError:
-        raise DataError(f"{name} {value[:40]!r} is no hexadecimal number; write one, or leave it empty") from None
+        raise DataError(f"{name} {value[:40]!r} is not a hexadecimal number; write one, or leave it empty") from None
 
 
 def number(name: str, value: str) -> float:
     """Return a value as a finite number.
 
     Raises:
-        DataError: it is none.
+        DataError: the value is not one.
     """
     try:
-        found = math.nan if "_" in value else float(value)  # Python takes 1_000 for a number, data do not
+        found = math.nan if "_" in value else float(value)  # Python accepts 1_000, data files do not
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise DataError(f"{name} {value[:40]!r} is no finite number; write one, or leave the field empty")
+        raise DataError(f"{name} {value[:40]!r} is not a finite number; write one, or leave the field empty")
     return found
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a model's training fixed of its inputs.
+    """Inputs of a model as fixed by its training.
 
     Attributes:
-        fields: in the order of the columns. notes: the rest of the JSON object. where: of the model, for messages.
+        fields: in the order of the columns. notes: the rest of the JSON object. where: name of the model, for messages.
     """
 
     fields: tuple[Field, ...]
@@ -183,15 +183,15 @@ class Features:
 
     @classmethod
     def of(cls, model: _Stored) -> Features:
-        """Return what a model stores; what was read before is not read again.
+        """Return the features stored in a model; the last ones read are cached.
 
         Raises:
-            ModelError: it stores none, or they are not as this module's text says, or do not fit its inputs.
+            ModelError: they are missing, invalid, or do not fit the model's inputs.
         """
         text = model.metadata.get(NOTE)
         if text is None:
             raise ModelError(
-                f"{model.ckpt}: no {NOTE!r} in its metadata, so nobody knows what its inputs mean; export it with "
+                f"{model.ckpt}: no {NOTE!r} in its metadata, so its inputs are not known; export it with "
                 "notes={'features': {'fields': [...]}} (docs/recommendation.md)"
             )
         found = _read(text, str(model.ckpt))
@@ -200,10 +200,10 @@ class Features:
 
     @classmethod
     def from_json(cls, data: Any, where: str = NOTE) -> Features:
-        """Return the features that a JSON object tells; the errors are :meth:`of`'s, without a model's inputs."""
+        """Return the features of a JSON object; the errors are those of :meth:`of`, except for the model's inputs."""
         entries = data.get("fields") if isinstance(data, dict) else None
         if not isinstance(entries, list) or not entries:
-            raise ModelError(f"{where}: metadata {NOTE!r}: must be an object with 'fields', one at least")
+            raise ModelError(f"{where}: metadata {NOTE!r}: must be an object with at least one of 'fields'")
         fields = tuple(_field(entry, where) for entry in entries)
         kinds: dict[str, set[bool]] = {}
         for one in fields:
@@ -214,31 +214,31 @@ class Features:
         return cls(fields, {key: value for key, value in data.items() if key != "fields"}, where)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what an export stores under :data:`NOTE`."""
-        usual = Field("", "", "")
-        told = [
+        """Return the JSON object that an export stores under :data:`NOTE`."""
+        default = Field("", "", "")
+        fields = [
             {
                 key: list(value) if isinstance(value, tuple) else value
                 for key, value in vars(one).items()
-                if key != "places" and value != getattr(usual, key)
+                if key != "places" and value != getattr(default, key)
             }
             for one in self.fields
         ]
-        return {"fields": told, **self.notes}
+        return {"fields": fields, **self.notes}
 
     @cached_property
     def inputs(self) -> dict[str, list[Field]]:
-        """The fields of each input, by its name, from left to right."""
+        """Fields of each input, by its name, from left to right."""
         found: dict[str, list[Field]] = {}
         for one in self.fields:
             found.setdefault(one.input, []).append(one)
         return found
 
     def encoded(self, rows: Sequence[Row]) -> dict[str, Array]:
-        """Return the model's inputs for some rows, by name: int64 N x F, or float32 N x D.
+        """Return the model's inputs for rows, by name: int64 N x F, or float32 N x D.
 
         Raises:
-            DataError: a value is no number where it must be one.
+            DataError: a value is not a number but must be one.
         """
         arrays: dict[str, Array] = {}
         for name, fields in self.inputs.items():
@@ -247,9 +247,9 @@ class Features:
         return arrays
 
     def unknown(self, arrays: Mapping[str, Array]) -> list[tuple[str, ...]]:
-        """Return for each row of :meth:`encoded` the names of the fields whose value the training did not know.
+        """Return for each row of :meth:`encoded` the names of the ``vocabulary`` fields with unknown values.
 
-        Only ``vocabulary`` fields tell: a hash takes any value.
+        Other fields accept any value.
         """
         named: list[list[str]] = [[] for _ in next(iter(arrays.values()))]
         for name, fields in self.inputs.items():
@@ -260,18 +260,18 @@ class Features:
         return [tuple(names) for names in named]
 
     def missing(self, columns: Sequence[str]) -> list[str]:
-        """Return the names of the fields that rows with these columns lack."""
+        """Return the names of the fields that are not among these columns."""
         return list(dict.fromkeys(one.name for one in self.fields if one.name not in columns))
 
     def check(self, inputs: Sequence[TensorSpec]) -> None:
         """Compare the fields with a model's inputs.
 
         Raises:
-            ModelError: an input is named on one side alone, or is of another dtype or another number of columns.
+            ModelError: the names of inputs differ, or an input has another dtype or number of columns.
         """
         if {one.name for one in inputs} != set(self.inputs):
             names, stored = (", ".join(sorted(some)) for some in ([one.name for one in inputs], self.inputs))
-            raise _error(self.where, f"they fill the inputs {stored}, and the model takes {names}")
+            raise _error(self.where, f"its fields fill the inputs {stored}, but the model takes {names}")
         for tensor in inputs:
             fields = self.inputs[tensor.name]
             width, whole = sum(one.width for one in fields), fields[0].kind in NUMBERED
@@ -314,13 +314,13 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "letters": (lambda v: _is_whole(v, 0), "a whole number of at least 1"),
     "hash": (lambda v: v in list(HASHES), f"one of {', '.join(HASHES)}"),
 }
-"""What each key of a field may be."""
+"""Check of each key of a field, and its description."""
 
 
 def _field(entry: Any, where: str) -> Field:
     """Check one entry of ``fields``."""
     if not isinstance(entry, dict):
-        raise _error(where, f"field {entry!r:.60} is no object")
+        raise _error(where, f"field {entry!r:.60} is not an object")
     name = entry.get("name", "?")
     for key in ("name", "input", "kind"):
         if key not in entry:
@@ -328,7 +328,7 @@ def _field(entry: Any, where: str) -> Field:
     for key, value in entry.items():
         fits, wanted = _KINDS.get(key, (None, ""))
         if fits is None:
-            raise _error(where, f"field {name!r:.60}: {key!r} is none of {', '.join(_KINDS)}")
+            raise _error(where, f"field {name!r:.60}: {key!r} is not one of {', '.join(_KINDS)}")
         if not fits(value):
             raise _error(where, f"field {name!r:.60}: {key} {value!r:.60} must be {wanted}")
     kind = entry["kind"]

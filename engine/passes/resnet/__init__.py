@@ -1,1 +1,1 @@
-"""Pass for convolutional classifiers: batch norms and constant affine steps folded into weights."""
+"""Passes for convolutional classifiers: batch norms and constant affine steps are folded into weights."""

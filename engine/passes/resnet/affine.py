@@ -1,6 +1,6 @@
-"""Read a node as ``scale * x + shift`` per channel, with constants, in float64.
+"""Interpretation of nodes as ``scale * x + shift`` per channel (axis 1), with constants in float64.
 
-The arrays are one value per channel (axis 1). Everything here returns ``None`` for "not such a node", never a guess.
+All functions return ``None`` for nodes without this form.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"})
 
 
 def constant(value: ir.Value | None) -> Vector | None:
-    """Return a value's constant float contents as float64; ``None`` where it can change from run to run."""
+    """Return a value's constant floats as float64; ``None`` if it is not constant."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     if value.const_value.dtype.name not in _FLOATS:
@@ -27,7 +27,7 @@ def constant(value: ir.Value | None) -> Vector | None:
 
 
 def per_channel(value: ir.Value | None, channels: int, rank: int) -> Vector | None:
-    """Return a constant that broadcasts over axis 1 of a tensor of ``rank`` dimensions as one value per channel."""
+    """Return a constant that broadcasts along axis 1 of a tensor of rank ``rank`` as one value per channel."""
     array = constant(value)
     if array is None or array.ndim > rank:
         return None
@@ -38,7 +38,7 @@ def per_channel(value: ir.Value | None, channels: int, rank: int) -> Vector | No
 
 
 def only_consumer(value: ir.Value) -> ir.Node | None:
-    """Return the one node of the same graph that reads a value nobody else sees, not even as a graph output."""
+    """Return the only reader of a value, in the same graph, if the value is not a graph output."""
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -48,14 +48,9 @@ def only_consumer(value: ir.Value) -> ir.Node | None:
 
 
 def read_affine(node: ir.Node, x: ir.Value, channels: int, rank: int, opset: int) -> tuple[Vector, Vector] | None:
-    """Read a node that consumes ``x`` as (scale, shift): BatchNormalization, or Add, Sub, Mul, Div with a constant.
+    """Return (scale, shift) of a node that reads ``x``: BatchNormalization, or Add, Sub, Mul, Div with a constant.
 
-    Args:
-        node: the node.
-        x: its variable input, a tensor of ``rank`` dimensions with ``channels`` on axis 1.
-        channels: length of the vectors.
-        rank: dimensions of ``x``.
-        opset: version of the default operator set, at least 7 (numpy broadcasting).
+    ``x`` has rank ``rank`` and ``channels`` on axis 1; the opset is at least 7 (NumPy broadcasting).
     """
     if node.domain != "":
         return None
@@ -69,7 +64,7 @@ def read_affine(node: ir.Node, x: ir.Value, channels: int, rank: int, opset: int
 
 
 def _arithmetic(op_type: str, other: Vector, first: bool) -> tuple[Vector, Vector] | None:
-    """Return (scale, shift) of ``x op other``, or of ``other op x`` where ``first`` is False."""
+    """Return (scale, shift) of ``x op other``, or of ``other op x`` if ``first`` is False."""
     one, zero = np.ones_like(other), np.zeros_like(other)
     if op_type == "Add":
         return one, other
@@ -83,14 +78,14 @@ def _arithmetic(op_type: str, other: Vector, first: bool) -> tuple[Vector, Vecto
 
 
 def _is_plain(node: ir.Node, opset: int) -> bool:
-    """Say whether a batch norm scales every channel by its constants, and nobody reads statistics from it."""
+    """Return whether a batch norm scales channels by constants, and its statistics are not read."""
     per_position = opset < 9 and node.attributes.get_int("spatial", 1) != 1
     read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
     return not (per_position or read or node.attributes.get_int("training_mode"))
 
 
 def _batch_norm(node: ir.Node, x: ir.Value, channels: int, opset: int) -> tuple[Vector, Vector] | None:
-    """Read an inference-time batch norm: gamma * (x - mean) / sqrt(variance + epsilon) + beta."""
+    """Return (scale, shift) of an inference batch norm: gamma * (x - mean) / sqrt(variance + epsilon) + beta."""
     if node.inputs[0] is not x or not _is_plain(node, opset):
         return None
     parameters = [constant(value) for value in node.inputs[1:]]

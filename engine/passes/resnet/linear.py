@@ -1,8 +1,8 @@
-"""Fold per-channel scales and shifts into the weights of Conv, ConvTranspose and Gemm.
+"""Folding of scales and shifts per channel into the weights of Conv, ConvTranspose and Gemm.
 
-Sums and products are taken in float64 over a whole chain of nodes and rounded to the weights' dtype once. Nothing is
-folded whose weights another node shares, or that the weights' dtype cannot hold (overflow, or all of it subnormal), or
-that would vanish in float16 on devices without subnormals (:class:`engine.onnx.half_range.Loss`); a log line says so.
+Sums and products over a chain of nodes are computed in float64 and rounded once to the weights' dtype. Nodes are not
+folded if their weights are shared, if the result exceeds the weights' dtype (overflow, or all subnormal), or if it
+would vanish in float16 on devices without subnormals (:class:`engine.onnx.half_range.Loss`), which is logged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _log = logging.getLogger(__name__)
-
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm"})
 
 
 @dataclass(frozen=True)
 class _Linear:
-    """A node that is linear in constant weights; float64 copies of these, and its number of output channels."""
+    """Node that is linear in constant weights, with float64 copies of these, and its number of output channels."""
 
     node: ir.Node
     weight: Vector
@@ -39,9 +38,9 @@ class _Linear:
         return self.weight.ndim
 
     def scaled(self, scale: Vector) -> Vector:
-        """Return the weights after multiplying every output channel by its factor."""
+        """Return the weights with every output channel multiplied by its factor."""
         if self.node.op_type == "ConvTranspose":
-            # Weights are (inputs, outputs / group, kernel); an output channel reads the inputs of its own group.
+            # Weights are (inputs, outputs / group, kernel); an output channel reads the inputs of its group.
             group = self.node.attributes.get_int("group", 1)
             inputs, per_group = self.weight.shape[:2]
             grouped = self.weight.reshape(group, inputs // group, per_group, -1)
@@ -75,7 +74,7 @@ def _channels(node: ir.Node, weight: Vector) -> int:
 
 
 def fold_after(node: ir.Node, opset: int) -> bool:
-    """Fold the batch norms and constant Add, Sub, Mul, Div that follow a linear node into it; say whether any was."""
+    """Fold subsequent batch norms and constant Add, Sub, Mul, Div into a linear node; return whether any was folded."""
     linear = _read_linear(node)
     if linear is None:
         return False
@@ -96,7 +95,7 @@ def fold_after(node: ir.Node, opset: int) -> bool:
 
 
 def _store(linear: _Linear, scale: Vector, shift: Vector) -> bool:
-    """Write the folded weights and bias into the graph, unless their dtype cannot hold them."""
+    """Write folded weights and bias into the graph, if their dtype can represent them."""
     source = linear.node.inputs[1]
     if source is None or source.const_value is None:
         return False
@@ -112,7 +111,7 @@ def _store(linear: _Linear, scale: Vector, shift: Vector) -> bool:
 
 
 def _vanishes(linear: _Linear, weight: np.ndarray[Any, np.dtype[Any]]) -> bool:
-    """Say, and log, whether folded weights would vanish in float16 where those before did not."""
+    """Return, and log, whether folded weights would vanish in float16 and the original ones do not."""
     lost = folded_loss(linear.weight, weight)
     if lost is not None:
         _log.warning(
@@ -125,7 +124,7 @@ def _vanishes(linear: _Linear, weight: np.ndarray[Any, np.dtype[Any]]) -> bool:
 
 
 def rounded(exact: Vector, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """Round to a float dtype; ``None`` where that loses more than one unit in the last place of the largest value."""
+    """Round to a float dtype; ``None`` if the error exceeds one unit in the last place of the largest value."""
     import ml_dtypes
 
     with np.errstate(over="ignore", invalid="ignore"):
@@ -146,7 +145,7 @@ def _set_bias(node: ir.Node, array: np.ndarray[Any, np.dtype[Any]]) -> None:
 
     graph = node.graph
     if not isinstance(graph, ir.Graph):
-        raise TypeError("a node with constant weights is in a graph")  # functions were inlined and hold no weights
+        raise TypeError("a node with constant weights is in a graph")  # functions were inlined and have no weights
     name = free_name(graph, f"{node.outputs[0].name}_folded_bias")
     tensor = ir.tensor(array, name=name)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
@@ -158,7 +157,7 @@ def _set_bias(node: ir.Node, array: np.ndarray[Any, np.dtype[Any]]) -> None:
 
 
 def _bypass(value: ir.Value, chain: list[ir.Node]) -> None:
-    """Let ``value`` stand for the output of the last node of a chain that starts at it, and remove the chain."""
+    """Replace the output of a chain of nodes by ``value``, the input of the chain, and remove the chain."""
     import onnx_ir as ir
 
     last = chain[-1].outputs[0]
@@ -173,10 +172,7 @@ def _bypass(value: ir.Value, chain: list[ir.Node]) -> None:
 
 
 def fold_before(node: ir.Node) -> bool:
-    """Fold constant Mul and Div on a Conv's input into its weights; say whether any was.
-
-    A zero of the padding stays zero when scaled, so this is exact with padding; an added shift would not be.
-    """
+    """Fold constant Mul and Div on a Conv's input into its weights (exact with padding); return whether any was."""
     linear = _read_linear(node) if node.op_type == "Conv" else None
     if linear is None:
         return False
@@ -188,7 +184,7 @@ def fold_before(node: ir.Node) -> bool:
         scale, x = scale * step[0], step[1]
     if x is None or x is node.inputs[0]:
         return False
-    # Weights are (outputs, inputs / group, kernel); output m reads the input channels of its own group.
+    # Weights are (outputs, inputs / group, kernel); output m reads the input channels of its group.
     outputs, per_group = linear.weight.shape[:2]
     grouped = linear.weight.reshape(group, outputs // group, per_group, -1) * scale.reshape(group, 1, per_group, 1)
     source = node.inputs[1]
@@ -203,7 +199,7 @@ def fold_before(node: ir.Node) -> bool:
 
 
 def _read_scale(y: ir.Value, channels: int, rank: int) -> tuple[Vector, ir.Value] | None:
-    """Read ``y`` as (scale, x) with y = scale * x, where x has y's shape and nobody else reads y."""
+    """Return (scale, x) if ``y`` = scale * x, x has y's shape, and y has no other reader."""
     node = y.producer()
     if node is None or node.domain != "" or node.op_type not in {"Mul", "Div"} or only_consumer(y) is None:
         return None
@@ -218,7 +214,7 @@ def _read_scale(y: ir.Value, channels: int, rank: int) -> tuple[Vector, ir.Value
 
 
 def _same_shape(x: ir.Value, other: ir.Value | None, channels: int, rank: int) -> bool:
-    """Say whether multiplying x by a constant of up to ``rank`` dimensions surely leaves its shape alone."""
+    """Return whether multiplying x by a constant of up to ``rank`` dimensions certainly keeps its shape."""
     if other is not None and other.shape is not None and list(other.shape) in ([], [1]):
         return True
     return x.shape is not None and len(x.shape) == rank and x.shape[1] == channels

@@ -1,10 +1,9 @@
-"""The ResNet pass for large batches: what ``resnet_pass`` does, with the data in the card's blocked layout.
+"""ResNet pass for large batches: ``resnet_pass`` with the card's blocked data layout.
 
-The published ResNet50 figures of the T1 come from two passes, a plain one for card batches up to 16 and one from 32 on
-that lays the data out in blocks of channels. What the vendor's pass does to the graph is not published, and on the host
-the order of the bytes changes no value, so the graph is that of ``resnet_pass``: only ``layout`` differs, and with it
-the rates of the card's description (``engine/sdaa/t1.yaml``) that the simulated time is worked out with. On targets
-without layouts this pass and ``resnet_pass`` are the same.
+The published ResNet50 results of the T1 come from two passes, a plain one for card batches up to 16 and one from 32 on
+with data in blocks of channels. The vendor's graph transformation is not published, and the layout does not change
+values on the host, so the graph is that of ``resnet_pass``: only ``layout`` differs, and with it the rates of the card
+description (``engine/sdaa/t1.yaml``) for the simulated time. On targets without layouts both passes are equal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What scripts for the T1 call the pass for large batches: ``resnet_pass`` with the data in five dimensions.
+"""Alias of ``resnet_blocked_pass`` under the name in scripts for the T1: ``resnet_pass`` with 5-D data.
 
-Five dimensions are what a blocked layout has: batch, blocks of channels, height, width, channels in a block. On the
-simulated card that is the layout ``blocked`` of its description, so this is ``resnet_blocked_pass`` by the other name:
-the graph is that of ``resnet_pass``, no value changes, and only the simulated time is another one.
+The five dimensions of a blocked layout are batch, blocks of channels, height, width, channels in a block. On the
+simulated card this is the layout ``blocked``: the graph is that of ``resnet_pass``, and only the simulated time
+differs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What scripts for the T1 call the pass with fewer points at which the card waits; here, one with fewer kernels.
+"""ResNet pass with fewer kernels, under the name of the vendor's pass with fewer synchronization points.
 
-The vendor's pass puts operators into the graph that synchronise the card. The simulated card has no such operator: it
-runs a shard's kernels one after another, each behind a launch. What has a counterpart is to launch less: after
+The vendor's pass inserts operators that synchronize the card. The simulated card has no such operator: it runs the
+kernels of a shard one after another, each with a launch. The equivalent is to launch fewer kernels: after
 ``resnet_pass``, activations move before the views behind a convolution, so that they join its kernel
-(``conv_activation``), and transposes and reshapes that copy nothing, or follow one another, go (``transpose_view``,
-``transpose_pair``, ``reshape_chain``). A plain ResNet has none of these: there this is ``resnet_pass`` by another name.
+(``conv_activation``), and transposes and reshapes without a copy, or in sequence, are merged (``transpose_view``,
+``transpose_pair``, ``reshape_chain``). A plain ResNet has none of these and is treated as by ``resnet_pass``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,5 @@ RULES = ("conv_activation", "transpose_pair", "transpose_view", "reshape_chain")
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimised model; ``model`` itself is left as it is.
-
-    Raises:
-        PassError: the graph libraries cannot handle this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return rewrite(resnet_pass.use_passes(model), RULES)

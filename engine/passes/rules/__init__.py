@@ -1,7 +1,7 @@
-"""Rewrite rules a pass file can choose by name: ``rewrite(model, ["channel_shuffle", "shuffle_split"])``.
+"""Rewrite rules that a pass file selects by name: ``rewrite(model, ["channel_shuffle", "shuffle_split"])``.
 
-:data:`RULES` is the whole library. What a rule would save on the simulated card is worked out by really rewriting and
-pricing both models (:mod:`engine.passes.rules.gain`). A pass file that chooses rules::
+:data:`RULES` lists all rules. The gain of a rule on the simulated card is computed by rewriting the model and comparing
+the costs of both (:mod:`engine.passes.rules.gain`). A pass file that selects rules::
 
     from engine.passes import rewrite
 
@@ -9,7 +9,7 @@ pricing both models (:mod:`engine.passes.rules.gain`). A pass file that chooses 
     def use_passes(model):
         return rewrite(model, ["hard_swish", "transpose_pair"])
 
-Some rules write operators of newer opsets than exporters use; ``rewrite(model, ["gelu"], opset=20)`` raises the model
+Some rules write operators of newer opsets than exporters use; ``rewrite(model, ["gelu"], opset=20)`` converts the model
 first.
 """
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-_ROUNDS = 10
-"""Times a rule is tried again after it has fired: what one match leaves may match again."""
+_ROUNDS = 10  # maximum number of applications of a rule, whose result may match again
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rewrite.
+    """A rewrite rule.
 
     Attributes:
-        matches: what it looks for.
-        becomes: what it puts there.
-        where: ``module:function`` in this package; the function applies the rule to an onnx-ir model, in place, and
-            returns how often it fired.
-        min_opset: oldest version of the default operator set that has what it writes.
+        matches: description of the pattern.
+        becomes: description of the replacement.
+        where: ``module:function`` in this package; the function applies the rule to an onnx-ir model in place, and
+            returns the number of matches.
+        min_opset: oldest default opset with the operators of the replacement.
     """
 
     matches: str
@@ -49,7 +48,7 @@ class Rule:
     min_opset: int = 7
 
     def apply(self, model: ir.Model) -> int:
-        """Apply the rule in place, as often as it fires; return how often. 0 where the opset is too old."""
+        """Apply the rule in place until it no longer matches; return the number of matches (0 for an older opset)."""
         if not self.fits(model.opset_imports.get("", 0)):
             return 0
         module, _, function = self.where.partition(":")
@@ -60,11 +59,11 @@ class Rule:
             if not fired:
                 break
             total += fired
-            _library.tidy(model)  # what was written has no shapes yet, and the next match needs them
+            _library.tidy(model)  # infers the shapes of new values, which the next match requires
         return total
 
     def fits(self, opset: int) -> bool:
-        """Say whether a model of this opset can hold what the rule writes."""
+        """Return whether a model of this opset supports the operators of the replacement."""
         return opset >= self.min_opset
 
 
@@ -135,24 +134,17 @@ RULES: Mapping[str, Rule] = {
         "shuffle:gather_conv",
     ),
     "reshape_chain": Rule(
-        "Reshape, Flatten, Squeeze or Unsqueeze one after another",
-        "one Reshape",
-        "layout:reshape_chain",
+        "Reshape, Flatten, Squeeze or Unsqueeze one after another", "one Reshape", "layout:reshape_chain"
     ),
 }
-"""Every rule by name, in the order in which they are best applied."""
+"""All rules by name, in the recommended order."""
 
 
 def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onnx.ModelProto:
-    """Return the model after the default pass and these rules, in this order; ``model`` itself is left as it is.
-
-    Args:
-        model: what to rewrite.
-        names: of the rules.
-        opset: version of the default operator set to raise an older model to first; 0 leaves it.
+    """Return the model after the default pass and these rules, in this order, first converted to ``opset`` if older.
 
     Raises:
-        PassError: a rule does not exist, the model cannot be raised, or the graph libraries cannot handle it.
+        PassError: a rule does not exist, the conversion failed, or the graph libraries do not support the model.
     """
     return rewrite_counted(model, names, opset)[0]
 
@@ -160,10 +152,7 @@ def rewrite(model: onnx.ModelProto, names: Iterable[str], opset: int = 0) -> onn
 def rewrite_counted(
     model: onnx.ModelProto, names: Iterable[str], opset: int = 0, tidied: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """Do as :func:`rewrite` does, and return how often each rule fired, too.
-
-    ``tidied`` says that the model comes from there already, and needs no default pass.
-    """
+    """Like :func:`rewrite`, and also return the matches of each rule; ``tidied`` skips the default pass."""
     chosen = {name: find(name) for name in names}
     counts: dict[str, int] = {}
 
@@ -178,11 +167,7 @@ def rewrite_counted(
 
 
 def find(name: str) -> Rule:
-    """Return a rule.
-
-    Raises:
-        PassError: there is none of this name.
-    """
+    """Return a rule; raise PassError if there is no rule with this name."""
     if name not in RULES:
         raise PassError(f"there is no rewrite rule {name!r}; use: {', '.join(RULES)}")
     return RULES[name]

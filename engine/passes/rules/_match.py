@@ -1,4 +1,4 @@
-"""What the rules share: onnxscript's rewriter, and reading nodes without guessing."""
+"""Helpers of the rules: onnxscript's rewriter, and conservative reading of nodes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ Pattern = Callable[..., Any]
 
 
 def rewriter(pattern: Pattern, replace: Pattern, check: Pattern | None = None, keep: bool = False) -> Any:
-    """Return an onnxscript rewrite rule.
+    """Return an onnxscript rewrite rule; ``check`` gets the context and the matched parts by name.
 
-    Args:
-        pattern: builds what is looked for. replace: builds what goes there.
-        check: says whether a match may be replaced; gets the context, and the parts of the match by name.
-        keep: leave the matched nodes to others who read them, and drop those nobody reads.
+    ``keep``: keep matched nodes that have other readers, and remove the others.
     """
     from onnxscript.rewriter.pattern import RewriteRule
 
@@ -28,35 +25,29 @@ def rewriter(pattern: Pattern, replace: Pattern, check: Pattern | None = None, k
 
 
 def apply(model: ir.Model, rules: Sequence[Any], commute: bool = False) -> int:
-    """Apply onnxscript rules in place; return how often they fired.
-
-    Args:
-        model: what to work on.
-        rules: tried in order at every node.
-        commute: also try Add and Mul with their operands swapped.
-    """
+    """Apply onnxscript rules in place, also (``commute``) with swapped operands of Add and Mul; return the matches."""
     from onnxscript.rewriter.pattern import RewriteRuleSet
 
     return int(RewriteRuleSet(list(rules), commute=commute).apply_to_model(model))
 
 
 def node_of(value: ir.Value) -> ir.Node:
-    """Return the node that writes a value that was matched as a node's output."""
+    """Return the node that computes a matched value."""
     node = value.producer()
     if node is None:
-        raise TypeError(f"{value.name} is no output of a node")
+        raise TypeError(f"{value.name} is not an output of a node")
     return node
 
 
 def sizes(value: ir.Value | None) -> list[int | None] | None:
-    """Return a value's shape with ``None`` for what is not fixed; ``None`` where not even the rank is known."""
+    """Return a value's shape with ``None`` for dynamic sizes; ``None`` if the rank is unknown."""
     if value is None or value.shape is None:
         return None
     return [d if isinstance(d, int) else None for d in value.shape]
 
 
 def known_from_one(value: ir.Value | None) -> list[int] | None:
-    """Return a shape for Reshape: all fixed, or one dimension -1; ``None`` where that is not possible."""
+    """Return a shape for Reshape, in which one dimension may be -1; ``None`` if impossible."""
     shape = sizes(value)
     if shape is None or shape.count(None) > 1 or 0 in shape:
         return None
@@ -64,7 +55,7 @@ def known_from_one(value: ir.Value | None) -> list[int] | None:
 
 
 def integers(value: ir.Value | None) -> list[int] | None:
-    """Return the contents of a constant of whole numbers as a flat list, else ``None``."""
+    """Return the elements of an integer constant as a flat list, else ``None``."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     array = np.asarray(value.const_value.numpy())
@@ -72,7 +63,7 @@ def integers(value: ir.Value | None) -> list[int] | None:
 
 
 def number(value: ir.Value | None) -> float | None:
-    """Return a constant of one float, else ``None``."""
+    """Return the value of a float constant with one element, else ``None``."""
     if value is None or value.const_value is None or value.is_graph_input() or value.const_value.size != 1:
         return None
     found = float(np.asarray(value.const_value.numpy()).astype(np.float64).reshape(()))
@@ -80,7 +71,7 @@ def number(value: ir.Value | None) -> float | None:
 
 
 def permutation(node: ir.Node) -> list[int] | None:
-    """Return a Transpose's order of axes; without the attribute the axes are reversed."""
+    """Return a Transpose's order of axes; by default the axes are reversed."""
     perm = node.attributes.get("perm")
     if perm is not None:
         return [int(i) for i in perm.as_ints()]
@@ -89,18 +80,18 @@ def permutation(node: ir.Node) -> list[int] | None:
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
-    """Return a node's attributes for a call that writes the same operator."""
+    """Return a node's attributes as keyword arguments of the same operator."""
     return dict(node.attributes)
 
 
 def written_by(value: ir.Value | None, *kinds: str) -> ir.Node | None:
-    """Return the node that writes a value if it is one of these operators, else ``None``."""
+    """Return the node that computes a value if it is one of these operators, else ``None``."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.domain == "" and node.op_type in kinds else None
 
 
 def with_constant(value: ir.Value | None, kind: str) -> tuple[ir.Value, float] | None:
-    """Read a value as x + constant (``Add``) or x * constant (``Mul``, and ``Div`` by one), in either order."""
+    """Return (x, constant) of x + constant (``Add``) or x * constant (``Mul``, or ``Div`` by one), in either order."""
     node = written_by(value, kind, "Div") if kind == "Mul" else written_by(value, kind)
     if node is None:
         return None
@@ -114,15 +105,15 @@ def with_constant(value: ir.Value | None, kind: str) -> tuple[ir.Value, float] |
 
 
 def near(value: float, other: float, x: ir.Value) -> bool:
-    """Say whether two constants are one, but for rounding to the dtype of ``x``."""
+    """Return whether two constants are equal except for rounding to the dtype of ``x``."""
     half = x.dtype is not None and x.dtype.name == "FLOAT16"
     return math.isclose(value, other, rel_tol=1e-3 if half else 1e-6)
 
 
 def stands_for(x: ir.Value | None, y: ir.Value, dtypes: Collection[str]) -> bool:
-    """Say whether an operator of one input on ``x`` could write ``y``: a dtype it has, and as many dimensions.
+    """Return whether an operator of one input applied to ``x`` could compute ``y``: supported dtype and equal rank.
 
-    A constant of one element keeps the shape only where it has no more dimensions than what it meets.
+    A constant with one element may increase the rank, if it has more dimensions than its operand.
     """
     before, after = sizes(x), sizes(y)
     known = x is not None and x.dtype is not None and before is not None and after is not None
@@ -130,10 +121,10 @@ def stands_for(x: ir.Value | None, y: ir.Value, dtypes: Collection[str]) -> bool
 
 
 def same_size(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
-    """Say whether two dimensions surely have one size: one number, or one symbol."""
+    """Return whether two dimensions are certainly equal: the same number or the same symbol."""
     return a == b and (isinstance(a, int) or a.value is not None)
 
 
 def is_square(node: ir.Node, x: ir.Value) -> bool:
-    """Say whether a Mul or Pow is x * x or x ** 2."""
+    """Return whether a Mul or Pow is x * x or x ** 2."""
     return node.inputs[0] is x and (node.inputs[1] is x if node.op_type == "Mul" else number(node.inputs[1]) == 2)

@@ -1,4 +1,4 @@
-"""Activations that exporters write out in several nodes, as ONNX's own operators."""
+"""Activations that exporters write as several nodes, as single ONNX operators."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_TWO_OVER_PI = math.sqrt(2 / math.pi)
-
 _FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE"})
 _HALF_OR_FLOAT = frozenset({"FLOAT", "FLOAT16"})
-"""What Swish takes, and what ONNX Runtime computes HardSwish in: neither has a form for float64."""
+"""Dtypes of Swish, and of ONNX Runtime's HardSwish; neither supports float64."""
 
 
 def silu(model: ir.Model) -> int:
@@ -44,7 +43,7 @@ def hard_swish(model: ir.Model) -> int:
 
 
 def _hard_swished(y: ir.Value) -> ir.Value | None:
-    """Read a value as the hard swish of what is returned."""
+    """Return x if a value is the hard swish of x."""
     whole = _sixth(y)
     for value, gate_of in ((whole, _is_relu6), (y, _is_gate)):
         product = written_by(value, "Mul")
@@ -55,7 +54,7 @@ def _hard_swished(y: ir.Value) -> ir.Value | None:
 
 
 def _is_gate(value: ir.Value, x: ir.Value) -> bool:
-    """Say whether a value is Clip(x + 3, 0, 6) / 6, or the HardSigmoid that is the same."""
+    """Return whether a value is Clip(x + 3, 0, 6) / 6, or the equivalent HardSigmoid."""
     clip = _sixth(value)
     hard = written_by(value, "HardSigmoid")
     if hard is None:
@@ -65,7 +64,7 @@ def _is_gate(value: ir.Value, x: ir.Value) -> bool:
 
 
 def _is_relu6(value: ir.Value, x: ir.Value) -> bool:
-    """Say whether a value is Clip(x + 3, 0, 6)."""
+    """Return whether a value is Clip(x + 3, 0, 6)."""
     clip = written_by(value, "Clip")
     if clip is None or len(clip.inputs) != 3 or [number(bound) for bound in clip.inputs[1:]] != [0, 6]:
         return False
@@ -74,7 +73,7 @@ def _is_relu6(value: ir.Value, x: ir.Value) -> bool:
 
 
 def _sixth(value: ir.Value) -> ir.Value | None:
-    """Return what a value is a sixth of."""
+    """Return x if a value is x / 6."""
     found = with_constant(value, "Mul")
     return found[0] if found is not None and near(found[1], 1 / 6, found[0]) else None
 
@@ -90,7 +89,7 @@ def gelu_tanh(model: ir.Model) -> int:
 
 
 def _gelu(model: ir.Model, is_factor: Callable[[ir.Value, ir.Value], bool], approximate: str) -> int:
-    """Replace x * 0.5 * (1 + f(x)), whichever two of the three factors are multiplied first."""
+    """Replace x * 0.5 * (1 + f(x)), in any order of the three factors."""
 
     def check(context: Any, a: ir.Value, b: ir.Value, c: ir.Value, y: ir.Value) -> bool:
         return stands_for(_source(a, b, c, is_factor), y, _FLOATS)

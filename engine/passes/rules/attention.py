@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al., 2017), which exporters write out, as ONNX's own operator."""
+"""Scaled dot-product attention (Vaswani et al., 2017) of several nodes, as ONNX's operator."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Shape: TypeAlias = "list[int | None] | None"
-"""A shape as :func:`~engine.passes.rules._match.sizes` returns it."""
+"""A shape as returned by :func:`~engine.passes.rules._match.sizes`."""
 
 _DTYPES = frozenset({"FLOAT", "FLOAT16"})
 _TO_KEYS = [0, 1, 3, 2]
 
 
 class _Parts(NamedTuple):
-    """What an attention reads.
+    """Inputs of an attention.
 
     Attributes:
-        query, value: of shape (batch, heads, positions, size). mask: added to the scores, or ``None``.
-        keys: what the keys are a transpose of, by ``order``. scale: of the scores.
+        query, value: of shape (batch, heads, positions, size).
+        keys: the keys before the transposition by ``order``.
+        mask: added to the scores, or ``None``.
+        scale: factor of the scores.
     """
 
     query: ir.Value
@@ -44,7 +46,7 @@ class _Parts(NamedTuple):
 
 
 def attention(model: ir.Model) -> int:
-    """Softmax(q @ k.T * scale (+ mask)) @ v becomes Attention; the scale may stand before, behind, or nowhere."""
+    """Softmax(q @ k.T * scale (+ mask)) @ v becomes Attention; the scale may be before, after, or missing."""
 
     def pattern(op: Any, logits: Any, v: Any) -> Any:
         return op.MatMul(op.Softmax(logits), v, _outputs=["y"])
@@ -55,7 +57,7 @@ def attention(model: ir.Model) -> int:
     def replace(op: Any, y: ir.Value, **_: Any) -> Any:
         found = _read(node_of(y))
         if found is None:
-            raise TypeError(f"{y.name} is no attention")
+            raise TypeError(f"{y.name} is not an attention")
         straight = found.order == sorted(found.order)
         keys = found.keys if straight else op.Transpose(found.keys, perm=found.order)
         extra = [] if found.mask is None else [found.mask]
@@ -65,10 +67,10 @@ def attention(model: ir.Model) -> int:
 
 
 def _read(product: ir.Node) -> _Parts | None:
-    """Read a MatMul as the last step of an attention; ``None`` where any of it is missing, or used elsewhere."""
+    """Return the parts of an attention that ends with a MatMul; ``None`` if incomplete, or parts have other readers."""
     weights, value = product.inputs
     softmax = written_by(weights, "Softmax")
-    whole = len(sizes(product.outputs[0]) or ()) == 4  # a scale of more axes would have added some
+    whole = len(sizes(product.outputs[0]) or ()) == 4  # a scale of higher rank would have increased the rank
     if softmax is None or value is None or not whole or softmax.attributes.get_int("axis", -1) not in (-1, 3):
         return None
     scores, mask = _unmasked(softmax.inputs[0])
@@ -85,7 +87,7 @@ def _read(product: ir.Node) -> _Parts | None:
 
 
 def _factors(scores: ir.Value | None) -> tuple[ir.Value, ir.Value, float] | None:
-    """Read scores that nobody else reads as q @ k.T: queries, transposed keys, and what both are multiplied by."""
+    """Return queries, transposed keys and total scale of scores q @ k.T without other readers."""
     node = written_by(scores, "MatMul")
     if scores is None or node is None or only_consumer(scores) is None:
         return None
@@ -95,7 +97,7 @@ def _factors(scores: ir.Value | None) -> tuple[ir.Value, ir.Value, float] | None
 
 
 def _unmasked(logits: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
-    """Read scores + mask, in either order, as (scores, mask); the scores come from a product."""
+    """Return (scores, mask) of scores + mask, in either order; the scores are a product."""
     node = written_by(logits, "Add")
     for scores, mask in (node.inputs, node.inputs[::-1]) if node is not None else ():
         if written_by(_unscaled(scores)[0], "MatMul") is not None:
@@ -104,15 +106,12 @@ def _unmasked(logits: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None
 
 
 def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
-    """Read a value as (x, factor)."""
+    """Return (x, factor) of a value."""
     return with_constant(value, "Mul") or (value, 1.0)
 
 
 def _keys(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
-    """Return what transposed keys come from, and the order of its axes that makes it (batch, heads, positions, size).
-
-    Newer exporters write the transpose in three dimensions, between two reshapes.
-    """
+    """Return the source of transposed (possibly flattened) keys, and the order of its axes for 4-D keys."""
     return _turned_whole(turned) or _turned_flat(turned)
 
 
@@ -134,20 +133,20 @@ def _turned_flat(turned: ir.Value) -> tuple[ir.Value, list[int]] | None:
 
 
 def _reshaped(value: ir.Value | None) -> ir.Value | None:
-    """Return what a Reshape that writes a value reads."""
+    """Return the input of the Reshape that computes a value."""
     node = written_by(value, "Reshape")
     return None if node is None else node.inputs[0]
 
 
 def _is_swapped(whole: Shape, flat: Shape, after: Shape) -> bool:
-    """Say whether a tensor of four known axes, flattened to three and turned, comes out with its last two swapped."""
+    """Return whether a tensor of known shape, flattened to 3-D and transposed, ends with its last two axes swapped."""
     if whole is None or flat is None or after is None or len(whole) != 4 or len(after) != 4:
         return False
     return whole[2:] == flat[1:] and [whole[i] for i in _TO_KEYS][1:] == after[1:] and None not in whole[1:]
 
 
 def _fits(query: ir.Value, turned: ir.Value, value: ir.Value) -> bool:
-    """Say whether all have four dimensions and one dtype, and batch and heads that nothing has to be stretched to."""
+    """Return whether all have rank 4 and one dtype, and equal batch and heads without broadcasting."""
     shapes = [one.shape for one in (query, turned, value) if one.shape is not None and len(one.shape) == 4]
     if len(shapes) != 3 or query.dtype is None or query.dtype.name not in _DTYPES:
         return False
@@ -156,10 +155,10 @@ def _fits(query: ir.Value, turned: ir.Value, value: ir.Value) -> bool:
 
 
 def _is_mask(mask: ir.Value, scores: ir.Value) -> bool:
-    """Say whether a mask has the scores' dtype, and stretches to their shape without changing it.
+    """Return whether a mask has the scores' dtype, and broadcasts to their shape.
 
-    Its last two axes must be whole: the operator takes a shorter last one as the beginning and masks the rest, and ONNX
-    Runtime 1.31 does not stretch the one before.
+    Its last two axes must be complete: the operator pads a shorter last axis as masked, and ONNX Runtime 1.31 does not
+    broadcast the second last.
     """
     if mask.shape is None or scores.shape is None or not 2 <= len(mask.shape) <= 4 or mask.dtype != scores.dtype:
         return False

@@ -1,4 +1,4 @@
-"""What rules would save on the simulated card: rewrite for real, price before and after. All times are simulated."""
+"""Gain of rules on the simulated card: the model is rewritten, and its cost compared. All times are simulated."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 Watch = Callable[[Sequence[Any]], Iterable[Any]]
-"""Passes on what a loop goes through, one by one, and may show how far it is."""
+"""Iterates over a sequence, and may show the progress."""
 
 NOTHING = 1e-9
-"""Simulated seconds that are not worth a rule."""
+"""Simulated seconds below which a gain is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one rule did to a model.
+    """Effect of one rule on a model.
 
     Attributes:
-        rule: its name. fired: how often.
-        before, after: simulated seconds that one shard computes.
-        kernels_before, kernels_after: launches of one shard.
+        rule: name of the rule.
+        fired: number of matches.
+        before, after: simulated compute seconds of one shard.
+        kernels_before, kernels_after: kernel launches of one shard.
     """
 
     rule: str
@@ -49,7 +50,7 @@ class Gain:
 def compute_cost(
     model: ModelProto, options: PassOptions | None = None, float16: bool = True, card: CardDescription | None = None
 ) -> ShardCost:
-    """Price a model whose inputs have the shapes of one shard, as target ``sdaa`` does with these options."""
+    """Return the cost of a model with the shapes of one shard, as target ``sdaa`` computes it with these options."""
     card, options = card or load_card(), options or PassOptions()
     half = float16 and options.need_convert
     return shard_cost(model, card, card.layout(options.layout), half, options.keeps_float32)
@@ -62,15 +63,7 @@ def predict(
     float16: bool = True,
     watch: Watch = iter,
 ) -> list[Gain]:
-    """Return what every rule that fires does by itself, after the default pass.
-
-    Args:
-        model: with the shapes of one shard.
-        names: rules to try.
-        options: layout, and what stays float32.
-        float16: whether floats are stored in float16.
-        watch: what the loop goes through, to show how far it is.
-    """
+    """Return the gain of every rule that matches a model with the shapes of one shard, alone after the default pass."""
     plain = rewrite(model, ())
     before = compute_cost(plain, options, float16)
     steps = ((name, *rewrite_counted(plain, [name], tidied=True)) for name in watch(tuple(names)))
@@ -88,10 +81,10 @@ def choose(
     float16: bool = True,
     watch: Watch = iter,
 ) -> list[Gain]:
-    """Return the rules that save time together, each with what it adds to those before it.
+    """Return the rules that save time together, each with its gain after the rules before it.
 
-    All are applied, then each is left out in turn and stays out where that costs nothing: a rule that saves nothing by
-    itself is kept where a later one needs it. What they save in sum is the first ``before`` less the last ``after``.
+    All rules are applied, then each is removed in turn, permanently if that costs nothing: a rule without a gain of its
+    own is kept if a later one requires it. The total gain is the first ``before`` minus the last ``after``.
     """
     plain = rewrite(model, ())
 

@@ -1,4 +1,4 @@
-"""Transposes and reshapes that cancel, join, or need not copy."""
+"""Transposes and reshapes that cancel out, can be merged, or do not need a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ELEMENTWISE = (
     *("Abs", "Cast", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Sqrt", "Swish", "Tanh"),
 )
-"""Operators of one tensor that treat every element alike."""
+"""Elementwise operators of one tensor."""
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
@@ -93,17 +93,16 @@ def _shape(op: Any, shape: list[int]) -> Any:
 
 
 def reshape_chain(model: ir.Model) -> int:
-    """Views one after another become one Reshape (the default pass drops views that change nothing)."""
+    """Consecutive views become one Reshape (the default pass removes views without effect)."""
 
     def chain(first: str, second: str) -> Any:
         def pattern(op: Any, x: Any) -> Any:
             inner = getattr(op, first)(x, _allow_other_inputs=True)
             return getattr(op, second)(inner, _allow_other_inputs=True, _outputs=["outer"])
 
-        return rewriter(pattern, _as_reshape, lambda context, outer, **_: known_from_one(outer) is not None, keep=True)
+        def replace(op: Any, x: ir.Value, outer: ir.Value) -> Any:
+            return op.Reshape(x, _shape(op, known_from_one(outer) or []))
+
+        return rewriter(pattern, replace, lambda context, outer, **_: known_from_one(outer) is not None, keep=True)
 
     return apply(model, [chain(a, b) for a in VIEWS for b in VIEWS])
-
-
-def _as_reshape(op: Any, x: ir.Value, outer: ir.Value) -> Any:
-    return op.Reshape(x, _shape(op, known_from_one(outer) or []))

@@ -1,7 +1,7 @@
-"""What follows a convolution or matrix product, taken into its weights or moved next to it.
+"""Operators after a convolution or matrix product, folded into its weights or moved next to it.
 
-Folding does not use onnxscript's own rules: they compute in the weights' dtype and fold ``training_mode=1``, which is
-no constant scale. It is the float64 folding of ``resnet_pass``, one kind of follower at a time.
+onnxscript's rules are not used: they compute in the weights' dtype and fold ``training_mode=1``, which is not a
+constant scale. The float64 folding of ``resnet_pass`` is used instead, for one kind of subsequent operator at a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu")
-"""The card's fused activations, less PRelu, whose slope belongs to an axis."""
+"""The card's fused activations except PRelu, whose slope is bound to an axis."""
 
 _MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def conv_batch_norm(model: ir.Model) -> int:
-    """Fold a batch norm into the linear node before it, and what else follows that can be folded with it."""
+    """Fold a batch norm into the linear node before it, with subsequent foldable operators."""
     return _fold(model, lambda follower: follower.op_type == "BatchNormalization")
 
 
@@ -37,7 +37,7 @@ def conv_bias(model: ir.Model) -> int:
 
 def _fold(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> int:
     opset, fired = model.opset_imports.get("", 0), 0
-    with np.errstate(all="ignore"):  # what comes out infinite or NaN is not folded
+    with np.errstate(all="ignore"):  # infinite and NaN results are not folded
         for node in list(model.graph):
             follower = only_consumer(node.outputs[0]) if node.graph is not None and node.outputs else None
             fired += follower is not None and wanted(follower) and fold_after(node, opset)
@@ -45,7 +45,7 @@ def _fold(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> int:
 
 
 def conv_activation(model: ir.Model) -> int:
-    """Activation(Move(linear)) becomes Move(Activation(linear)), which is one kernel less."""
+    """Activation(Move(linear)) becomes Move(Activation(linear)), which saves a kernel."""
     return apply(model, [_rule(kind, move) for kind in _ACTIVATIONS for move in _MOVES])
 
 

@@ -1,4 +1,4 @@
-"""Normalisations that exporters write out in several nodes, as ONNX's own operators."""
+"""Normalizations that exporters write as several nodes, as ONNX's operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _DTYPES = frozenset({"FLOAT"})
-"""The operator computes mean and variance in float32: for float16 and float64 that is another result."""
+"""The operator computes mean and variance in float32, which differs for float16 and float64."""
 
 
 def layer_norm(model: ir.Model) -> int:
@@ -49,7 +49,7 @@ def layer_norm(model: ir.Model) -> int:
 
 
 def _normalised(value: ir.Value) -> tuple[ir.Value, float] | None:
-    """Read a value as (x - mean(x)) / sqrt(variance(x) + epsilon) over the last axis; return x and epsilon."""
+    """Return x and epsilon of (x - mean(x)) / sqrt(variance(x) + epsilon) over the last axis."""
     parts = _quotient(value)
     root = written_by(parts[1], "Sqrt") if parts is not None else None
     total = with_constant(root.inputs[0], "Add") if root is not None else None
@@ -66,7 +66,7 @@ def _normalised(value: ir.Value) -> tuple[ir.Value, float] | None:
 
 
 def _quotient(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
-    """Read a value as a / b or a * (1 / b)."""
+    """Return (a, b) of a / b or a * (1 / b)."""
     node = written_by(value, "Div", "Mul")
     if node is None:
         return None
@@ -79,7 +79,7 @@ def _quotient(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
 
 
 def _averaged(value: ir.Value | None) -> ir.Value | None:
-    """Return what a value is the mean of over the last axis, which stays with length 1; else ``None``."""
+    """Return x if a value is the mean of x over the last axis, kept with size 1; else ``None``."""
     node = written_by(value, "ReduceMean")
     shape = sizes(node.inputs[0]) if node is not None else None
     if node is None or shape is None or node.attributes.get_int("keepdims", 1) != 1:
@@ -90,6 +90,6 @@ def _averaged(value: ir.Value | None) -> ir.Value | None:
 
 
 def _is_vector(value: ir.Value, x: ir.Value) -> bool:
-    """Say whether a value is one number of x's dtype per position of x's last axis."""
+    """Return whether a value has x's dtype and one element per index of x's last axis."""
     shape = sizes(x)
     return shape is not None and shape[-1] is not None and sizes(value) == shape[-1:] and value.dtype == x.dtype

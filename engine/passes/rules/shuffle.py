@@ -1,7 +1,7 @@
-"""Channel shuffles (Zhang et al., ShuffleNet, 2018) as gathers, and gathers as part of what reads them.
+"""Channel shuffles (Zhang et al., ShuffleNet, 2018) as gathers, and gathers merged into their readers.
 
-Exported, a shuffle is Reshape, Transpose, Reshape: a copy between views. As one Gather its index is a constant that can
-be cut where a Split follows, and taken into the weights where a convolution does.
+A shuffle is exported as Reshape, Transpose, Reshape: a copy between views. As a Gather, its constant index can be
+divided before a Split, and folded into the weights of a convolution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AXIS = 1
 
 
 def channel_shuffle(model: ir.Model) -> int:
-    """Reshape, Transpose, Reshape that only reorder axis 1 become one Gather."""
+    """Reshape, Transpose, Reshape that only permute axis 1 become one Gather."""
 
     def pattern(op: Any, x: Any) -> Any:
         split = op.Reshape(x, _allow_other_inputs=True, _outputs=["split"])
@@ -45,10 +45,7 @@ def _gather(op: Any, x: Any, order: list[int]) -> Any:
 
 
 def _order(x: ir.Value, split: ir.Value, turned: ir.Value, joined: ir.Value) -> list[int] | None:
-    """Return which channel goes where; ``None`` unless axis 1 alone is split, permuted in itself, and joined again.
-
-    The length of the first axis need not be known: it follows from the others.
-    """
+    """Return the permutation of channels; ``None`` unless only axis 1 is split, permuted and joined."""
     before, inside, after = sizes(x), sizes(split), sizes(joined)
     perm = permutation(node_of(turned))
     if before is None or inside is None or after is None or perm is None or len(before) < 2 or before[1:] != after[1:]:
@@ -62,7 +59,7 @@ def _order(x: ir.Value, split: ir.Value, turned: ir.Value, joined: ir.Value) -> 
 
 
 def _groups(before: list[int | None], inside: list[int | None]) -> list[int]:
-    """Return the lengths into which axis 1 of a shape is split in another; none where more than that was done."""
+    """Return the sizes into which axis 1 is split; empty if other axes change."""
     extra = len(inside) - len(before)
     groups, rest = [d or 0 for d in inside[1 : 2 + extra]], inside[2 + extra :]
     alone = None not in before[1:] and rest == before[2:] and prod(groups) == before[1]
@@ -77,7 +74,7 @@ def shuffle_split(model: ir.Model) -> int:
 
 
 def _slices(model: ir.Model, gather: ir.Node) -> int:
-    """Cut a gather that only Slices along its channels read, each for itself."""
+    """Replace Slices along the channels, the only readers of a gather, by gathers."""
     import onnx_ir as ir
 
     order, gathered = _channels(gather), gather.outputs[0]
@@ -94,7 +91,7 @@ def _slices(model: ir.Model, gather: ir.Node) -> int:
 
 
 def _sliced(node: ir.Node, order: list[int]) -> list[int] | None:
-    """Return the channels that a Slice takes of gathered ones; ``None`` where it is none, or of another axis."""
+    """Return the gathered channels that a Slice selects; ``None`` if it is not a Slice along the channels."""
     if node.op_type != "Slice" or node.domain != "" or len(node.inputs) < 4:
         return None
     bounds = [integers(value) for value in node.inputs[1:]]
@@ -106,7 +103,7 @@ def _sliced(node: ir.Node, order: list[int]) -> list[int] | None:
 
 
 def _split(model: ir.Model, node: ir.Node) -> int:
-    """Cut the gather before one Split: written out by hand, since the number of outputs is open."""
+    """Replace a gather and its Split by gathers; not an onnxscript rule, because the number of outputs varies."""
     import onnx_ir as ir
 
     gather = node.inputs[0].producer() if node.inputs[0] is not None else None
@@ -125,7 +122,7 @@ def _split(model: ir.Model, node: ir.Node) -> int:
 
 
 def _lengths(node: ir.Node) -> list[int] | None:
-    """Return how long each output of a node is along axis 1; ``None`` where that is not known of all of them."""
+    """Return the sizes of a node's outputs along axis 1; ``None`` if one is unknown."""
     found = [(sizes(output) or [None, None])[_AXIS : _AXIS + 1] for output in node.outputs]
     known = [length[0] for length in found if length and length[0] is not None]
     return known if len(known) == len(found) else None
@@ -134,7 +131,7 @@ def _lengths(node: ir.Node) -> list[int] | None:
 def _gathers(
     gather: ir.Node, outputs: Sequence[ir.Value], pieces: Sequence[list[int]]
 ) -> tuple[list[ir.Node], list[ir.Value]]:
-    """Return the nodes that gather each piece from what ``gather`` reads, and what they write."""
+    """Return nodes that gather each piece from the input of ``gather``, and their outputs."""
     import onnx_ir as ir
 
     new: list[ir.Node] = []
@@ -147,7 +144,7 @@ def _gathers(
 
 
 def _channels(node: ir.Node | None) -> list[int] | None:
-    """Return the constant channels a Gather along axis 1 takes, none of them counted from the end."""
+    """Return the constant, non-negative channels of a Gather along axis 1."""
     if node is None or node.op_type != "Gather" or node.domain != "" or node.attributes.get_int("axis", 0) != _AXIS:
         return None
     shape, order = sizes(node.inputs[1]), integers(node.inputs[1])
@@ -159,7 +156,7 @@ def _channels(node: ir.Node | None) -> list[int] | None:
 def gather_conv(model: ir.Model) -> int:
     """Conv(Gather(x, channels), w) becomes Conv(x, w'), where channel order[i] of w' is channel i of w.
 
-    Channels that are not gathered get zeros: more arithmetic, and one kernel less.
+    Other channels get zeros: more arithmetic, but one kernel less.
     """
 
     def pattern(op: Any, x: Any, w: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Pass for ShuffleNet: channel shuffles as gathers, and gathers as part of what reads them."""
+"""Pass for ShuffleNet: channel shuffles become gathers, which are merged into their readers."""

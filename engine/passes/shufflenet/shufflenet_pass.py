@@ -1,6 +1,6 @@
-"""The pass for networks with channel shuffles: gathers, cut where a Split follows, folded where a Conv does.
+"""Pass for networks with channel shuffles: gathers, divided before a Split, and folded into a Conv.
 
-What each step saves on the simulated card is in ``docs/shufflenet.md``.
+The gain of each step on the simulated card is listed in ``docs/shufflenet.md``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,5 @@ RULES = ("channel_shuffle", "shuffle_split", "gather_conv")
 
 
 def use_passes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the optimised model; ``model`` itself is left as it is.
-
-    Raises:
-        PassError: the graph libraries cannot handle this model.
-    """
+    """Return the optimized model; raise PassError if the graph libraries do not support it."""
     return rewrite(model, RULES)

@@ -1,8 +1,8 @@
-"""Slices of every other row and column, joined as channels before a convolution (YOLOv5's Focus), as one convolution.
+"""Strided slices, concatenated as channels before a convolution (YOLOv5's Focus), as a single convolution.
 
-With s[g] = x[:, :, dy::2, dx::2] for piece g of the concatenation, a convolution of stride 1 and padding p over them
-reads x at 2 * (row + i - p) + dy: it is one of stride 2 and padding 2 * p over x, whose kernel has the weight of
-piece g at [2 * i + dy, 2 * j + dx]. No sum changes its terms, so this is exact but for the order of summing.
+With s[g] = x[:, :, dy::2, dx::2] for piece g of the concatenation, a convolution with stride 1 and padding p of the
+pieces reads x at 2 * (row + i - p) + dy. It equals a convolution of x with stride 2 and padding 2 * p whose kernel has
+the weight of piece g at [2 * i + dy, 2 * j + dx]. The result is exact except for the order of summation.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _CORNERS = {(0, 0), (0, 1), (1, 0), (1, 1)}
-_NO_END = 2**31 - 1
-"""What exporters write for "to the end", or more."""
+_NO_END = 2**31 - 1  # minimum end of a slice that exporters write for "to the end"
 
 
 def fold_focus(model: ir.Model) -> None:
-    """Rewrite every such convolution in place; anything that only looks like one is left alone."""
+    """Rewrite all such convolutions in place."""
     fired = 0
     for node in list(model.graph):
         if node.op_type == "Conv" and node.domain == "":
@@ -65,7 +64,7 @@ def _fold(model: ir.Model, conv: ir.Node) -> bool:
 
 
 def _widened(old: np.ndarray[Any, Any], corners: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
-    """Return the weight of the one convolution: (outputs, C, 2 * kh, 2 * kw) from (outputs, 4 * C, kh, kw)."""
+    """Return the weight of the single convolution: (outputs, C, 2 * kh, 2 * kw) from (outputs, 4 * C, kh, kw)."""
     outputs, channels, height, width = old.shape
     each = channels // len(corners)
     wide = np.zeros((outputs, each, 2 * height, 2 * width), old.dtype)
@@ -75,14 +74,14 @@ def _widened(old: np.ndarray[Any, Any], corners: list[tuple[int, int]]) -> np.nd
 
 
 def _is_plain(conv: ir.Node) -> bool:
-    """Say whether a convolution has stride 1, one group, no dilation, explicit padding, and 4 dimensions."""
+    """Return whether a convolution has rank 4, stride 1, one group, no dilation and explicit padding."""
     given, rank = conv.attributes, len(sizes(conv.inputs[1]) or ())
     ones = all(value == 1 for key in ("strides", "dilations") for value in given.get_ints(key, [1, 1]))
     return rank == 4 and ones and given.get_int("group", 1) == 1 and given.get_string("auto_pad", "NOTSET") == "NOTSET"
 
 
 def _pieces(concat: ir.Node) -> tuple[ir.Value, list[tuple[int, int]]] | None:
-    """Return what the pieces are cut from, and where each begins; ``None`` unless they are its four corners."""
+    """Return the source of the pieces and their starts; ``None`` unless these are the four corners."""
     if len(concat.inputs) != len(_CORNERS) or concat.attributes.get_int("axis", 0) not in (1, -3):
         return None
     found = [_corner(value) for value in concat.inputs]
@@ -97,7 +96,7 @@ def _pieces(concat: ir.Node) -> tuple[ir.Value, list[tuple[int, int]]] | None:
 
 
 def _corner(value: ir.Value | None) -> tuple[ir.Value, tuple[int, int]] | None:
-    """Follow Slices of step 2 to what they are cut from: each of rows and columns once, beginning at 0 or 1."""
+    """Return source and starts of Slices with step 2, one each of rows and columns, starting at 0 or 1."""
     starts: dict[int, int] = {}
     while value is not None and len(starts) < 2:
         node = value.producer()
@@ -110,7 +109,7 @@ def _corner(value: ir.Value | None) -> tuple[ir.Value, tuple[int, int]] | None:
 
 
 def _cut(node: ir.Node) -> dict[int, int] | None:
-    """Return axis -> start of a Slice that takes every second of rows or columns, to the end; else ``None``."""
+    """Return axis -> start of a Slice of every second row or column to the end; else ``None``."""
     shape, given = sizes(node.inputs[0]), [integers(value) for value in node.inputs[1:]]
     if shape is None or len(given) != 4 or None in given:
         return None

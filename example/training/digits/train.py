@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="of weights, order and shifts (default: 0)")
     add("--resume", type=Path, metavar="FILE", help="a checkpoint to go on from, of whichever device")
     add("--stop_after", type=int, metavar="EPOCH", help="stop early, as if interrupted after this epoch")
-    add("--losses", type=Path, metavar="FILE", help="write the loss of every step, for teco train-gate")
+    add("--losses", type=Path, metavar="FILE", help="write the loss of every step, for teco train gate")
     add("--out", type=Path, default=HERE, metavar="DIR", help="folder of the files it writes (default: this one)")
     args = parser.parse_args()
     for name in ("epochs", "batch_size"):

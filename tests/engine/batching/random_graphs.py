@@ -1,4 +1,4 @@
-"""Random small graphs: most of what they do keeps the samples of ``x`` apart along some axis, some of it does not."""
+"""Random small graphs; most of their operators keep the samples of ``x`` independent along some axis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 Draw = Callable[[Any], Any]
 BATCH = 4
-"""Samples; other axes have this size too now and then, so that sizes alone say nothing."""
+"""Number of samples; other axes sometimes have the same size, so that sizes are ambiguous."""
 
 
 class Graph:
-    """A graph under construction: every tensor with its shape at ``BATCH`` samples."""
+    """A graph under construction: the shape of every tensor for ``BATCH`` samples."""
 
     def __init__(self, draw: Draw, shape: tuple[int, ...]) -> None:
         from hypothesis import strategies as st
@@ -32,7 +32,7 @@ class Graph:
         return self.draw(self.st.sampled_from(list(values)))
 
     def tensor(self, least: int = 1) -> str:
-        """Return a tensor of at least this rank, mostly the newest."""
+        """Return a tensor of at least this rank, usually the newest."""
         names = [name for name, shape in self.shapes.items() if len(shape) >= least]
         assert names
         return names[-1] if self.draw(self.st.integers(0, 2)) else self.pick(names)
@@ -51,7 +51,7 @@ class Graph:
     def add(
         self, op: str, inputs: list[str], shape: tuple[int, ...] | None, outputs: int = 1, **attributes: Any
     ) -> str:
-        """Add a node; a shape makes its first output one that others may read."""
+        """Add a node; with a shape, other nodes may read its first output."""
         names = [f"t{len(self.nodes)}_{i}" for i in range(outputs)]
         domain = attributes.pop("domain", "")
         self.nodes.append(helper.make_node(op, inputs, names, domain=domain, **attributes))
@@ -71,7 +71,7 @@ class Graph:
         return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
 
     def _read_by(self, outputs: list[str]) -> list[onnx.NodeProto]:
-        """Return the nodes that outputs depend on: others would run, and might not run at another batch."""
+        """Return the nodes that the outputs depend on; others might not run at another batch size."""
         needed, kept = set(outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.output):
@@ -124,7 +124,7 @@ def transpose(g: Graph) -> None:
 
 
 def reshape(g: Graph) -> None:
-    """Merge two axes or cut one, one size left to be worked out, or taken from the shape."""
+    """Merge or split axes; one size is -1 or taken from the shape."""
     name = g.tensor()
     shape = list(g.shapes[name])
     axis = g.axis(name)
@@ -246,7 +246,7 @@ def einsum(g: Graph) -> None:
 
 
 def binary(g: Graph) -> None:
-    """Bring a tensor together with another that broadcasts at this batch, or with a constant."""
+    """Combine a tensor with another one that broadcasts, or with a constant."""
     name = g.tensor()
     shape = g.shapes[name]
     fitting = []
@@ -270,7 +270,7 @@ def where(g: Graph) -> None:
 
 
 def spread(g: Graph) -> None:
-    """Make something of a tensor's shape: ones, or positions."""
+    """Create ones or positions from a tensor's shape."""
     name = g.tensor()
     shape = g.shapes[name]
     whole = g.add("Shape", [name], None)
@@ -376,11 +376,11 @@ def scatter(g: Graph) -> None:
     shape, axis = g.shapes[name], g.axis(name)
     places = g.add("Cast", [g.add("Mul", [name, g.constant(0, np.float32)], None)], None, to=TensorProto.INT64)
     g.add("ScatterElements", [name, places, g.add("Neg", [name], shape)], shape, axis=axis)
-    g.shapes.popitem()  # several writes to one place: which one lasts is not defined
+    g.shapes.popitem()  # duplicate indices: the result is undefined
 
 
 def place(g: Graph) -> None:
-    """Pick by places: rows of the first axis by its own numbers, or elements of a flat table by strides."""
+    """Select by positions: rows of the first axis, or elements of a flat table by strides."""
     name = g.tensor(2)
     shape = g.shapes[name]
     whole = g.add("Shape", [name], None)
@@ -413,11 +413,11 @@ NEEDS = {
     **dict.fromkeys([reduce, arg_max, transpose, similarity, gemm, einsum, layer_norm, batch_norm, reverse, place], 2),
     **dict.fromkeys([convolve, pool, recurrent], 3),
 }
-"""Rank that at least one tensor must have for a step."""
+"""Minimum rank of at least one tensor."""
 
 
 def grown(draw: Draw, steps: int) -> tuple[Graph, int]:
-    """Return a random graph and the axis of its input that is the batch."""
+    """Return a random graph and the batch axis of its input."""
     from hypothesis import strategies as st
 
     rank = draw(st.integers(1, 3))
@@ -435,11 +435,11 @@ MIXING: list[tuple[str, str]] = [
     ("CumSum", "input"), ("Softmax", "attribute"), ("LogSoftmax", "attribute"), ("ReduceMean", "axes"),
     ("ReduceMax", "axes"), ("flip", ""), ("DynamicQuantizeLinear", ""), ("similarity", ""),
 ]  # fmt: skip
-"""Operators that bring together what lies along an axis, and how they are told which."""
+"""Operators that combine elements along an axis, and the form of their axis parameter."""
 
 
 def planted(draw: Draw) -> tuple[Graph, int]:
-    """Return a graph that moves its axes about, then works along that of the batch, and goes on."""
+    """Return a graph that transposes its axes, then works along the batch axis, and its batch axis."""
     from hypothesis import strategies as st
 
     rank = draw(st.integers(2, 3))

@@ -1,4 +1,4 @@
-"""ONNX's own test of every operator, each axis of each input tried as the batch: what is proven holds."""
+"""ONNX's node tests with each axis of each input as the batch: proven results hold numerically."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from engine.signature import Array, BatchAxes
 pytestmark = pytest.mark.slow
 
 NEWEST_IR, NEWEST_OPSET = 11, 27
-"""What ONNX Runtime reads."""
+"""Newest versions that ONNX Runtime supports."""
 ENOUGH = 1500
-"""Proofs of each form that at least must be checked by running the node."""
+"""Minimum number of proofs of each form that are checked by running the node."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A model of one node, its inputs, and which axis of which of them is tried as the batch."""
+    """A model of one node, its inputs, and the axis and input used as the batch."""
 
     name: str
     model: onnx.ModelProto
@@ -47,7 +47,7 @@ def cases() -> list[tuple[str, onnx.ModelProto, list[Array]]]:
     found = []
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), np.errstate(all="ignore"):
         patch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-        warnings.simplefilter("ignore")  # numpy's and onnx's own, while the expected values are computed
+        warnings.simplefilter("ignore")  # from numpy and onnx while they compute expected values
         for case in node_cases():
             assert case.model is not None
             assert case.data_sets is not None
@@ -61,7 +61,7 @@ def cases() -> list[tuple[str, onnx.ModelProto, list[Array]]]:
 
 
 def parameters_fixed(model: onnx.ModelProto, inputs: list[Array]) -> tuple[onnx.ModelProto, list[Array]]:
-    """Return a model whose small inputs after the first are constants: axes, shapes, scales and the like."""
+    """Return a model whose small inputs after the first are constants (axes, shapes, scales)."""
     model.ir_version = min(model.ir_version, NEWEST_IR)
     for entry in model.opset_import:
         entry.version = entry.version if entry.domain else min(entry.version, NEWEST_OPSET)
@@ -82,7 +82,7 @@ def samples(cases: list[tuple[str, onnx.ModelProto, list[Array]]]) -> Iterator[S
 
 
 def opened(sample: Sample) -> onnx.ModelProto:
-    """Return the model with a symbol on the axis, in every input that has the same size there."""
+    """Return the model with a symbolic axis, in every input with the same size there."""
     model = onnx.ModelProto()
     model.CopyFrom(sample.model)
     for info, array in zip(graph_inputs(model), sample.inputs, strict=True):
@@ -109,7 +109,7 @@ def close(a: Array, b: Array) -> bool:
 
 
 def holds(run: Any, sample: Sample, found: BatchAxes, dynamic: bool) -> bool:
-    """Say whether samples give the same in another order, repeated, and where the batch is free, one by one."""
+    """Return whether permuted, repeated and (for a dynamic batch) single samples give the same results."""
     whole, count = run(sample.inputs), sample.size
     orders = [list(range(count))[::-1], [0] * count]
     if dynamic:
@@ -128,7 +128,7 @@ def holds(run: Any, sample: Sample, found: BatchAxes, dynamic: bool) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "fixed"])
-def test_what_is_proven_of_one_node_holds(cases: list[tuple[str, onnx.ModelProto, list[Array]]], dynamic: bool) -> None:
+def test_proven_nodes_are_independent(cases: list[tuple[str, onnx.ModelProto, list[Array]]], dynamic: bool) -> None:
     seen: Counter[str] = Counter()
     wrong = []
     options = onnxruntime.SessionOptions()
@@ -149,7 +149,7 @@ def test_what_is_proven_of_one_node_holds(cases: list[tuple[str, onnx.ModelProto
                 return list(session.run(None, dict(zip(names, arrays, strict=True))))
 
             run(sample.inputs)
-        except Exception:  # noqa: BLE001 - what ONNX Runtime cannot run at all says nothing of the proof
+        except Exception:  # noqa: BLE001 - nodes that ONNX Runtime cannot run are skipped
             seen["refused"] += 1
             continue
         seen["checked"] += 1

@@ -1,4 +1,4 @@
-"""Whatever is proven holds: random graphs give the same, sample by sample, whole and split."""
+"""Random graphs proven independent give the same results sample by sample, whole and split."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(arrays: list[Array], axes: tuple[int | None, ...], picks: list[int]) ->
 
 
 def holds_split(run: Any, x: Array, found: BatchAxes) -> bool:
-    """Say whether shards put together give what the whole call gives."""
+    """Return whether concatenated parts equal the whole call."""
     whole = run(x)
     parts = [run(*rows([x], found.inputs, picks)) for picks in ([0], [1, 2], [3])]
     joined = [
@@ -49,7 +49,7 @@ def holds_split(run: Any, x: Array, found: BatchAxes) -> bool:
 
 
 def holds_mixed(run: Any, x: Array, found: BatchAxes) -> bool:
-    """Say whether a sample gives the same in another place and beside others, for a model with a fixed batch."""
+    """Return whether a sample's result is independent of its position and of other samples, with a fixed batch."""
     whole = run(x)
     return all(
         same_outputs(run(*rows([x], found.inputs, picks)), rows(whole, found.outputs, picks))
@@ -65,7 +65,7 @@ def outputs(graph: Graph, draw: Any) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False], ids=["dynamic", "fixed"])
-def test_what_is_proven_holds(dynamic: bool) -> None:
+def test_proven_graphs_are_independent(dynamic: bool) -> None:
     seen: Counter[bool] = Counter()
 
     @EXAMPLES
@@ -91,13 +91,13 @@ def test_what_is_proven_holds(dynamic: bool) -> None:
         assert (holds_split if dynamic else holds_mixed)(run, x, found)
 
     one()
-    assert seen[True] > 60  # neither everything nor nothing is proven
+    assert seen[True] > 60  # both outcomes occur
     assert seen[False] > 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [pytest.param(True, marks=pytest.mark.slow), False], ids=["dynamic", "fixed"])
-def test_a_planted_operator_that_mixes_is_never_overlooked(dynamic: bool) -> None:
+def test_an_inserted_mixing_operator_is_found(dynamic: bool) -> None:
     @EXAMPLES
     @given(st.data())
     def one(data: st.DataObject) -> None:

@@ -1,4 +1,4 @@
-"""Models as torch exports them: the batch is found, and the proof agrees with running them."""
+"""Models exported by torch: the batch is found, and the proof agrees with running them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Detector(nn.Module):  # type: ignore[misc]
 
 
 class Vision(nn.Module):  # type: ignore[misc]
-    """A vision transformer: patches, a class token, places, attention."""
+    """Vision transformer: patches, class token, position embedding, attention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Vision(nn.Module):  # type: ignore[misc]
 
 
 class Film(nn.Module):  # type: ignore[misc]
-    """Pictures of a film folded into the batch."""
+    """Images of a video, folded into the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]], list[d
 
 def exported(model: Any, inputs: tuple[Any, ...], shapes: Any, path: Path) -> onnx.ModelProto:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own
+        warnings.simplefilter("ignore")  # from torch
         torch.onnx.export(
             model.eval(), inputs, path, dynamo=True, opset_version=18, dynamic_shapes=shapes, external_data=False,
             verbose=False,
@@ -151,7 +151,7 @@ def cut(arrays: list[Array], axes: tuple[int | None, ...], start: int, end: int)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
-def test_an_exported_model_is_proven_and_can_be_split(name: str, tmp_path: Path) -> None:
+def test_exported_models_are_proven_and_can_be_split(name: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     build, make, shapes, outputs = MODELS[name]
     inputs, path = make(), tmp_path / "model.onnx"
@@ -168,16 +168,16 @@ def test_an_exported_model_is_proven_and_can_be_split(name: str, tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["gru, time first", "lstm with states", "encoder", "detector", "vision"])
-def test_so_is_one_exported_with_a_fixed_batch(name: str, tmp_path: Path) -> None:
+def test_models_exported_with_a_fixed_batch_are_proven(name: str, tmp_path: Path) -> None:
     build, make, _, outputs = MODELS[name]
     found = find_batching(exported(build(), make(), None, tmp_path / "model.onnx"))
-    if "time first" in name:  # nothing in the file says so but the layer
+    if "time first" in name:  # only visible from the layer
         assert found.inputs == (1,)
     assert (found.independent, found.outputs) == (True, outputs), found.reason
 
 
 @pytest.mark.long
-def test_what_mixes_is_said(tmp_path: Path) -> None:
+def test_the_combining_operator_is_reported(tmp_path: Path) -> None:
     model = exported(Centred(), (torch.randn(ROWS, 4),), ({0: BATCH},), tmp_path / "model.onnx")
     found = find_batching(model)
     assert found.independent is False
@@ -186,7 +186,7 @@ def test_what_mixes_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "resnet18", "mobilenet_v3_small"])
-def test_torchvisions_networks(name: str, tmp_path: Path) -> None:
+def test_torchvision_networks(name: str, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     from utils.export.networks.torchvision_models import build
 

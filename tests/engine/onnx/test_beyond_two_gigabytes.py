@@ -1,6 +1,6 @@
-"""A model with one weight of more than 2 GiB, which lies in a file of holes: every target takes it, within its memory.
+"""A model with a weight of more than 2 GiB in a sparse file: every target computes it within a memory limit.
 
-Each case is a process of its own, so that its memory is measured and given back.
+Each case runs in its own process, which measures and releases its memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "float16": Tens
 
 
 def make(folder: Path, kind: str, held: str = "initializer") -> tuple[Path, int]:
-    """Write a table of a little over 2 GiB of zeros but for three rows, and a small product behind its lookup."""
+    """Write a table of slightly more than 2 GiB, zero except for three rows, and a small product of its lookup."""
     numpy_kind = np.dtype(kind)
     rows = 2 * GIB // (WIDTH * numpy_kind.itemsize) + 64
     with (folder / "big.data").open("wb") as file:
@@ -65,7 +65,7 @@ print(json.dumps({"y": np.asarray(y, float).tolist(), "peak": peak}))
         ("sdaa", "float32", "initializer", "", "sharded", 18),
     ],
 )
-def test_a_target_computes_it(
+def test_targets_compute_it(
     target: str, kind: str, held: str, dtype: str, sharded: str, most: float, tmp_path: Path, run_python: RunPython
 ) -> None:
     path, rows = make(tmp_path, kind, held)
@@ -88,7 +88,7 @@ print(json.dumps({"hash": file_hash(target), "content": model_content(target).sh
 """
 
 
-def test_it_is_saved_again_in_two_files(tmp_path: Path, run_python: RunPython) -> None:
+def test_it_is_saved_in_two_files(tmp_path: Path, run_python: RunPython) -> None:
     path, rows = make(tmp_path, "float32")
     (tmp_path / "out").mkdir()
     saved = tmp_path / "out" / "saved.onnx"
@@ -96,7 +96,7 @@ def test_it_is_saved_again_in_two_files(tmp_path: Path, run_python: RunPython) -
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.splitlines()[-1])["peak"] < 8 * GIB
     data = saved.with_name("saved.onnx.data")
-    assert data.stat().st_blocks * 512 < GIB  # zeros take no room
+    assert data.stat().st_blocks * 512 < GIB  # zeros are not stored
     model = onnx.load(str(saved), load_external_data=False)
     table = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
     place = {entry.key: entry.value for entry in table.external_data}

@@ -1,8 +1,9 @@
-"""What no exporter writes is refused in a line, on every target, before anybody computes or waits."""
+"""Models beyond the limits are rejected with a one-line error, on every target, before any computation."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def written(made: ModelProto | bytes, folder: Path) -> Path:
     return path
 
 
-def refused(path: Path, target: str, dtype: str | None) -> str:
-    """Return the line that refuses a model; it names the file."""
+def rejection(path: Path, target: str, dtype: str | None) -> str:
+    """Return the one-line error of a model, which contains the file name."""
     with pytest.raises(TecoInferError) as error:
         open_engine(target, EngineSpec(ckpt=path, batch_size=2, dtype=dtype)).release()
     assert "\n" not in str(error.value)
@@ -67,19 +68,19 @@ def input_dims(count: int) -> Callable[[ModelProto], object]:
 
 
 BROKEN: dict[str, Callable[[], ModelProto | bytes]] = {
-    "input is no UTF-8": lambda: gemm(lambda m: None).SerializeToString().replace(b"\x01x", b"\x01\xff"),
-    "operator is no UTF-8": lambda: gemm(lambda m: None).SerializeToString().replace(b"Relu", b"R\xff\xfeu"),
-    "function is no UTF-8": lambda: graphs.SEEDS["clash"]().SerializeToString().replace(b"Add", b"A\xff\xfe"),
+    "input is not UTF-8": lambda: gemm(lambda m: None).SerializeToString().replace(b"\x01x", b"\x01\xff"),
+    "operator is not UTF-8": lambda: gemm(lambda m: None).SerializeToString().replace(b"Relu", b"R\xff\xfeu"),
+    "function is not UTF-8": lambda: graphs.SEEDS["clash"]().SerializeToString().replace(b"Add", b"A\xff\xfe"),
     "65 dimensions": lambda: gemm(dims(*[1] * 64, 8)),
     "huge dimensions": lambda: gemm(dims(2**62, 2**62)),
     "dimensions that overflow": lambda: gemm(dims(2**32, 2**32)),
     "huge and empty": lambda: gemm(dims(0, 2**62, 2**62)),
-    "weight of no known type": lambda: gemm(lambda m: setattr(weight(m), "data_type", 999)),
+    "weight of unknown type": lambda: gemm(lambda m: setattr(weight(m), "data_type", 999)),
     "negative type": lambda: gemm(lambda m: setattr(weight(m), "data_type", -1)),
-    "input of no known type": lambda: gemm(
+    "input of unknown type": lambda: gemm(
         lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999)  # KeyError
     ),
-    "value of no type": lambda: gemm(lambda m: m.graph.value_info.add(name="t").type.tensor_type.shape.SetInParent()),
+    "value without type": lambda: gemm(lambda m: m.graph.value_info.add(name="t").type.tensor_type.shape.SetInParent()),
     "input of 72 dimensions": lambda: gemm(input_dims(70)),
     "node without inputs": lambda: gemm(lambda m: m.graph.node[2].ClearField("input")),
     "node without outputs": lambda: gemm(lambda m: m.graph.node[2].ClearField("output")),
@@ -101,28 +102,28 @@ def _without_own(model: ModelProto) -> ModelProto:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_every_target_refuses_it_in_a_line(name: str, tmp_path: Path) -> None:
+def test_every_target_rejects_it_in_one_line(name: str, tmp_path: Path) -> None:
     path = written(BROKEN[name](), tmp_path)
     for target, dtype in TARGETS:
-        refused(path, target, dtype)
+        rejection(path, target, dtype)
 
 
-def test_what_is_said_of_bounds() -> None:
-    def said(model: ModelProto) -> str:
+def test_messages() -> None:
+    def message(model: ModelProto) -> str:
         with pytest.raises(ModelError) as error:
             check_bounds(model, Path("m.onnx"))
         return str(error.value)
 
-    assert said(graphs.functions(28, 2)).startswith(f"m.onnx: its functions stand for {2**28} nodes, {MOST_NODES} at")
-    assert said(graphs.functions(2, 1, True)).startswith("m.onnx: function 'own.f1' calls itself")
-    assert "more than 64 deep" in said(graphs.functions(900, 1))
-    assert said(gemm(dims(*[1] * 70))).startswith("m.onnx: weight 'w' has 70 dimensions, 64 are possible")
-    assert "is of type 999" in said(gemm(lambda m: setattr(weight(m), "data_type", 999)))
-    assert f"more than {MOST_BODIES} deep" in said(graphs.nested(MOST_BODIES + 1))
+    assert re.match(rf"m\.onnx: .* {2**28} nodes.* {MOST_NODES};", message(graphs.functions(28, 2)))
+    assert message(graphs.functions(2, 1, True)).startswith("m.onnx: function 'own.f1' calls itself")
+    assert "more than 64 deep" in message(graphs.functions(900, 1))
+    assert message(gemm(dims(*[1] * 70))).startswith("m.onnx: weight 'w' has 70 dimensions, the limit is 64")
+    assert "type 999" in message(gemm(lambda m: setattr(weight(m), "data_type", 999)))
+    assert f"more than {MOST_BODIES} deep" in message(graphs.nested(MOST_BODIES + 1))
 
 
 @pytest.mark.parametrize("seed", graphs.SEEDS)
-def test_whole_models_are_within_the_bounds(seed: str) -> None:
+def test_valid_models_are_within_the_limits(seed: str) -> None:
     check_bounds(graphs.SEEDS[seed]())
     check_bounds(graphs.nested(MOST_BODIES))
     check_bounds(graphs.functions(13, 2))
@@ -132,7 +133,7 @@ EQUATIONS = {
     **dict.fromkeys(("ij,jk->ik", "i j, j k", "...ij,...jk->...ik", "", "ii", "->", "Ab...->A", "ij->ji"), True),
     **dict.fromkeys(("`m\x89a", "m1", "a.b", "i....", "i-j", "i\nj", "i->j->k", "ij->`", "\u00e9"), False),
 }
-"""What an Einsum computes; of "`m" and "a.b" onnx's inference (1.23) never ends."""
+"""Einsum equations; onnx's inference (1.23) does not terminate for "`m" and "a.b"."""
 
 
 @pytest.mark.parametrize("equation", EQUATIONS)
@@ -142,12 +143,12 @@ def test_the_equation_of_an_einsum(equation: str) -> None:
     if EQUATIONS[equation]:
         check_bounds(model)
     else:
-        with pytest.raises(ModelError, match=r"^m.onnx: the equation .* of the Einsum 'y' holds more than letters"):
+        with pytest.raises(ModelError, match=r"^m.onnx: the equation .* Einsum 'y'"):
             check_bounds(model, Path("m.onnx"))
 
 
-def test_an_axis_that_ends_the_inference_by_a_signal() -> None:
-    """Of a LayerNormalization along axis 2^63 - 1, onnx's inference (1.23) dies of SIGSEGV."""
+def test_axes_that_crash_the_inference() -> None:
+    """For axis 2^63 - 1 of LayerNormalization, onnx's inference (1.23) ends with SIGSEGV."""
     model = graphs.SEEDS["norm"]()
     norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
     for axis, taken in ((-1, True), (64, True), (65, False), (2**63 - 1, False), (-(2**63), False)):
@@ -156,7 +157,7 @@ def test_an_axis_that_ends_the_inference_by_a_signal() -> None:
         if taken:
             check_bounds(model)
         else:
-            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization '.*' is none of a"):
+            with pytest.raises(ModelError, match=rf"^m.onnx: axis {axis} of the LayerNormalization"):
                 check_bounds(model, Path("m.onnx"))
 
 
@@ -164,8 +165,8 @@ def test_depth_of_bodies() -> None:
     assert [depth_of_bodies(graphs.nested(depth)) for depth in (0, 1, 5)] == [0, 1, 5]
 
 
-def test_deep_bodies_are_onnx_runtimes_alone(tmp_path: Path) -> None:
-    path = written(graphs.nested(20), tmp_path)  # OpenVINO takes a minute for it
+def test_deep_bodies_run_on_onnx_runtime_only(tmp_path: Path) -> None:
+    path = written(graphs.nested(20), tmp_path)  # takes OpenVINO a minute
     with open_engine("cpu", EngineSpec(ckpt=path, batch_size=2)) as engine:
         assert np.array_equal(engine([np.ones((2, 4), np.float32), np.array(True)]), -np.ones((2, 4)))
 
@@ -188,7 +189,7 @@ def answer(path: Path, target: str, dtype: str | None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("how", ["hard link", "link"])
-def test_a_linked_file_is_taken_by_every_target(how: str, tmp_path: Path) -> None:
+def test_every_target_accepts_a_linked_file(how: str, tmp_path: Path) -> None:
     path = external(tmp_path)
     (tmp_path / "w.bin").rename(tmp_path / "other.bin")
     if how == "link":
@@ -200,7 +201,7 @@ def test_a_linked_file_is_taken_by_every_target(how: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "link outside", "folder", "long", "absolute", "nul"])
-def test_what_is_no_file_beside_the_model(what: str, tmp_path: Path) -> None:
+def test_invalid_external_files(what: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     place = folder / "w.bin"
@@ -218,24 +219,24 @@ def test_what_is_no_file_beside_the_model(what: str, tmp_path: Path) -> None:
         }
         makers[what]()
     for target, dtype in TARGETS:
-        refused(path, target, dtype)
+        rejection(path, target, dtype)
 
 
 @pytest.mark.parametrize(
     "entry", [("offset", "-4"), ("offset", "x"), ("length", ""), ("length", str(2**70)), ("a", "b")]
 )
-def test_entries_that_say_nothing(entry: tuple[str, str], tmp_path: Path) -> None:
+def test_invalid_external_entries(entry: tuple[str, str], tmp_path: Path) -> None:
     model = graphs.SEEDS["gemm"]()
     tensor = graphs.with_external(model, tmp_path)[0]
     tensor.external_data.add(key=entry[0], value=entry[1])
     path = written(model, tmp_path)
     for target, dtype in TARGETS:
-        refused(path, target, dtype)
+        rejection(path, target, dtype)
     with pytest.raises(ModelError, match="external"):
         load_model(path)
 
 
-def test_the_hash_of_a_model_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
+def test_hashing_does_not_block_on_a_pipe(tmp_path: Path) -> None:
     from engine.onnx import file_hash
 
     path = external(tmp_path)
@@ -249,7 +250,7 @@ def test_the_hash_of_a_model_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "beyond PATH_MAX", "long name", "not UTF-8"])
-def test_what_is_no_model_file(what: str, tmp_path: Path) -> None:
+def test_invalid_model_paths(what: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     if what == "pipe":
         os.mkfifo(path)
@@ -266,27 +267,27 @@ def test_what_is_no_model_file(what: str, tmp_path: Path) -> None:
             open_engine(target, EngineSpec(ckpt=path))
 
 
-def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "m\udcff.onnx"
     path.write_bytes(graphs.SEEDS["gemm"]().SerializeToString())
     assert [answer(path, target, dtype).shape for target, dtype in TARGETS] == [(2, 2)] * len(TARGETS)
 
 
-def test_models_of_the_tree_are_within_the_bounds() -> None:
+def test_models_of_the_repository_are_within_the_limits() -> None:
     for path in graphs.digits(Path(__file__).parents[3]):
         check_bounds(onnx.load(path))
 
 
-def test_a_negative_size_is_an_open_one_for_the_inference(save_onnx: SaveOnnx) -> None:
+def test_a_negative_size_is_dynamic(save_onnx: SaveOnnx) -> None:
     text = "net (float[N, 4] x) => (float[N, M] y) <int64[1] a = {0}, int64[1] b = {2}, int64[1] c = {1}>"
     model = onnx.load(str(save_onnx(text + " { y = Slice(x, a, b, c) }")))
-    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -(2**63)  # ended the process by SIGABRT
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -(2**63)  # crashed with SIGABRT
     assert infer_shapes(model).graph.output[0].name == "y"
 
 
-def test_a_weight_of_no_type() -> None:
+def test_a_weight_without_type() -> None:
     one = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     same = helper.make_node("Identity", ["x"], ["y"])
     graph = helper.make_graph([same], "g", one[:1], one[1:], [TensorProto(name="new", dims=[1])])
-    with pytest.raises(ModelError, match="weight 'new' is of no type"):
+    with pytest.raises(ModelError, match=r"weight 'new'.* type"):
         check_bounds(helper.make_model(graph), "model.onnx")

@@ -1,4 +1,4 @@
-"""A model that is float16 already, with islands of float32 that a conversion left, stays as it is."""
+"""A float16 model with float32 islands from a conversion is not converted again."""
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ g (int64[N,3] ids) => (float[N,3] y) <float[4] table = {1,2,3,4}, float lowest =
 }"""
 
 
-def test_converting_twice_is_converting_once() -> None:
+def test_conversion_is_idempotent() -> None:
     once = to_float16(
         parser.parse_model(
             TEXT.replace("float[4] table = {1,2,3,4}", f"float[400] table = {{{','.join(['1'] * 400)}}}")
@@ -25,7 +25,7 @@ def test_converting_twice_is_converting_once() -> None:
     onnx.checker.check_model(once)
 
 
-def test_float32_weights_beside_a_float16_end_are_converted() -> None:
+def test_float32_weights_with_a_float16_output_are_converted() -> None:
     model = parser.parse_model(
         TEXT.replace("(float[N,3] y)", "(float16[N,3] y)").replace(
             "y = Mul(most, found)", "z = Mul(most, found) y = Cast<to=10>(z)"

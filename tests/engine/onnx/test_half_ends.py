@@ -21,7 +21,7 @@ BRANCHES = """g (float[N,3] x, int64[N,3] m, bool c) => (float[N,3] y) <float[3]
         else_branch = e () => (float[N,3] b) <float[3] v = {0.5,0.5,0.5}> { q = Max(h, v) b = Mul(q, h) }
     >
 }"""
-"""A cast, an operator that stays float32, a weight and a value from outside, each inside a branch."""
+"""A cast, a float32 operator, a weight and a captured value, each inside a branch."""
 
 NESTED = """g (float[N,3] x, int64[N,3] m, bool c) => (float[N,3] y) {
     h = Neg(x)

@@ -37,7 +37,7 @@ def spread(deviation: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("deviation", [1e-30, 1e-6, 1e-4, 3e-4, 5e-4, 8e-4, 2e-3, 0.01, 1.0, 1e20, 1e30])
-def test_what_is_surely_kept_does_not_vanish(deviation: float) -> None:
+def test_surely_kept_implies_not_vanishing(deviation: float) -> None:
     weights = (np.random.default_rng(1).standard_normal((64, 64)) * deviation).astype(np.float32)
     sparse = np.where(np.arange(64) < 1, weights, weights / 1e4)
     for values in (weights, sparse, np.zeros_like(weights), np.full_like(weights, np.inf), weights * np.nan):
@@ -66,7 +66,7 @@ def test_variances_and_scales_too_small_for_float16() -> None:
         np.testing.assert_allclose(HostSession(found).run([x])[0].astype(np.float32), want, rtol=2**-9, atol=1e-4)
 
 
-def test_a_batch_norm_that_float16_cannot_hold_stays_float32() -> None:
+def test_a_batch_norm_beyond_float16_stays_float32() -> None:
     model = norm([4e12, 4e12], mean=1e6)
     found = converted(model)
     assert [node.op_type for node in found.graph.node] == ["Cast", "BatchNormalization", "Cast"]
@@ -93,8 +93,8 @@ def test_parameters_of_nodes_and_shared_ones() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the float32 number")
-def test_numbers_that_float16_cannot_hold() -> None:
-    """A divisor of 1e6 would be infinite, a factor of 1e-8 0; a mask's -1e9 saturates as it always did."""
+def test_constants_beyond_float16() -> None:
+    """A divisor of 1e6 would be infinite, a factor of 1e-8 zero; a mask's -1e9 saturates."""
     model = parse(
         """g (float[N] x, float[N] keep) => (float[N] y) <float million = {1e6}, float low = {-1e9}> {
             tiny = Constant <value_float = 1e-8> ()
@@ -117,7 +117,7 @@ def test_numbers_that_float16_cannot_hold() -> None:
         assert "million" not in {tensor.name for tensor in found.graph.initializer}
 
 
-def test_what_a_tensor_loses() -> None:
+def test_loss() -> None:
     found = loss(np.array([1e6, 1.0, 1e-5, 1e-12, 0.0, -2.0], np.float32))
     assert (found.elements, found.infinite, found.zero, found.subnormal) == (6, 1, 1, 1)
     assert found.share == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""Numbers that count or index stay exact in float16, on the card and in a float16 file, wherever they are born."""
+"""Counts and indices stay exact in float16, on the card and in a float16 file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_keypoint_is_at_its_pixel(form: str, y: int, x: int) -> None:
 @pytest.mark.parametrize("fmod", [0, 1])
 def test_a_remainder_of_a_float_index(form: str, fmod: int) -> None:
     text = KEYPOINT.replace("step = Mul(y, width)", "").replace("Sub(place, step)", f"Mod<fmod = {fmod}>(place, width)")
-    if not fmod:  # of floats the operator is fmod only
+    if not fmod:  # floats support only fmod
         text = text.replace("Mod<fmod = 0>(place, width)", "Cast<to = 1>(left)").replace(
             "place = Cast", "side = Constant<value_int = 128>()\n left = Mod(index, side)\n place = Cast"
         )
@@ -95,10 +95,10 @@ CENTER = """g (float[1,16384] heat, float[1,16384] reg, float[1,16384] size) => 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_boxes_about_the_largest_of_a_heat_map(form: str) -> None:
+def test_boxes_around_the_maximum_of_a_heat_map(form: str) -> None:
     heat = np.full((1, 16384), -9, np.float32)
     heat[0, [16383, 8190, 4097]] = 3, 2, 1
-    reg = np.full((1, 16384), 0.28125, np.float32)  # float16 holds it, and not 127.28125
+    reg = np.full((1, 16384), 0.28125, np.float32)  # exact in float16, unlike 127.28125
     size = np.full((1, 16384), 2.5, np.float32)
     want = run(parse(CENTER), [heat, reg, size])
     got = run(FORMS[form](parse(CENTER)), [heat, reg, size])
@@ -133,7 +133,7 @@ def test_anchors_and_their_offsets(form: str, limits: str) -> None:
     (got,) = run(FORMS[form](parse(text)), [offset])
     want = ((np.arange(100) + 0.5) * 32)[None, :, None] + np.tanh(offset)
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, want, atol=1e-3)  # at 3000 a step of float16 is 2
+    np.testing.assert_allclose(got, want, atol=1e-3)  # float16 has a resolution of 2 at 3000
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -150,11 +150,11 @@ def test_anchors_and_their_offsets(form: str, limits: str) -> None:
     ],
     ids=["Shape", "Size", "NonZero", "CumSum", "ReduceSum", "ArgMin", "TopK"],
 )
-def test_what_counts_is_exact_as_an_output(form: str, births: str, want: Any) -> None:
+def test_counts_are_exact_as_outputs(form: str, births: str, want: Any) -> None:
     held = "float[1] one = {1}, float two = {2}, int64 axis = {1}, int64[1] two64 = {2}"
     lines = births.split("\n")
     lines.sort(key=lambda line: not line.strip().startswith("less"))
-    # the comparison with 1 makes the input one of whole numbers: it is computed first, so that it is real
+    # the input is scaled first: compared with 1 directly, it would count as an integer input
     body = "\n".join(["x = Relu(given)", *lines])
     model = parse(f"g (float[1,70001] given) => (float y) <{held}> {{ {body} }}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
@@ -166,7 +166,7 @@ def test_what_counts_is_exact_as_an_output(form: str, births: str, want: Any) ->
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_tokens_positions_counted_by_their_mask(form: str) -> None:
+def test_token_positions_counted_by_their_mask(form: str) -> None:
     text = """g (int64[1,3000] mask) => (float[1,3000] rows)
     <float one = {1}, int64 axis = {1}, float[4000] table = {0}> {
         f = Cast<to = 1>(mask)
@@ -197,14 +197,14 @@ WAVES = """g (float[1,5000] x) => (float[1,5000] y) <int64 zero = {0}, int64 one
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_positions_that_the_model_makes_before_a_sine(form: str) -> None:
+def test_positions_computed_before_a_sine(form: str) -> None:
     (got,) = run(FORMS[form](parse(WAVES)), [np.zeros((1, 5000), np.float32)])
     assert got.dtype == H  # a real quantity
     np.testing.assert_allclose(got[0].astype(np.float64), np.sin(np.arange(5000) * np.float32(0.7)), atol=2e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_mean_over_more_than_float16_can_count(form: str) -> None:
+def test_a_mean_over_more_elements_than_float16_can_count(form: str) -> None:
     text = """g (float[1,70000] x) => (float[1,1] y) <float limit = {0.25}> {
         low = Sigmoid(x)
         m = Greater(low, limit)
@@ -246,13 +246,13 @@ def test_ids_that_arrive_as_floats(form: str) -> None:
     np.testing.assert_array_equal(got, table[[4999, 2049, 4097]])
 
 
-def test_an_input_that_is_float16_in_the_file_stays_so() -> None:
+def test_a_float16_input_stays_float16() -> None:
     text = "g (float16[N] x) => (int64[N] y) { y = Cast<to = 7>(x) }"
     made = float16_storage(parse(text))
     assert made.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
 
 
-def test_what_is_copied_in_float32_is_counted_so() -> None:
+def test_float32_copies_are_counted_as_float32() -> None:
     work = shard_work(parse(KEYPOINT), float16=True)
     assert (work.bytes_in, work.bytes_out) == (2 * 16384 + 2, 4 * 4)
     ids = shard_work(parse("g (float[8,3] x) => (int64[8,3] y) { y = Cast<to = 7>(x) }"), float16=True)
@@ -269,8 +269,8 @@ def test_a_float16_file_of_counts_is_not_converted_again() -> None:
 @pytest.mark.parametrize(
     ("body", "kept"),
     [
-        ("c = Cast<to = 1>(i)\n n = Div(c, w)\n y = MatMul(n, m)", {"c", "n"}),  # real where it is mixed
-        ("c = Cast<to = 1>(i)\n n = Mul(c, r)\n y = Add(n, r)", {"c"}),  # real where it is scaled by real numbers
+        ("c = Cast<to = 1>(i)\n n = Div(c, w)\n y = MatMul(n, m)", {"c", "n"}),  # real after mixing
+        ("c = Cast<to = 1>(i)\n n = Mul(c, r)\n y = Add(n, r)", {"c"}),  # real after scaling by real numbers
         ("c = Cast<to = 1>(i)\n n = Add(c, r)\n y = Softmax(n)", {"c", "n"}),
         ("b = Greater(r, w)\n c = Cast<to = 1>(b)\n n = Mul(c, low)\n y = Add(n, r)", set()),  # a mask
         ("c = Cast<to = 1>(q)\n n = Sub(one, c)\n k = Mul(n, low)\n y = Add(k, r)", set()),  # a mask that is an input
@@ -280,7 +280,7 @@ def test_a_float16_file_of_counts_is_not_converted_again() -> None:
         ("c = Cast<to = 1>(i)\n k = Gather(steps, j)\n n = Mul(c, k)\n y = Add(n, r)", {"c", "n", "y"}),
     ],
 )
-def test_where_a_number_becomes_real(body: str, kept: set[str]) -> None:
+def test_where_a_number_becomes_a_real_quantity(body: str, kept: set[str]) -> None:
     held = "float w = {100}, float low = {-10000}, float one = {1}, float[3] steps = {8, 16, 32}, int64[4,4] j = {0}"
     text = f"""g (float[4,4] r0, int64[4,4] q, float[4,4] m) => (float[4,4] y)
     <{held}, float[16] grid = {{{",".join(str(5 * n + 2049) for n in range(16))}}},

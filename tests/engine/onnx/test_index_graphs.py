@@ -1,4 +1,4 @@
-"""Random graphs with parts that count and index: the card and a float16 file give what float32 gives."""
+"""Random graphs with counts and indices: the card and a float16 file give the results of float32."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ def models(draw: Any) -> tuple[onnx.ModelProto, int]:
 
 def run(model: onnx.ModelProto, named: dict[str, Array]) -> list[Array]:
     session = HostSession(model, threads=1)
-    with np.errstate(over="ignore"):  # of ids that the graph does not use
+    with np.errstate(over="ignore"):  # for unused ids
         return session.run([named[one.name].astype(one.dtype) for one in session.inputs])
 
 
 @given(drawn=models(), seed=st.integers(0, 2**32 - 1))
 @settings(EXAMPLES, max_examples=60)
-def test_counts_indices_and_coordinates_are_those_of_float32(drawn: tuple[onnx.ModelProto, int], seed: int) -> None:
+def test_counts_indices_and_coordinates_equal_float32(drawn: tuple[onnx.ModelProto, int], seed: int) -> None:
     model, columns = drawn
     rng = np.random.default_rng(seed)
     # float16 holds the activations, so that the same element is the largest; offsets are fractions it holds as well

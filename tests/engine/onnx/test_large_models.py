@@ -87,7 +87,7 @@ def test_bodies_and_sparse_weights_count() -> None:
     assert 3 * table().nbytes < len(made.SerializeToString()) <= message_bytes(made)
 
 
-def test_external_weights_are_no_part_of_the_message() -> None:
+def test_external_weights_are_not_part_of_the_message() -> None:
     light, apart = taken_apart(model())
     assert list(apart) == ["table"]
     assert message_bytes(light) < 4096
@@ -106,7 +106,7 @@ def test_a_model_is_saved_in_two_files_and_read_again(kind: Any, raw: bool, tmp_
     again = load_model(tmp_path / "m.onnx")
     held = next(tensor for tensor in again.graph.initializer if tensor.name == "table")
     np.testing.assert_array_equal(numpy_helper.to_array(held), table(kind))
-    np.testing.assert_array_equal(numpy_helper.to_array(made.graph.initializer[-1]), table(kind))  # it is as it was
+    np.testing.assert_array_equal(numpy_helper.to_array(made.graph.initializer[-1]), table(kind))  # unchanged
     with (tmp_path / "m.onnx.data").open("r+b") as file:
         file.seek(4000)
         file.write(b"\xff")
@@ -114,7 +114,7 @@ def test_a_model_is_saved_in_two_files_and_read_again(kind: Any, raw: bool, tmp_
 
 
 @pytest.mark.usefixtures("lowered")
-def test_saving_leaves_both_files_as_they_were_where_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_saving_keeps_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(model(), tmp_path / "m.onnx")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     other = model(np.int8)
@@ -147,7 +147,7 @@ def test_the_card_computes_it(dtype: str, sharded: bool, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("lowered")
-def test_functions_are_put_in_place_of_their_calls(tmp_path: Path) -> None:
+def test_functions_are_inlined(tmp_path: Path) -> None:
     made = model()
     doubled = helper.make_function(
         "own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]
@@ -162,7 +162,7 @@ def test_functions_are_put_in_place_of_their_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("lowered")
-def test_weights_inside_bodies_beyond_the_limit_are_refused() -> None:
+def test_large_weights_inside_bodies_are_rejected() -> None:
     made = model()
     add_branches(made)
     with pytest.raises(ModelError, match="initializers"):
@@ -170,7 +170,7 @@ def test_weights_inside_bodies_beyond_the_limit_are_refused() -> None:
 
 
 @pytest.mark.usefixtures("lowered")
-def test_an_engine_that_cannot_be_saved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_a_large_engine_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine import ConfigError
     from engine.sdaa import saved
 

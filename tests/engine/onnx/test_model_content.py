@@ -1,4 +1,4 @@
-"""A model's content is that of its file and of the files of weights that it names."""
+"""The content of a model consists of its file and its external weight files."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def rewrite(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_a_model_in_one_file_has_that_files_hash() -> None:
+def test_a_model_in_one_file_has_the_hash_of_the_file() -> None:
     path = DIGITS / "digits_dyn.onnx"
     assert model_content(path).sha256 == sha256(path.read_bytes()).hexdigest() == file_hash(path)
     assert model_content(path).external == {}
 
 
 @pytest.mark.parametrize("name", ["weights.data", "a folder/ü.bin"])
-def test_other_weights_outside_are_another_model(tmp_path: Path, name: str) -> None:
+def test_changed_external_weights_change_the_hash(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     path = divided(tmp_path, name)
     before = model_content(path)
@@ -57,7 +57,7 @@ def test_other_weights_outside_are_another_model(tmp_path: Path, name: str) -> N
     assert model_content(path).external == {name: None}
 
 
-def test_two_files_of_weights_do_not_change_places(tmp_path: Path) -> None:
+def test_swapped_weight_files_change_the_hash(tmp_path: Path) -> None:
     model = onnx.load(str(DIGITS / "digits_dyn.onnx"))
     path = tmp_path / "digits.onnx"
     onnx.save(model, str(path), save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=4096)
@@ -107,10 +107,9 @@ def in_a_function(graph: onnx.GraphProto, model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
-    [in_an_initializer, in_a_constant, in_a_body, in_a_list, in_a_sparse_initializer, in_a_function],
+    "place", [in_an_initializer, in_a_constant, in_a_body, in_a_list, in_a_sparse_initializer, in_a_function]
 )
-def test_files_are_found_wherever_a_tensor_is(
+def test_external_files_of_all_tensors_are_found(
     place: Callable[[onnx.GraphProto, onnx.ModelProto], None], tmp_path: Path
 ) -> None:
     graph = helper.make_graph([], "g", [], [])
@@ -122,7 +121,7 @@ def test_files_are_found_wherever_a_tensor_is(
     assert external_names(path) == ["w.data"]
 
 
-def test_what_is_no_model_names_no_files(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_invalid_models_have_no_external_files(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     content = (divided(tmp_path)).read_bytes()
     path = tmp_path / "cut.onnx"
     for end in (0, 1, 7, 100, len(content) // 2, len(content) - 1):

@@ -46,7 +46,7 @@ def test_view_gives_shapes_and_bytes() -> None:
     assert relu.shapes["y"] == (3, 2)
 
 
-def test_view_knows_what_a_group_norm_writes() -> None:
+def test_view_of_group_normalization() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,3] x) => (float[1,4,3] y)
     <float[4] s={1,2,3,4}, float[4] b={0,0,0,1}> { a = GroupNormalization<num_groups=2>(x, s, b)  y = Relu(a) }"""
     norm, relu = view(onnx.parser.parse_model(text))
@@ -54,7 +54,7 @@ def test_view_knows_what_a_group_norm_writes() -> None:
     assert relu.shapes["a"] == (1, 4, 3)
 
 
-def test_view_says_none_where_a_size_is_not_known() -> None:
+def test_view_of_unknown_sizes() -> None:
     (matmul, *_) = view(parse(MLP))
     assert matmul.shapes["x"] == (None, 4)
     assert matmul.bytes["x"] is None
@@ -69,7 +69,7 @@ def test_view_bytes_by_type(kind: str, size: int) -> None:
     assert node.bytes == {"x": 15 * size, "y": 15 * size}
 
 
-def test_view_counts_what_a_subgraph_captures() -> None:
+def test_view_includes_captured_tensors() -> None:
     node = view(bind_shapes(parse(IF), {"x": (3, 2), "c": ()}))[1]
     assert node.inputs == ("c",)
     assert {"a", "x"} <= node.shapes.keys()
@@ -91,7 +91,7 @@ def test_signature() -> None:
     assert [(s.name, s.dtype, s.shape) for s in outputs] == [("y", np.float16, (None, None))]
 
 
-def test_dimensions_that_are_no_numbers_are_dynamic() -> None:
+def test_dynamic_dimensions() -> None:
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [-1, 0, 3, None, "H"])
     assert dims(info) == [None, 0, 3, None, "H"]
 
@@ -105,7 +105,7 @@ def test_a_declared_size_of_0_stays_0() -> None:
     assert view(bound)[0].bytes == {"x": 0, "y": 0}
 
 
-def test_weights_listed_as_inputs_are_not_fed() -> None:
+def test_initializers_listed_as_inputs_are_excluded() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 3, opset_import: ["" : 9]> g (float[N,2] x, float[2] w) => (float[N,2] y) <float[2] w={1,2}> '
         "{ y = Add(x, w) }"
@@ -113,9 +113,9 @@ def test_weights_listed_as_inputs_are_not_fed() -> None:
     assert [info.name for info in graph_inputs(model)] == ["x"]
 
 
-def test_inputs_that_are_no_tensors() -> None:
+def test_sequence_inputs_are_rejected() -> None:
     model = parse("g (seq(float[N]) x) => (float[N] y) { y = ConcatFromSequence<axis=0>(x) }")
-    with pytest.raises(ModelError, match="'x' is no tensor but sequence; engines take and return arrays"):
+    with pytest.raises(ModelError, match=r"'x' .* sequence"):
         signature(model)
 
 
@@ -128,7 +128,7 @@ def test_metadata() -> None:
 # ------------------------------------------------------------------------------------------------------ bind and sort
 
 
-def test_bind_shapes_leaves_the_model_alone_and_infers_the_rest() -> None:
+def test_bind_shapes_copies_the_model_and_infers_the_rest() -> None:
     model = parse("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
     bound = bind_shapes(model, {"x": (2, 3, 8, 9)})
     assert dims(bound.graph.output[0]) == [2, 3, 8, 9]
@@ -136,8 +136,8 @@ def test_bind_shapes_leaves_the_model_alone_and_infers_the_rest() -> None:
 
 
 @pytest.mark.parametrize("shapes", [{"x": (2,)}, {"x": (2, 4, 1)}, {}])
-def test_bind_shapes_refuses_another_rank(shapes: dict[str, tuple[int, ...]]) -> None:
-    with pytest.raises(ModelError, match=r"the model cannot take inputs of shape .*'x' has 2 dimensions"):
+def test_bind_shapes_rejects_another_rank(shapes: dict[str, tuple[int, ...]]) -> None:
+    with pytest.raises(ModelError, match=r"'x' has 2 dimensions"):
         bind_shapes(parse(MLP), shapes)
 
 
@@ -152,8 +152,8 @@ def test_bind_shapes_keeps_declared_shapes_of_a_static_model() -> None:
     assert dims(bind_shapes(model, {"x": (2, 4)}).graph.output[0]) == [2, 7]
 
 
-def test_inference_gets_no_large_weights_and_the_result_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything else of a model goes through as it is: notes, functions, attributes, small parameters."""
+def test_large_weights_bypass_the_inference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All other content is preserved: doc strings, functions, attributes, small parameters."""
     small, large = (numpy_helper.from_array(np.ones((size, 64), np.float32), f"w{size}") for size in (4, 64))
     model = parse("g (float[n,64] x) => (float[n,64] y) { h = MatMul(x, w64) y = Elu<alpha = 0.5>(h) }")
     model.graph.initializer.extend([small, large])
@@ -179,14 +179,14 @@ def test_inference_gets_no_large_weights_and_the_result_has_them(monkeypatch: py
         "(float[2,3000000] x) => (float[?] y) <int64[1] s = {-1}> { t = Reshape(x, s) y = Add(t, t) }",
     ],
 )
-def test_the_inference_does_not_follow_the_values_of_millions(body: str) -> None:
-    """onnx (1.23) takes 160 bytes for each element of a tensor of one axis: all memory for 2^31 of them."""
+def test_values_of_long_tensors_are_not_propagated(body: str) -> None:
+    """onnx (1.23) allocates 160 bytes per element of a 1-D tensor."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     infer_shapes(parse(f"g {body}"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
-def test_sort_leaves_an_ordered_graph_alone() -> None:
+def test_sort_keeps_a_sorted_graph() -> None:
     model = parse("g (float[N] x) => (float[N] y) { b = Neg(x)\n a = Neg(x)\n y = Add(a, b) }")
     before = model.SerializeToString()
     assert sort_nodes(model).SerializeToString() == before
@@ -200,14 +200,14 @@ def test_sort_follows_captured_tensors() -> None:
     assert [node.op_type for node in sort_nodes(model).graph.node] == ["Neg", "If"]
 
 
-def test_a_cycle_is_named() -> None:
+def test_a_cycle_is_reported() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Add(x, b)\n b = Neg(a)\n y = Exp(b) }")
-    with pytest.raises(ModelError, match=r"^some\.onnx: the graph has a cycle: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
+    with pytest.raises(ModelError, match=r"^some\.onnx: .*: (Add -> Neg -> Add|Neg -> Add -> Neg);"):
         sort_nodes(model, "some.onnx")
 
 
 def test_a_node_that_reads_itself() -> None:
-    with pytest.raises(ModelError, match="the graph has a cycle: Add -> Add"):
+    with pytest.raises(ModelError, match="cycle: Add -> Add"):
         sort_nodes(parse("g (float[N] x) => (float[N] y) { y = Add(x, y) }"))
 
 
@@ -218,7 +218,7 @@ def test_names_in_bodies_are_found_and_renamed() -> None:
     assert sorted(set(used_names(node))) == ["A", "C", "x"]
 
 
-def test_what_a_body_defines_itself_is_not_read_from_outside() -> None:
+def test_names_defined_in_a_body_are_not_captured() -> None:
     text = """g (int64 n, bool c, float[2] x, float[2] z) => (float[2] y) {
     y = Loop <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) <float k={2}> {
         on = Identity(go)
@@ -259,7 +259,7 @@ def test_save_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_hash_follows_the_weights_wherever_they_lie(tmp_path: Path) -> None:
+def test_hash_includes_external_weights(tmp_path: Path) -> None:
     model = parse("g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
     path = tmp_path / "m.onnx"
@@ -276,7 +276,7 @@ def test_hash_follows_the_weights_wherever_they_lie(tmp_path: Path) -> None:
     assert file_hash(path) not in (first, second)
 
 
-def test_weights_beyond_the_memory_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_beyond_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse("g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 4096), np.float32), "w"))
     path = tmp_path / "m.onnx"
@@ -286,7 +286,7 @@ def test_weights_beyond_the_memory_are_one_line(tmp_path: Path, monkeypatch: pyt
         raise MemoryError
 
     monkeypatch.setattr("engine.onnx.external._read", full)
-    with pytest.raises(ModelError, match=r"m\.onnx: its weights take 1 MB, more than this machine has free"):
+    with pytest.raises(ModelError, match=r"m\.onnx: .* 1 MB"):
         load_model(path)
 
 
@@ -321,7 +321,7 @@ def test_to_float16_keeps_nodes_and_inputs() -> None:
     assert [info.type.tensor_type.elem_type for info in half.graph.output] == [TensorProto.FLOAT16] * 2
     a, b = np.full((1, 2), 300, np.float16), np.ones((1, 2), np.float32)
     y, z = half_run(half, a, b)
-    np.testing.assert_array_equal(y, [[301, 301]])  # 300 * 300 has no float16, its root has
+    np.testing.assert_array_equal(y, [[301, 301]])  # 300 * 300 exceeds float16, its root does not
     np.testing.assert_array_equal(z, -a)
 
 
@@ -335,7 +335,7 @@ def test_to_float16_keeps_nodes_and_inputs() -> None:
         "h = Cast<to=1>(i)\n y = Softmax(h)",
     ],
 )
-def test_to_float16_of_nodes_that_name_their_own_type(body: str) -> None:
+def test_to_float16_of_nodes_with_a_type_attribute(body: str) -> None:
     model = parse("g (int64[N,2] i) => (float[N,2] y) <float[2] w={0.1,0.2}> { " + body + " }")
     i = np.array([[1, 2], [3, 4]])
     (want,), (got,) = HostSession(model).run([i]), half_run(to_float16(model), i)
@@ -343,36 +343,36 @@ def test_to_float16_of_nodes_that_name_their_own_type(body: str) -> None:
     np.testing.assert_allclose(got, want, rtol=2e-3)
 
 
-def test_to_float16_lets_weights_round_and_overflow() -> None:
+def test_to_float16_rounds_and_overflows_weights() -> None:
     model = parse("g (float[4] x) => (float[4] y) <float[4] w={1e6,-1e6,1e-9,-6e-8}> { y = Mul(x, w) }")
     (y,) = half_run(to_float16(model), np.ones(4, np.float16))
     np.testing.assert_array_equal(y, np.array([np.inf, -np.inf, 0, -6e-8], np.float16))
 
 
-def test_to_float16_of_a_weight_that_a_float32_node_reads_too() -> None:
+def test_to_float16_of_a_weight_shared_with_a_float32_node() -> None:
     model = parse("g (float[2] x) => (float[2] y) <float[2] w={1,2}> { a = Max(x, w)\n b = Mul(a, w)\n y = Sqrt(b) }")
     for keep in (None, lambda node: node.op_type == "Sqrt"):
         np.testing.assert_array_equal(half_run(to_float16(model, keep), np.ones(2, np.float16))[0], [1, 2])
 
 
-def test_to_float16_of_a_weight_that_a_float32_node_reads_twice() -> None:
+def test_to_float16_of_a_weight_read_twice_by_a_float32_node() -> None:
     model = parse("g (float[2] x) => (float[2] y) <float[2] w={1,2}> { a = Max(w, w)\n y = Mul(a, x) }")
     half = to_float16(model, keep=lambda node: node.op_type == "Max")
     onnx.checker.check_model(half)
     np.testing.assert_array_equal(half_run(half, np.ones(2, np.float16))[0], [1, 2])
 
 
-def test_an_output_declared_as_another_type_is_refused() -> None:
+def test_an_output_with_a_wrong_declared_type_is_rejected() -> None:
     model = parse(MLP)
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
-    with pytest.raises(ModelError, match="output 'y' is declared as float16, but computed as float; export it again"):
+    with pytest.raises(ModelError, match="'y' is declared as float16, but"):
         bind_shapes(model, {"x": (3, 4)})
     assert bind_shapes(parse(MLP), {"x": (3, 4)}).graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
 
 
-def test_a_file_without_an_ir_version_is_refused_on_every_target(tmp_path: Path) -> None:
+def test_a_file_without_an_ir_version_is_rejected(tmp_path: Path) -> None:
     model = parse(MLP)
     model.ClearField("ir_version")
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"m.onnx: does not say its IR version"):
+    with pytest.raises(ModelError, match=r"m\.onnx: .* IR version"):
         load_model(tmp_path / "m.onnx")

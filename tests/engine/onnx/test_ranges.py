@@ -1,4 +1,4 @@
-"""Every value of a tensor lies in the range that was found for it: random graphs, computed by ONNX Runtime."""
+"""Values of random graphs, computed by ONNX Runtime, lie in the computed ranges."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ PLANS = st.lists(
     constants=st.lists(st.integers(-2000, 2000).filter(bool), min_size=2, max_size=3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_whole_numbers_lie_in_their_ranges(plan: Plan, constants: list[int], seed: int) -> None:
-    """As far as nothing left the type; a divisor is one of the constants, as 0 would end the process."""
+def test_integers_lie_in_their_ranges(plan: Plan, constants: list[int], seed: int) -> None:
+    """Unless a type overflowed; divisors are constants, because 0 would crash the process."""
     plan = [(op, a, 1 + b % len(constants)) if op in ("Div", "Mod") else (op, a, b) for op, a, b in plan]
     model = graph_of(plan, TensorProto.INT64, constants, (3, 4))
     x = np.random.default_rng(seed).integers(-BOUND, BOUND, (3, 4), endpoint=True)
@@ -70,8 +70,8 @@ FLOAT_PLANS = st.lists(
     constants=st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_nan_appears_only_where_it_is_expected(plan: Plan, constants: list[float], seed: int) -> None:
-    """Of floats that stay moderate: what makes NaN or an infinity first is a node that may."""
+def test_nan_only_appears_where_predicted(plan: Plan, constants: list[float], seed: int) -> None:
+    """For floats of moderate size: the first node with NaN or an infinity is one with ``makes_nan``."""
     model = graph_of(plan, TensorProto.FLOAT, constants, (3, 4))
     x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32) * np.float32(5)
     values = computed(model, x)
@@ -105,7 +105,7 @@ def parsed(text: str) -> onnx.ModelProto:
         ("y = Cast <to = 1> (x)", {}),
     ],
 )
-def test_how_many_rows_an_input_may_name(body: str, rows: dict[str, int]) -> None:
+def test_index_bounds(body: str, rows: dict[str, int]) -> None:
     weights = "float[8] t = {0,1,2,3,4,5,6,7}, float[4] u = {0,1,2,3}, float[2,3] v = {0,1,2,3,4,5}, int64[1] n = {6}"
     model = parsed(f"g (int64[6] x) => (float[M] y) <{weights}> {{ {body} }}")
     assert index_bounds(infer_shapes(model).graph) == rows
@@ -123,7 +123,7 @@ def test_how_many_rows_an_input_may_name(body: str, rows: dict[str, int]) -> Non
         ("s = Shape(x)\n y = Expand(w, s)", set()),
     ],
 )
-def test_inputs_that_sizes_follow_from(body: str, found: set[str]) -> None:
+def test_sizing_inputs(body: str, found: set[str]) -> None:
     model = parsed(f"g (int64[1] x) => (float[M] y) <float[1] w = {{1}}> {{ {body} }}")
     assert sizing_inputs(model.graph) == found
     assert set(drawn_bounds(model)) == {"x"} - found

@@ -1,4 +1,4 @@
-"""What the end of a graph says of an output, over the ways in which exporters write the same thing."""
+"""Kinds of outputs, for the forms that exporters write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMBERS = {"zero": 0, "ten": 10}
 
 
 def tail(body: str, y: str = "float[N, 5] y", x: str = "float[N, 4] x", opset: int = 17, functions: str = "") -> Tail:
-    """Return what is found of the last output of a graph, read from its bytes."""
+    """Return the properties of the last output of a graph, parsed from its bytes."""
     name = y.split(",")[-1].split()[-1]
     text = f'<ir_version: 8, opset_import: ["": {opset}, "own": 1]>\ng ({x}) => ({y}) {{ {body} }}\n{functions}'
     model = parser.parse_model(text)
@@ -139,18 +139,18 @@ def test_sorted_values_are_marked() -> None:
         (CONV + "u = Unsqueeze(h, last) s = Squeeze(u, last) y = Identity(s)", MAPS, LOGITS, 1, 5),
     ],
 )
-def test_where_the_classes_of_maps_lie(body: str, y: str, kind: str | None, axis: int | None, classes: int) -> None:
+def test_class_axis_of_maps(body: str, y: str, kind: str | None, axis: int | None, classes: int) -> None:
     found = tail(body, y, PICTURE)
     assert (found.kind, found.axis, found.classes) == (kind, axis, classes)
 
 
-def test_a_softmax_of_an_old_opset_has_the_first_axis() -> None:
+def test_softmax_of_an_old_opset_uses_axis_1() -> None:
     assert tail(CONV + "y = Softmax(h)", MAPS, PICTURE, opset=11).axis == 1
     assert tail(CONV + "y = Softmax(h)", MAPS, PICTURE, opset=13).axis == 3
 
 
-def test_long_graphs_end() -> None:
-    """What lies behind thousands of joined tensors, or a function that calls itself, is not known."""
+def test_search_is_bounded() -> None:
+    """Tensors behind thousands of joined tensors, or recursive functions, are unknown."""
     joined = " ".join(f"h{i + 1} = Concat<axis = 1>(h{i}, h{i})" for i in range(3000))
     assert tail(f"h0 = Softmax(x) {joined} y = Identity(h3000)").kind is None
     again = '<domain: "own", opset_import: ["": 17, "own": 1]>\nlast (a) => (c) { c = own.last(a) }'
@@ -177,7 +177,7 @@ def test_functions_and_branches_are_followed() -> None:
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_only_the_output_that_is_asked_for(number: int, tmp_path: Path) -> None:
+def test_only_the_requested_output(number: int, tmp_path: Path) -> None:
     text = f'<ir_version: 8, opset_import: ["": 17]>\ng (float[N, 4] x) => (float[N, 5] y, float[N, 5] z) {{ {GEMM}'
     model = parser.parse_model(text + " y = Softmax(h) z = Identity(h) }")
     _add_weights(model.graph)
@@ -208,7 +208,7 @@ def cut(content: bytes, places: Sequence[int]) -> list[bytes]:
     return [content[:place] for place in places]
 
 
-def test_files_that_are_no_models_say_nothing(tmp_path: Path) -> None:
+def test_invalid_files_have_no_tails(tmp_path: Path) -> None:
     assert output_tails(tmp_path / "absent.onnx") == {}
     assert output_tails(tmp_path) == {}
     whole = (ROOT / "example/classification/digits/digits_dyn.onnx").read_bytes()

@@ -1,4 +1,4 @@
-"""Small real models for the pass tests, and ONNX Runtime to compute them."""
+"""Small models for the pass tests, and their computation with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(
     opset: int = 17,
     kind: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
-    """Return a checked model with one input ``x``; output shapes are left open."""
+    """Return a checked model with one input ``x`` and undeclared output shapes."""
     graph = helper.make_graph(
         list(nodes),
         "small",
@@ -49,7 +49,7 @@ def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 def batch_norm(channels: int, prefix: str = "bn") -> dict[str, np.ndarray]:
-    """Return gamma, beta, mean, variance of a batch norm whose gammas have both signs."""
+    """Return gamma, beta, mean, variance of a batch norm with gammas of both signs."""
     names = [f"{prefix}_{part}" for part in ("gamma", "beta", "mean", "var")]
     arrays = [floats(channels), floats(channels), floats(channels), np.abs(floats(channels)) + np.float32(0.1)]
     return dict(zip(names, arrays, strict=True))

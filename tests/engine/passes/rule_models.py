@@ -1,4 +1,4 @@
-"""A model for every rewrite rule, drawn at random: what the rule is for, in the ways exporters write it."""
+"""Random models for every rewrite rule, in the forms that exporters write."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def layer_norm(draw: Draw) -> Drawn:
         node("Sub", ["x", "m"], "d"),
         square,
         node("ReduceMean", ["s", *extra], "v", **axes),
-        # Not swapped: ONNX Runtime 1.31's own fusion takes epsilon as 1e-5 where it stands first, which is no baseline.
+        # Not swapped: ONNX Runtime 1.31's fusion uses epsilon 1e-5 if it is the first operand.
         node("Add", ["v", "eps"], "e"),
         node("Sqrt", ["e"], "r"),
         *divide,
@@ -165,7 +165,7 @@ def attention(draw: Draw) -> Drawn:
     nodes = [node("MatMul", ["x", "wk"], "k"), node("MatMul", ["x", "wv"], "v")]
     if draw(st.booleans()):
         nodes.append(node("Transpose", ["k"], "kt", perm=[0, 1, 3, 2]))
-    else:  # as newer exporters write it
+    else:  # the form of newer exporters
         weights |= {"three": longs(-1, s, d), "four": longs(n, h, d, s)}
         nodes += [node("Reshape", ["k", "three"], "k3"), node("Transpose", ["k3"], "t3", perm=[0, 2, 1])]
         nodes += [node("Reshape", ["t3", "four"], "kt")]
@@ -246,7 +246,7 @@ def shuffle_split(draw: Draw) -> Drawn:
     cut, axis = draw(st.integers(1, channels - 1)), draw(st.sampled_from([1, -3]))
     weights = {"order": longs(*order), "parts": longs(cut, channels - cut)}
     pieces = [node("Split", ["g", "parts"], ["p", "q"], axis=axis)]
-    if draw(st.booleans()):  # as the older exporter writes it; -1 counts from the end
+    if draw(st.booleans()):  # the form of the older exporter; -1 counts from the end
         ends = {"zero": longs(0), "cut": longs(draw(st.sampled_from([cut, cut - channels])))}
         weights = {"order": longs(*order), **ends, "end": longs(draw(st.sampled_from([channels, 2**63 - 1])))}
         weights["axis"] = longs(axis)

@@ -1,4 +1,4 @@
-"""Changes to a small model that a rewrite rule must survive: it fires rightly, or not at all."""
+"""Mutations of a small model, after which a rewrite rule must be correct or not match."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Draw = Callable[..., Any]
 
 
 def inner_values(model: onnx.ModelProto) -> list[str]:
-    """Return what nodes write and other nodes read."""
+    """Return the values that nodes compute and other nodes read."""
     outputs = {info.name for info in model.graph.output}
     return [name for one in model.graph.node for name in one.output if name and name not in outputs]
 
@@ -24,13 +24,13 @@ def add_output(model: onnx.ModelProto, name: str) -> None:
 
 
 def expose(model: onnx.ModelProto, draw: Draw) -> None:
-    """Make an intermediate result an output, too."""
+    """Make an intermediate result an additional output."""
     if names := inner_values(model):
         add_output(model, draw(st.sampled_from(names)))
 
 
 def read_elsewhere(model: onnx.ModelProto, draw: Draw) -> None:
-    """Let a second node read an intermediate result."""
+    """Add a second reader of an intermediate result."""
     if names := inner_values(model):
         model.graph.node.append(helper.make_node("Identity", [draw(st.sampled_from(names))], ["copy"], "copy"))
         model.graph.node.append(helper.make_node("Neg", ["copy"], ["elsewhere"], "elsewhere"))
@@ -38,7 +38,7 @@ def read_elsewhere(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def more_axes(model: onnx.ModelProto, draw: Draw) -> None:
-    """Give constants of one element more axes of length 1, which may stretch what they meet."""
+    """Increase the rank of constants with one element, which may broadcast."""
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         if array.size == 1 and array.dtype.kind == "f" and draw(st.booleans()):
@@ -47,7 +47,7 @@ def more_axes(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def weight_is_output(model: onnx.ModelProto, draw: Draw) -> None:
-    """Give a weight out as it is."""
+    """Make a weight an output."""
     floats = [t.name for t in model.graph.initializer if t.data_type == TensorProto.FLOAT]
     if floats:
         name = draw(st.sampled_from(floats))
@@ -56,7 +56,7 @@ def weight_is_output(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def weight_is_shared(model: onnx.ModelProto, draw: Draw) -> None:
-    """Let another node read a weight."""
+    """Add another reader of a weight."""
     floats = [t.name for t in model.graph.initializer if t.data_type == TensorProto.FLOAT]
     if floats:
         name = draw(st.sampled_from(floats))
@@ -65,7 +65,7 @@ def weight_is_shared(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def weight_is_input(model: onnx.ModelProto, draw: Draw) -> None:
-    """Turn a constant into an input without a value: nothing is known of it."""
+    """Turn a constant into an input without a default."""
     floats = [t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT]
     if floats:
         tensor = draw(st.sampled_from(floats))
@@ -75,7 +75,7 @@ def weight_is_input(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def other_constant(model: onnx.ModelProto, draw: Draw) -> None:
-    """Give a constant of one element another value."""
+    """Change the value of a constant with one element."""
     floats = [t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT and not t.dims]
     if floats:
         tensor = draw(st.sampled_from(floats))
@@ -84,7 +84,7 @@ def other_constant(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def around(model: onnx.ModelProto, draw: Draw) -> None:
-    """Put an operator before all, and others behind the outputs."""
+    """Add an operator before the graph, and others after its outputs."""
     first = draw(st.sampled_from(["Relu", "Neg", "Sigmoid", "Abs"]))
     for one in model.graph.node:
         one.input[:] = ["x0" if name == "x" else name for name in one.input]
@@ -99,7 +99,7 @@ def around(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def names_taken(model: onnx.ModelProto, draw: Draw) -> None:
-    """Name a value as rules might name theirs."""
+    """Give a value a name that rules generate."""
     for i, suffix in enumerate(("_channels", "_gather", "_reordered_weight", "_folded_bias")):
         name = f"{draw(st.sampled_from(['y', 'p', 'q', 'c', 'z']))}{suffix}"
         if name in {out for one in model.graph.node for out in one.output}:
@@ -109,7 +109,7 @@ def names_taken(model: onnx.ModelProto, draw: Draw) -> None:
 
 
 def unnamed(model: onnx.ModelProto, draw: Draw) -> None:
-    """Take the nodes' names away."""
+    """Remove the names of nodes."""
     for one in model.graph.node:
         one.name = ""
 
@@ -121,7 +121,7 @@ MUTATIONS = (
 
 
 def mutated(model: onnx.ModelProto, draw: Draw) -> onnx.ModelProto | None:
-    """Return a copy with one to three changes; ``None`` where ONNX does not allow what came out."""
+    """Return a copy with one to three mutations; ``None`` if the result is invalid."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     for change in draw(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=3, unique=True)):

@@ -1,4 +1,4 @@
-"""apply_passes: a pass that breaks the model is caught, whatever it breaks."""
+"""apply_passes detects passes that break the model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def run(model: onnx.ModelProto, use_passes: object) -> onnx.ModelProto:
     return apply_passes(model, PassOptions(use_passes=use_passes, path=Path("my_pass.py")))  # type: ignore[arg-type]
 
 
-def test_without_a_pass_the_model_itself_comes_back(model: onnx.ModelProto) -> None:
+def test_without_a_pass_the_model_is_returned(model: onnx.ModelProto) -> None:
     assert apply_passes(model, PassOptions()) is model
 
 
-def test_the_original_is_not_touched(model: onnx.ModelProto) -> None:
+def test_the_original_is_not_changed(model: onnx.ModelProto) -> None:
     before = model.SerializeToString()
 
     def rename(copy: onnx.ModelProto) -> onnx.ModelProto:
@@ -63,7 +63,7 @@ def rename_output(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def dangling(model: onnx.ModelProto) -> onnx.ModelProto:
-    model.graph.node[1].input[0] = "nobody"
+    model.graph.node[1].input[0] = "undefined"
     return model
 
 
@@ -93,16 +93,16 @@ def unknown_operator(model: onnx.ModelProto) -> onnx.ModelProto:
         (scale_weights, ["output 'y'", "largest error"]),
         (drop_relu, ["output 'y'", "largest error"]),
         (rename_output, ["outputs", "y:float", "z:float"]),
-        (dangling, ["invalid model", "nobody"]),
+        (dangling, ["invalid model", "undefined"]),
         (lower_opset, ["opset from 17 to 13"]),
         (lower_ir, ["IR version from 8 to 7"]),
         (crash, ["IndexError: list index out of range"]),
-        (unknown_operator, ["no longer runs"]),
+        (unknown_operator, ["vendor:Relu"]),
         (lambda model: None, ["NoneType"]),
         (lambda model: model.graph, ["GraphProto"]),
     ],
 )
-def test_broken_passes_are_caught(model: onnx.ModelProto, use_passes: object, words: list[str]) -> None:
+def test_broken_passes_are_detected(model: onnx.ModelProto, use_passes: object, words: list[str]) -> None:
     with pytest.raises(PassError) as caught:
         run(model, use_passes)
     message = str(caught.value)
@@ -117,7 +117,7 @@ def test_the_error_of_a_failed_pass_is_its_cause(model: onnx.ModelProto) -> None
     assert isinstance(caught.value.__cause__, IndexError)
 
 
-def test_metadata_that_a_pass_forgot_is_put_back(model: onnx.ModelProto) -> None:
+def test_dropped_metadata_is_restored(model: onnx.ModelProto) -> None:
     def forget(copy: onnx.ModelProto) -> onnx.ModelProto:
         del copy.metadata_props[:]
         copy.metadata_props.add(key="by", value="pass")
@@ -127,7 +127,7 @@ def test_metadata_that_a_pass_forgot_is_put_back(model: onnx.ModelProto) -> None
 
 
 def test_input_shapes_reach_the_check() -> None:
-    # Reads 40 columns, more than the runner gives an open dimension by itself.
+    # Reads 40 columns, more than the default size of a dynamic dimension.
     nodes = [node("Slice", ["x", "from", "to", "axis"], "s"), node("ReduceSum", ["s"], "y", keepdims=0)]
     weights = {name: np.array([value], np.int64) for name, value in (("from", 35), ("to", 40), ("axis", 1))}
     model = build(nodes, weights, ["N", "W"])
@@ -137,7 +137,7 @@ def test_input_shapes_reach_the_check() -> None:
         return copy
 
     options = PassOptions(use_passes=wrong, path=Path("my_pass.py"))
-    assert apply_passes(model, options) is not model  # all 32 columns are before the slice: nothing to see
+    assert apply_passes(model, options) is not model  # with the default of 32 columns the change has no effect
     with pytest.raises(PassError, match="output 'y'"):
         apply_passes(model, options, input_shapes={"x": (2, 40)})
 
@@ -153,7 +153,7 @@ def custom_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def test_a_model_that_cannot_run_here_is_not_compared_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_run_is_not_compared_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_warned", set())
     model = custom_model()
     with pytest.warns(UserWarning, match="not compared.*Magic"):
@@ -192,10 +192,7 @@ def test_a_model_that_draws_random_numbers_is_not_compared(monkeypatch: pytest.M
 
 def test_random_inputs_are_seeded_typed_and_share_symbols() -> None:
     graph = helper.make_graph(
-        [
-            helper.make_node("Gather", ["table", "ids"], ["g"]),
-            helper.make_node("Where", ["mask", "g", "g"], ["y"]),
-        ],
+        [helper.make_node("Gather", ["table", "ids"], ["g"]), helper.make_node("Where", ["mask", "g", "g"], ["y"])],
         "typed",
         [
             helper.make_tensor_value_info("table", TensorProto.FLOAT16, [2, "D"]),

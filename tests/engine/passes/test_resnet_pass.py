@@ -159,7 +159,7 @@ def test_sums_are_taken_in_float64() -> None:
     assert np.array_equal(weights_of(after)[0], exact)
 
 
-def test_a_value_that_someone_else_sees_is_not_folded() -> None:
+def test_values_with_other_readers_are_not_folded() -> None:
     conv, scale = node("Conv", ["x", "w"], "c"), node("Mul", ["c", "k"], "y")
     weights = {"w": CONV_WEIGHT, "k": floats(4, 1, 1)}
     as_output = build([conv, scale], weights, ["N", 3, 8, 8], ["y", "c"])
@@ -183,7 +183,7 @@ def test_shared_weights_are_not_folded() -> None:
 @pytest.mark.parametrize(
     ("op_type", "operands", "constant"),
     [
-        ("Mul", ["c", "k"], floats(4, 1, 6)),  # differs along a picture's width
+        ("Mul", ["c", "k"], floats(4, 1, 6)),  # differs along the image's width
         ("Add", ["c", "k"], floats(6)),  # the same, by its last axis
         ("Add", ["c", "k"], floats(1, 1, 4, 1, 1)),  # raises the rank
         ("Add", ["c", "k"], floats(2, 1, 1, 1)),  # differs from sample to sample
@@ -192,7 +192,7 @@ def test_shared_weights_are_not_folded() -> None:
         ("Pow", ["c", "k"], np.array(2, np.float32)),
     ],
 )
-def test_what_is_no_affine_step_per_channel_stays(op_type: str, operands: list[str], constant: np.ndarray) -> None:
+def test_other_operators_stay(op_type: str, operands: list[str], constant: np.ndarray) -> None:
     nodes = [node("Conv", ["x", "w"], "c"), node(op_type, operands, "y")]
     model = build(nodes, {"w": CONV_WEIGHT, "k": constant}, [2, 3, 8, 8])
     assert ops(apply_passes(model, OPTIONS))[op_type] == 1
@@ -270,7 +270,7 @@ def test_float16_weights_are_rounded_once_and_overflow_is_not_folded() -> None:
     assert ops(after) == {"Conv": 1, "Mul": 1}
 
 
-def test_rounded_refuses_what_a_dtype_cannot_hold() -> None:
+def test_rounded_returns_none_beyond_the_dtype() -> None:
     assert rounded(np.array([1e6]), np.dtype(np.float16)) is None
     assert rounded(np.array([1e-7]), np.dtype(np.float16)) is None
     assert rounded(np.array([1e-9, 1.0]), np.dtype(np.float16)) is not None
@@ -330,7 +330,7 @@ def test_a_torch_resnet_block_exported_without_folding(tmp_path: Any) -> None:
     x = torch.randn(2, 3, 8, 8)
     names: dict[str, Any] = {"input_names": ["x"], "dynamic_axes": {"x": {0: "N"}}, "dynamo": False}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's, of its older exporter
+        warnings.simplefilter("ignore", DeprecationWarning)  # from torch's older exporter
         torch.onnx.export(
             block, (x,), str(path), do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE, **names
         )

@@ -1,4 +1,4 @@
-"""Rewrite rules on models that were changed around their patterns: whatever fires keeps face and values."""
+"""Rewrite rules on models with mutated patterns keep interface and values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = settings(max_examples=8, deadline=None, database=None, suppress_healt
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_whatever_fires_keeps_the_values(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_matching_rules_keep_the_values(name: str, caplog: pytest.LogCaptureFixture) -> None:
     @SETTINGS
     @given(st.data())
     def one(data: st.DataObject) -> None:
@@ -31,7 +31,7 @@ def test_whatever_fires_keeps_the_values(name: str, caplog: pytest.LogCaptureFix
             return
         rules, opset = (tuple(RULES), 24) if every else ((name,), 0)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*was not compared")  # ONNX Runtime refuses the model as it was
+            warnings.filterwarnings("ignore", ".*was not compared")  # ONNX Runtime rejects the original model
             apply_passes(model, PassOptions(use_passes=lambda given: rewrite(given, rules, opset)))
 
     one()
@@ -39,8 +39,8 @@ def test_whatever_fires_keeps_the_values(name: str, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_constant_that_can_be_fed_stays_free(name: str) -> None:
-    """A model may list a constant among its inputs: then it is only a default, and no rule may count on it."""
+def test_constants_that_are_inputs_are_not_used(name: str) -> None:
+    """An initializer that is also an input is only a default, which rules must not rely on."""
 
     @SETTINGS
     @given(st.data())
@@ -69,7 +69,7 @@ def test_other_dtypes_keep_their_values(name: str, dtype: type) -> None:
     def one(data: st.DataObject) -> None:
         model = of_dtype(CASES[name](data.draw)[0], dtype)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # ONNX Runtime has no such kernel
+            warnings.simplefilter("ignore", UserWarning)  # no kernel in ONNX Runtime
             apply_passes(model, PassOptions(use_passes=lambda given: rewrite(given, [name])))
 
     one()

@@ -1,4 +1,4 @@
-"""What only looks like the pattern of a rewrite rule is left alone, for each thing that can be otherwise."""
+"""Near misses of the patterns of rewrite rules are not rewritten."""
 
 from __future__ import annotations
 
@@ -288,11 +288,11 @@ MISSES: dict[str, Make] = {
         }.items()
     },
 }
-"""``rule: what is otherwise`` -> the model."""
+"""``rule: difference`` -> the model."""
 
 
 @pytest.mark.parametrize("what", MISSES)
-def test_it_is_left_alone(what: str) -> None:
+def test_near_misses_are_not_rewritten(what: str) -> None:
     rule = what.partition(":")[0]
     assert rewrite_counted(MISSES[what](), [rule])[1] == {rule: 0}
 
@@ -312,12 +312,12 @@ def test_every_rule_has_a_near_miss() -> None:
         ("hard_swish", hard_swish()),
     ],
 )
-def test_the_model_they_differ_from_is_rewritten(rule: str, make: Make) -> None:
+def test_the_exact_pattern_is_rewritten(rule: str, make: Make) -> None:
     assert rewrite_counted(make(), [rule])[1] == {rule: 1}
 
 
-def test_gathers_one_after_another_go_into_one_convolution() -> None:
-    """Each gather gives the weights a new form, and each form a new name."""
+def test_consecutive_gathers_are_folded_into_one_convolution() -> None:
+    """Each gather changes the weights and gives them a new name."""
     nodes = [node("Gather", ["x", "a"], "g", axis=1), node("Gather", ["g", "b"], "h", axis=1)]
     weights = {"a": longs(2, 0, 3, 1), "b": longs(1, 3, 0), "w": floats(4, 3, 1, 1)}
     model = build([*nodes, node("Conv", ["h", "w"], "y")], weights, [2, 4, 3, 3])

@@ -1,4 +1,4 @@
-"""Folding a batch norm with a large variance leaves weights that a device without subnormals takes for 0."""
+"""Folding a batch norm with a large variance gives weights that are 0 on devices without subnormals."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_scale_before_a_convolution(caplog: pytest.LogCaptureFixture) -> None:
     assert "is not folded" in caplog.text
 
 
-def test_what_folding_did_is_seen(caplog: pytest.LogCaptureFixture) -> None:
-    """What torch's exporter or onnxsim has folded before cannot be told apart from here, but is named."""
+def test_vanishing_weights_from_folding_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """Earlier folding by torch's exporter or onnxsim is reported in the same way."""
     apart, folded = model(4e7), model(4e7, NORM.replace("a = Conv", "y = Conv").rpartition("    [norm]")[0] + "}")
     weight = folded.graph.initializer[0]
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) / np.float32(6324.6), "w"))

@@ -178,7 +178,8 @@ def test_run_dir_starts_at_the_root_with_or_without_the_historical_prefix(root: 
         ("accuracy", {"reference": None}, "accuracy.reference: is empty"),
         ("accuracy", {"reference_source": ""}, "accuracy.reference_source: is empty"),
         ("accuracy", {"baseline_ckpt": "../m.onnx"}, "accuracy.baseline_ckpt: '../m.onnx' leaves run_dir"),
-        ("accuracy", {"accept_inconclusive": True}, "accuracy.accept_inconclusive: has the wrong type (bool)"),
+        ("accuracy", {"gate": "lenient"}, "accuracy.gate: 'lenient' is unknown; use one of: specification, strict"),
+        ("accuracy", {"secondary_metrics": "top5"}, "accuracy.secondary_metrics: has the wrong type (str)"),
         ("run_example_valid.params.target", None, "target: is empty; the null engine is written 'null', in quotes"),
         ("run_example_valid.params.others", {}, "others: is empty"),
         ("run_example_valid.params.others", {"topk": None}, "others.topk: is empty"),
@@ -382,8 +383,14 @@ def test_the_line_is_that_of_the_key(root: Path) -> None:
 
 def test_the_accuracy_rule_is_read_and_has_the_specifications_defaults(root: Path) -> None:
     rule = {"tolerance": 0.002, "reference": 0.75, "reference_source": "train.py", "baseline_ckpt": "m.onnx"}
-    assert load(root, [good_case()])[0].accuracy == AccuracyRule(0.001, "", None, "", 0.01, None, "")
+    assert load(root, [good_case()])[0].accuracy == AccuracyRule(0.001, "", None, "", 0.01, None, (), "specification")
     assert load(root, [changed("accuracy", rule)])[0].accuracy == AccuracyRule(**rule)
+    old = rule | {"accept_inconclusive": "all there is"}
+    assert load(root, [changed("accuracy", old)])[0].accuracy == AccuracyRule(**rule)
+    own = {"gate": "strict", "secondary_metrics": ["top5"]}
+    assert load(root, [changed("accuracy", own)])[0].accuracy == AccuracyRule(
+        gate="strict", secondary_metrics=("top5",)
+    )
     run = {"run_reference": {"run_file": "run.py", "params": {"size": 3}}}
     step = load(root, [changed("accuracy", run)])[0].accuracy.run_reference
     assert step == Command("valid", "run.py", {"size": 3})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.host.cores import processor_name
+from engine.host import processor_name
 from model_config.judge.speed import judge_speed
 from model_config.results import Verdict
 

@@ -24,7 +24,7 @@ from model_config import results
 from model_config.reports import html_page, junit_xml, markdown, print_table, write_text
 from model_config.reports.looks import case_look, check_look, look_of
 from model_config.reports.markdown import LIMIT, escape
-from model_config.reports.plots import difference_plot, ratio_plot
+from model_config.reports.plots import difference_plot, ratio_plot, tail_plot
 from model_config.reports.text import EXIT_MEANINGS, domain_of, exit_line, read_log
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from tecoinfer_modelzoo.extra import extra
@@ -98,55 +98,51 @@ def test_the_table_has_a_row_per_case_and_full_reasons(samples: Samples) -> None
         "14",
         "s",
     ]
-    assert lines[-1] == "FAIL: 2 FAIL, 1 INCONCLUSIVE, 1 PASS (accepted), 2 PASS; exit code 1: something failed"
-    assert "digits: inconclusive accuracy accepted: 360 pictures are all there are" in lines
+    assert lines[-1] == "FAIL: 2 FAIL, 1 INCONCLUSIVE, 1 PASS (part), 2 PASS; exit code 1: something failed"
+    assert any("digits" in line and "360 samples" in line for line in lines)
     assert "\x1b" not in "".join(lines)
 
 
-def test_what_is_accepted_does_not_look_proven(samples: Samples) -> None:
-    """In no form does a case whose samples were too few to tell look like one that was proven right."""
-    accepted = samples.good("few")
-    proven = replace(accepted, case="proven", accuracy=(PASSED,))
-    check = CheckResult((accepted, proven))
-    few, sure, *_ = (line for line in shown(check).splitlines() if line.startswith(("few ", "proven ")))
-    assert ("PASS (accepted)" in few, "PASS (accepted)" in sure) == (True, False)
+def test_a_partial_pass_has_a_look_of_its_own_in_every_report(samples: Samples) -> None:
+    part = samples.good("few")
+    whole = replace(part, case="whole", partial="")
+    check = CheckResult((part, whole))
+    few, all_of_it, *_ = (line for line in shown(check).splitlines() if line.startswith(("few ", "whole ")))
+    assert ("PASS (part)" in few, "PASS (part)" in all_of_it) == (True, False)
     lines = markdown(check).splitlines()
     rows = {row.split(" | ")[1]: row for row in lines if row.startswith("| ")}
     assert rows["few"].startswith("| 🟡 |")
-    assert "🟡 PASS (accepted)" in rows["few"]
-    assert "🟡" not in rows["proven"]
-    assert lines[0] == "## 🟡 PASS: 1 PASS (accepted), 1 PASS"
-    skipped = [one.get("message") for one in parsed(check).iter("skipped")]
-    assert "inconclusive, accepted: 360 pictures are all there are" in skipped
+    assert "🟡 PASS (part)" in rows["few"]
+    assert "🟡" not in rows["whole"]
+    assert lines[0] == "## 🟡 PASS: 1 PASS (part), 1 PASS"
     html = html_page(check)
-    assert re.search(r'id="case-few".*?badge v-accepted.*?PASS \(accepted\)', html, re.DOTALL)
-    assert '<header class="top v-accepted">' in html
-    assert '<details class="case card v-pass" id="case-proven"' in html
-    # The data stay as they are.
+    assert re.search(r'id="case-few".*?badge v-partial.*?PASS \(part\)', html, re.DOTALL)
+    assert '<header class="top v-partial">' in html
+    assert '<details class="case card v-pass" id="case-whole"' in html
     assert check.exit_code == 0
     assert [case["verdict"] for case in check.to_dict()["cases"]] == ["PASS", "PASS"]
     assert check.to_dict()["verdict"] == "PASS"
 
 
-def test_what_is_accepted_is_yellow_on_a_terminal(samples: Samples) -> None:
+def test_a_partial_pass_is_yellow_on_a_terminal(samples: Samples) -> None:
     from rich.console import Console
 
     from model_config.reports.terminal import _table
 
     console = Console(force_terminal=True, color_system="standard", width=200, no_color=False)
-    check = CheckResult((samples.good("few"), replace(samples.good("proven"), accuracy=(PASSED,))))
+    check = CheckResult((samples.good("few"), replace(samples.good("whole"), partial="")))
     with console.capture() as capture:
         console.print(_table(check, console))
-    few, sure = (next(line for line in capture.get().splitlines() if name in line) for name in ("few", "proven"))
+    few, sure = (next(line for line in capture.get().splitlines() if name in line) for name in ("few", "whole"))
     assert "\x1b[33m" in few
     assert "\x1b[33m" not in sure
 
 
-def test_a_failure_beside_what_is_accepted_stays_a_failure(samples: Samples) -> None:
+def test_a_failure_with_a_partial_pass_is_a_failure(samples: Samples) -> None:
     case = replace(samples.good(), accuracy=(replace(FAILED), *samples.good().accuracy))
     assert case_look(case) == look_of(case.verdict) == look_of(Verdict.FAIL)
     assert check_look(CheckResult((case, samples.good()))) == look_of(Verdict.FAIL)
-    assert check_look(CheckResult((replace(samples.good(), accepted=""),))) == look_of(Verdict.INCONCLUSIVE)
+    assert check_look(CheckResult((replace(samples.good(), accuracy=(OPEN,)),))) == look_of(Verdict.INCONCLUSIVE)
 
 
 @pytest.mark.slow
@@ -262,8 +258,8 @@ def test_junit_has_a_suite_per_case_and_a_test_per_part(samples: Samples) -> Non
     assert broken["yolov5s.accuracy 1 train.py, PyTorch"] == ["failure"]
     assert broken["yolov5s.speed 2 simulated time per sample"] == ["failure"]
     assert outcomes(suites["mobilenet_v2"])["mobilenet_v2.accuracy 1 onnx float32"] == ["error"]
-    assert outcomes(suites["digits"])["digits.accuracy 1 onnx float32"] == ["skipped"], "accepted"
-    assert outcomes(suites["digits"])["digits.accuracy 2 train.py, PyTorch"] == ["system-out"], "proven"
+    assert outcomes(suites["digits"])["digits.accuracy 1 onnx float32"] == ["system-out"]
+    assert outcomes(suites["digits"])["digits.accuracy 2 train.py, PyTorch"] == ["system-out"]
     assert outcomes(suites["resnet18_random"])["resnet18_random.speed 1 simulated time per sample"] == ["skipped"]
     assert ("cached", "true") in {
         (one.get("name"), one.get("value")) for one in suites["resnet18_random"].iter("property")
@@ -298,7 +294,7 @@ def test_any_text_survives_as_xml(text: str) -> None:
 
 def test_markdown_has_verdict_table_and_failing_cases(samples: Samples) -> None:
     lines = markdown(samples.check()).splitlines()
-    assert lines[0] == "## ❌ FAIL: 2 FAIL, 1 INCONCLUSIVE, 1 PASS (accepted), 2 PASS"
+    assert lines[0] == "## ❌ FAIL: 2 FAIL, 1 INCONCLUSIVE, 1 PASS (part), 2 PASS"
     rows = [line for line in lines if line.startswith("| ")]
     assert [row.split(" | ")[1] for row in rows[1:]] == [
         "yolov5s", "skeleton", "mobilenet\\_v2", "digits", "resnet18\\_random", "中文模型",
@@ -307,7 +303,7 @@ def test_markdown_has_verdict_table_and_failing_cases(samples: Samples) -> None:
     summaries = [line for line in lines if "<summary>" in line]
     assert [re.findall("summary>. (.*?):", line)[0] for line in summaries] == ["yolov5s", "skeleton", "mobilenet_v2"]
     assert lines.count("</details>") == 3
-    assert "- 🟡 digits: inconclusive accuracy accepted: 360 pictures are all there are" in lines
+    assert any(line.startswith("- 🟡 digits: ") and "360 samples" in line for line in lines)
     assert "ValueError: shapes (4, 3) and (2, 4) not aligned" in lines
 
 
@@ -404,18 +400,30 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "out.html").read_text(encoding="utf-8") == "中?"
 
 
-@pytest.mark.parametrize(
-    "one", [PASSED, OPEN, FAILED, replace(FAILED, relative_difference=-1.0, interval=None, bootstrap=None)]
-)
+@pytest.mark.parametrize("one", [PASSED, OPEN, FAILED, replace(FAILED, relative_difference=-1.0, interval=None)])
 def test_difference_plots_stay_on_the_paper(one: results.Accuracy) -> None:
     plot = difference_plot(one)
     assert plot is not None
-    spans = [span for span in (plot.band, plot.interval, plot.bootstrap) if span]
+    spans = [span for span in (plot.band, plot.interval) if span]
     assert all(left >= 0 and width >= 0 and left + width <= 100 for left, width in spans)
     assert 0 <= plot.point <= 100
     assert plot.zero == pytest.approx(50)
     assert 3 <= len(plot.ticks) <= 5
     assert difference_plot(replace(one, relative_difference=float("nan"))) is None
+
+
+@pytest.mark.parametrize("largest", [1e-6, 0.3, 1.0, 40.0])
+def test_tail_plots_stay_on_the_paper(largest: float) -> None:
+    curve = tuple((largest / rank, rank / 100) for rank in (1, 2, 5, 100))
+    plot = tail_plot(replace(PASSED, tail=curve))
+    assert plot is not None
+    places = [tuple(map(float, point.split(","))) for point in plot.points.split()]
+    assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in places)
+    assert places[0][1] == 100
+    assert places[-1][1] == 0
+    assert 0 <= plot.change <= 100
+    assert all(0 <= tick.x <= 100 for tick in plot.ticks)
+    assert tail_plot(PASSED) is None
 
 
 @pytest.mark.parametrize("ratio", [1e-3, 0.5, 0.97, 1.0, 1.3, 2.0, 40.0, 1e6])

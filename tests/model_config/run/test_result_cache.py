@@ -147,10 +147,11 @@ def complete(logs: Path) -> CaseResult:
     )  # fmt: skip
     return CaseResult(
         "m", "example/x/m", "onnx", (), (valid, single),
-        (Accuracy(Verdict.INCONCLUSIVE, "too few", "onnx", "top-1", 0.75, 0.76, -0.01, 0.001, 360, (-0.1, 0.1), 1, 2,
-                  0.5, 9000, (-0.2, 0.2)), Accuracy(Verdict.PASS, "", "source", "top-1", 1.0, 1.0, 0.0, 0.01)),
+        (Accuracy(Verdict.INCONCLUSIVE, "too few", "onnx", "top-1", 0.75, 0.76, -0.01, 0.001, 360, 300, 3, ("a.png",),
+                  1, 2, "counts", (-0.1, 0.1), 0.1, 9000),
+         Accuracy(Verdict.PASS, "", "source", "top-1", 1.0, 1.0, 0.0, 0.01)),
         (Speed(Verdict.PASS, "", "simulated latency", 1.0, "ms", 1.1, 0.9, "same"),),
-        2.5, accepted="all there is", notes=("a note",),
+        2.5, partial="the first 360 samples", notes=("a note",),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Completion, asked by a real bash."""
+"""Completion in a real bash."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_candidates(words: list[str], some: set[str]) -> None:
     assert all(word.startswith(words[-1]) for word in found)
 
 
-def test_an_export_is_not_offered_the_flags_of_an_evaluation() -> None:
+def test_export_completes_only_its_flags() -> None:
     assert "--target" not in candidates(["run", "resnet", "export", "--"])
 
 
-def test_every_shell_asks_the_same_question() -> None:
+def test_every_shell_calls_complete() -> None:
     for script in SCRIPTS.values():
         assert "teco _complete" in script

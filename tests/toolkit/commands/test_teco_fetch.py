@@ -1,4 +1,4 @@
-"""``teco fetch`` and paths into packages, with a package of contrib's and an index on the loopback."""
+"""``teco fetch`` and fetch paths, with a contrib package and a local index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Teco = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield a clone whose contrib has the packages ``mine`` and ``gone``, of which the index has the first."""
+    """Yield a clone whose contrib lists the packages ``mine`` and ``gone``; the index has only the first."""
     pages = tmp_path / "pages"
     pages.mkdir()
     archive = wheel(pages)
@@ -50,7 +50,7 @@ def teco(root: Path, capsys: pytest.CaptureFixture[str]) -> Teco:
     return run
 
 
-def test_the_table(teco: Teco, root: Path) -> None:
+def test_list_of_packages(teco: Teco, root: Path) -> None:
     code, out, _ = teco()
     head, *lines = out.splitlines()
     assert (code, head.split()) == (0, ["name", "size", "kept", "what", "licence"])
@@ -71,7 +71,7 @@ def test_json(teco: Teco, root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_cannot_be_had_does_not_stop_the_others(teco: Teco, root: Path) -> None:
+def test_failed_package_does_not_stop_the_others(teco: Teco, root: Path) -> None:
     code, out, err = teco("gone", "mine", "--path")
     assert code == 1
     assert Path(out.strip()).is_relative_to(root / "kept" / "mine")
@@ -87,24 +87,24 @@ def test_one_that_cannot_be_had_does_not_stop_the_others(teco: Teco, root: Path)
 def test_remove(teco: Teco, root: Path) -> None:
     teco("mine", "--from", str(root / "pages" / "mine-1.0-py3-none-any.whl"))
     assert teco("mine", "--remove") == (0, "mine: 0.0 MB freed\n", "")
-    assert teco("mine", "--remove") == (0, "mine: nothing was kept\n", "")
+    assert teco("mine", "--remove") == (0, "mine: not in the cache\n", "")
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["mne"], "unknown package 'mne'; did you mean 'mine'?"),
-        (["--from", "x"], "--from gives the archive of one package; name that one"),
-        (["mine", "gone", "--from", "x"], "--from gives the archive of one package"),
-        (["--path"], "--path needs the names of packages"),
-        (["--remove"], "--remove needs the names of packages"),
-        (["mine", "--remove", "--path"], "--path and --remove do not go together; leave one out"),
-        (["mine", "--remove", "--from", "x"], "--remove and --from do not go together"),
-        (["mine", "--write_docs"], "--write_docs writes the page of all packages"),
+        (["--from", "x"], "--from"),
+        (["mine", "gone", "--from", "x"], "--from"),
+        (["--path"], "--path needs"),
+        (["--remove"], "--remove needs"),
+        (["mine", "--remove", "--path"], "--path and --remove"),
+        (["mine", "--remove", "--from", "x"], "--remove and --from"),
+        (["mine", "--write_docs"], "--write_docs"),
         (["--frm"], "unrecognized arguments: --frm"),
     ],
 )
-def test_what_cannot_be_meant(words: list[str], text: str, teco: Teco) -> None:
+def test_invalid_arguments(words: list[str], text: str, teco: Teco) -> None:
     with pytest.raises(ConfigError) as error:
         teco(*words)
     assert text in str(error.value)
@@ -126,7 +126,7 @@ def test_help_and_completion(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs the digits' valid script with a package of the digits themselves."""
+    """Return a function that runs the valid script of digits with a package of its files."""
     pictures = DIGITS / "data" / "val"
     chosen = sorted(pictures.rglob("*.png"))[::40]
     files = {f"mine/data/{path.relative_to(pictures)}": path.read_bytes() for path in chosen}
@@ -149,8 +149,8 @@ def script(root: Path, monkeypatch: pytest.MonkeyPatch, run_python: RunPython) -
 
 
 @pytest.mark.slow
-def test_scripts_take_models_and_data_out_of_packages(script: Callable[..., tuple[int, str, str]], root: Path) -> None:
-    """Without a registry the script says so in one line; with one, it downloads what it needs."""
+def test_scripts_accept_fetch_paths(script: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    """Without a registry the script prints one error line; with one, it downloads the package."""
     paths = ("--ckpt", "fetch:mine/mine/digits.onnx", "--data_path", "fetch:mine/mine/data")
     code, _, err = script(*paths, find=False)
     assert code == 2
@@ -162,15 +162,15 @@ def test_scripts_take_models_and_data_out_of_packages(script: Callable[..., tupl
     assert json.loads((root / "r.json").read_text())["samples"] == 9
 
 
-def test_paths_that_lead_nowhere(teco: Teco, root: Path) -> None:
+def test_invalid_fetch_paths(teco: Teco, root: Path) -> None:
     add_contrib(root)
     with pytest.raises(ConfigError, match=r"unknown package 'mne'; did you mean 'mine'\?"):
         fetched_path("fetch:mne/x")
-    with pytest.raises(ConfigError, match=r"fetch:mine/\.\./\.\./x leads out of the package"):
+    with pytest.raises(ConfigError, match=r"fetch:mine/\.\./\.\./x"):
         fetched_path("fetch:mine/../../x")
     assert kept_path(root, "fetch:mine/mine/model") == root / "fetch:mine/mine/model"
     teco("mine", "--from", str(root / "pages" / "mine-1.0-py3-none-any.whl"))
-    with pytest.raises(FetchError, match=r"'mine' has no 'mine/modl'; did you mean 'mine/model'\? it has 2 files in"):
+    with pytest.raises(FetchError, match=r"'mine/modl'; did you mean 'mine/model'\?"):
         fetched_path("fetch:mine/mine/modl")
     assert fetched_path("fetch:mine") == kept_path(root, "fetch:mine")
     assert fetched_path("fetch:mine/mine/model") == kept_path(root, "fetch:mine/mine/model") != root

@@ -1,4 +1,4 @@
-"""``teco list``, ``teco info`` and ``teco run``, on the zoo and on small ones made here."""
+"""``teco list``, ``teco info`` and ``teco run``, on the zoo and on small generated ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CASE = """\
 
 
 def add(root: Path, folder: str, *cases: str) -> Path:
-    """Add a model whose scripts print what they are given and end with 7."""
+    """Add a model whose scripts print their arguments and exit with 7."""
     path = root / folder
     (path / "data" / "val").mkdir(parents=True)
     for name in ("export_onnx.py", "example_valid.py", "example_single_batch.py"):
@@ -85,7 +85,7 @@ def started(run_python: RunPython, zoo: Path, *argv: str, cwd: Path = ROOT) -> s
 # ------------------------------------------------------------------------------------------------------------- list
 
 
-def test_the_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zoo_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert listing.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "domain", "place", "steps", "targets", "metric"]
@@ -102,7 +102,7 @@ def test_words_filter(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [model["path"] for model in found] == ["contrib/example/speech/one", "contrib/example/speech/three"]
     assert found[0]["steps"] == ["export", "valid", "single"]
     assert found[0]["cases"] == found[0]["targets"] == []
-    with pytest.raises(ConfigError, match="no model matches 'spech'; 'teco list' lists all 4"):
+    with pytest.raises(ConfigError, match="'spech'"):
         listing.main(["spech"], zoo)
 
 
@@ -123,7 +123,7 @@ def test_targets_and_stored_metrics(zoo: Path, capsys: pytest.CaptureFixture[str
         listing.main([], zoo)
 
 
-def test_of_several_cases_each_value_has_its_own(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metric_of_each_case(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = zoo / "example/classification/one/numerics.yaml"
     rows = "".join(f"- {{case: {case}, target: sdaa, metric: top-1, value: 0.5}}\n" for case in ("one", "full"))
     stored.write_text(f"metrics:\n{rows}")
@@ -131,7 +131,7 @@ def test_of_several_cases_each_value_has_its_own(zoo: Path, capsys: pytest.Captu
     assert "0.5 (sdaa, case one), 0.5 (sdaa, case full)" in capsys.readouterr().out
 
 
-def test_a_metric_that_is_better_lower_says_so(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lower_is_better_is_shown(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = zoo / "example/classification/one/numerics.yaml"
     stored.write_text("metrics:\n- {case: one, target: sdaa, metric: wer, value: 0.04, higher_is_better: false}\n")
     listing.main(["0.04"], zoo)
@@ -140,7 +140,7 @@ def test_a_metric_that_is_better_lower_says_so(zoo: Path, capsys: pytest.Capture
     assert "metric   one: wer 0.04 on sdaa (lower is better)\n" in capsys.readouterr().out
 
 
-def test_targets_of_one_value_share_it(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_metrics_of_targets_are_merged(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = [("cpu", 0.99444444), ("onnx", 0.99444444), ("sdaa", 0.99166667)]
     lines = "".join(f"- {{case: one, target: {target}, metric: top1, value: {value}}}\n" for target, value in entries)
     (zoo / "example/classification/one/numerics.yaml").write_text(f"metrics:\n{lines}")
@@ -148,7 +148,7 @@ def test_targets_of_one_value_share_it(zoo: Path, capsys: pytest.CaptureFixture[
     assert "0.994444 (cpu onnx), 0.991667 (sdaa)" in capsys.readouterr().out
 
 
-def test_a_broken_case_is_a_warning(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_case_is_a_warning(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (zoo / "model_config/model.yaml").open("a") as file:
         file.write(CASE.format(name="bad", folder="example/classification/gone", target="sdaa"))
     assert listing.main([], zoo) == 0
@@ -158,7 +158,7 @@ def test_a_broken_case_is_a_warning(zoo: Path, capsys: pytest.CaptureFixture[str
     assert len(shown.out.splitlines()) == 5
 
 
-def test_no_models_at_all(tmp_path: Path) -> None:
+def test_no_models(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no models under"):
         load_zoo(tmp_path)
 
@@ -183,14 +183,14 @@ def test_names(name: str, path: str, case: str | None, zoo: Path) -> None:
     assert (model.path, found.name if found else None) == (path, case)
 
 
-def test_a_path_from_where_the_user_is(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_relative_to_current_folder(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(zoo / "example" / "detection" / "two")
     assert find_model(".", load_zoo(zoo).models)[0].name == "two"
 
 
 def test_unknown_and_ambiguous_names(zoo: Path) -> None:
     models = load_zoo(zoo).models
-    with pytest.raises(ConfigError, match=r"unknown model 'thre'; did you mean 'three'\? 'teco list' lists"):
+    with pytest.raises(ConfigError, match=r"'thre'; did you mean 'three'\?"):
         find_model("thre", models)
     with pytest.raises(
         ConfigError, match=r"'one' is ambiguous; .*: example/classification/one, contrib/example/speech/one"
@@ -201,7 +201,7 @@ def test_unknown_and_ambiguous_names(zoo: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- info
 
 
-def test_info_of_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_of_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert info.main(["digits"]) == 0
     shown = capsys.readouterr().out
     for part in (
@@ -216,9 +216,7 @@ def test_info_of_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 160 for line in shown.splitlines())
 
 
-def test_info_of_a_folder_with_longer_paths_than_the_system_takes(
-    zoo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info_with_paths_beyond_path_max(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deeper(zoo / "example" / "classification" / "one")
     assert info.main(["example/classification/one"], zoo) == 0
     assert "example_valid.py" in capsys.readouterr().out
@@ -235,7 +233,7 @@ def deeper(folder: Path) -> None:
     os.close(handle)
 
 
-def test_info_as_json_and_with_a_broken_file(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_json_with_invalid_onnx(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (zoo / "example/detection/two/bad.onnx").write_bytes(b"no")
     (zoo / "example/detection/two/README.md").write_text(
         "# Two\n\n## 1. 模型概述\n\n<!-- x -->\n\nIt\ncounts.\n\n## 2. X\n"
@@ -251,7 +249,7 @@ def test_info_as_json_and_with_a_broken_file(zoo: Path, capsys: pytest.CaptureFi
 # -------------------------------------------------------------------------------------------------------------- run
 
 
-def test_a_case_gives_the_defaults_and_flags_win(run_python: RunPython, zoo: Path) -> None:
+def test_flags_override_case_parameters(run_python: RunPython, zoo: Path) -> None:
     done = started(run_python, zoo, "example/classification/one", "valid", "--target", "onnx", "--batch_size=8")
     folder = zoo / "example/classification/one"
     arguments = "--ckpt a.onnx --data_path data/val --dtype float16 --input_size 224 192 --target onnx --batch_size=8"
@@ -272,7 +270,7 @@ SEVERAL = """\
 """
 
 
-def test_a_case_of_several_models_and_no_data(run_python: RunPython, zoo: Path, tmp_path: Path) -> None:
+def test_case_with_several_models(run_python: RunPython, zoo: Path, tmp_path: Path) -> None:
     folder = add(zoo, "example/ocr/reader")
     with (zoo / "model_config/model.yaml").open("a") as file:
         file.write(SEVERAL)
@@ -281,29 +279,29 @@ def test_a_case_of_several_models_and_no_data(run_python: RunPython, zoo: Path, 
     assert done.stdout == f"{folder} {own} --batch_size 1 --target onnx --dtype float32\n"
     (tmp_path / "mine.onnx").touch()
     (folder / "a.onnx").touch()
-    (tmp_path / "a.onnx").touch()  # the model's own goes before
+    (tmp_path / "a.onnx").touch()  # the model's file has priority
     flags = ["--ckpt", "det=a.onnx", "rec=mine.onnx", "--data_path", "q=mine.onnx", "--x"]
     done = started(run_python, zoo, "reader", "valid", *flags, cwd=tmp_path)
     mine = tmp_path / "mine.onnx"
     assert done.stdout.split()[-6:] == ["--ckpt", "det=a.onnx", f"rec={mine}", "--data_path", f"q={mine}", "--x"]
-    with pytest.raises(ConfigError, match=r"several models; pass the path of one: det example/ocr/reader/a.onnx, rec"):
+    with pytest.raises(ConfigError, match=r"det example/ocr/reader/a\.onnx, rec"):
         model_file("reader", zoo)
 
 
-def test_several_cases_need_a_choice(run_python: RunPython, zoo: Path) -> None:
+def test_several_cases_need_case_flag(run_python: RunPython, zoo: Path) -> None:
     done = started(run_python, zoo, "two", "export")
-    assert "example/detection/two has several cases: two_a, two_b; choose one by --case NAME" in done.stderr
+    assert "example/detection/two has several cases: two_a, two_b; choose one with --case NAME" in done.stderr
     for argv in (["two_b", "export"], ["two", "export", "--case", "two_b"], ["--case=two_b", "two", "export"]):
         done = started(run_python, zoo, *argv)
         assert (done.returncode, done.stdout.split()[1:]) == (7, ["--arch", "small"])
 
 
-def test_a_model_without_a_case_runs_with_its_own_defaults(run_python: RunPython, zoo: Path) -> None:
+def test_model_without_case_runs(run_python: RunPython, zoo: Path) -> None:
     done = started(run_python, zoo, "three", "single", "--x")
     assert (done.returncode, done.stdout.split()[1:]) == (7, ["--x"])
 
 
-def test_paths_from_where_the_user_is(run_python: RunPython, zoo: Path, tmp_path: Path) -> None:
+def test_paths_relative_to_current_folder(run_python: RunPython, zoo: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.png").touch()
     (tmp_path / "onnx").mkdir()  # a target may also be the name of a folder
     flags = [
@@ -342,13 +340,13 @@ def test_wrong_arguments(argv: list[str], said: str, zoo: Path) -> None:
     assert said in str(caught.value)
 
 
-def test_the_script_s_own_help_is_shown(run_python: RunPython) -> None:
+def test_help_of_script(run_python: RunPython) -> None:
     done = run_python("-m", "toolkit.cli", "run", "digits", "valid", "--help")
     assert done.returncode == 0
     assert "usage: example_valid.py" in done.stdout
 
 
-def test_a_signal_reaches_the_script(zoo: Path) -> None:
+def test_signal_reaches_script(zoo: Path) -> None:
     script = zoo / "contrib/example/speech/three/example_valid.py"
     script.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -361,7 +359,7 @@ def test_a_signal_reaches_the_script(zoo: Path) -> None:
         assert process.wait(timeout=20) == -signal.SIGTERM
 
 
-def test_a_real_model_runs_by_name(run_python: RunPython) -> None:
+def test_model_runs_by_name(run_python: RunPython) -> None:
     done = run_python("-m", "toolkit.cli", "run", "digits", "valid", "--target", "onnx", "--dtype", "float32")
     assert done.returncode == 0
     assert "eval_metric 0.994444" in done.stdout

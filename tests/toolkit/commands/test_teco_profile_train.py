@@ -1,4 +1,4 @@
-"""``teco profile-train``: profiles that are read and compared, scripts that are run, and what is refused."""
+"""``teco train profile``: profiles read and compared, scripts run, and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolkit.training.profile.bottlenecks import bottlenecks
 from toolkit.training.profile.record import checked
 
 CACHE = cache_folder("torch_sdaa")
-"""Asked before a test's own cache folder is set: what is compiled stays for all runs."""
+"""Read before a test sets its own cache folder: the compiled extension is kept for all runs."""
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None or not any(map(shutil.which, (os.environ.get("CXX", "g++"), "c++"))),
@@ -104,7 +104,7 @@ def profile(*launches: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Two profiles: the second has no slow operator any more."""
+    """Return two profiles; the second no longer has a slow operator."""
     before = profile(launch("aten::sort", 4e-3), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     after = profile(launch("aten::topk", 4e-4), *(launch(f"aten::op{i}", 1e-3, line=20 + i) for i in range(6)))
     for name, data in (("before", before), ("after", after)):
@@ -112,7 +112,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "before.json", tmp_path / "after.json"
 
 
-def test_two_profiles_are_compared_a_step(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_profiles_are_compared_per_step(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     out = files[0].with_name("against.json")
     assert main(["--compare", *map(str, files), "--json", str(out)]) == 0
     said = capsys.readouterr().out
@@ -129,31 +129,28 @@ def test_a_profile_compared_with_itself_has_no_difference(files: tuple[Path, Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ([], "name the Python file of a training script, or two profiles"),
-        (["none.py"], "none.py is no file; name the Python file of a training script"),
-        (
-            ["--compare", "none.json", "none.json"],
-            "none.json is no file; make one: teco profile-train SCRIPT --json FILE",
-        ),
-        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files and no script"),
+        ([], "--compare A.json B.json"),
+        (["none.py"], "none.py is not a file"),
+        (["--compare", "none.json", "none.json"], "none.json is not a file; make one: teco train profile"),
+        (["a.py", "--compare", "a.json", "b.json"], "--compare takes two files"),
         (["a.py", "--steps", "0"], "--steps"),
         (["a.py", "--stepz", "1"], "--stepz"),
     ],
 )
-def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_errors(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((TecoInferError, SystemExit)) as found:
         main(words)
-    assert said in f"{found.value} {capsys.readouterr().err}"
+    assert message in f"{found.value} {capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"kind": "profile"}, "is no profile of a training"),
-        ({"schema_version": 7}, "has schema version 7, and this reads 1; profile again"),
-        ({"launches": None}, "its field 'launches' is missing or damaged"),
+        ({"kind": "profile"}, "is not a profile of a training"),
+        ({"schema_version": 7}, "schema version 7, expected 1"),
+        ({"launches": None}, "its field 'launches' is missing"),
         ({"launches": [{"op": "aten::mm"}]}, "a row of 'launches' is damaged"),
         ({"fresh": [3]}, "a row of 'fresh' is damaged"),
         ({"calls": 3}, "a row of 'calls' is damaged"),
@@ -164,13 +161,13 @@ def test_words_that_cannot_be_are_refused(words: list[str], said: str, capsys: p
         ({"launches": [launch("aten::mm", 1e-3) | {"kernels": 3}]}, "a field is damaged"),
     ],
 )
-def test_files_that_are_no_profile_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_profiles_are_errors(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(profile(launch("aten::mm", 1e-3)) | change), encoding="utf-8")
-    with pytest.raises(DataError, match=re.escape(said)):
+    with pytest.raises(DataError, match=re.escape(message)):
         main(["--compare", str(file), str(file)])
     file.write_text('{"kind": ', encoding="utf-8")
-    with pytest.raises(DataError, match=r"other\.json is no JSON file that can be read"):
+    with pytest.raises(DataError, match=r"other\.json is not a readable JSON"):
         main(["--compare", str(file), str(file)])
 
 
@@ -191,7 +188,7 @@ def teco(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if CACHE is not None:
         env["TECO_CACHE_DIR"] = str(CACHE.parent)
-    command = [sys.executable, "-m", "toolkit.cli", "profile-train", *map(str, words)]
+    command = [sys.executable, "-m", "toolkit.cli", "train", "profile", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
@@ -263,9 +260,7 @@ def test_a_script_that_cannot_be_profiled_is_one_line(
         ),
     ],
 )
-def test_what_a_script_did_before_it_failed_is_kept(
-    last: str, words: tuple[object, ...], said: str, tmp_path: Path
-) -> None:
+def test_the_profile_before_a_failure_is_kept(last: str, words: tuple[object, ...], said: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FAILS + last, encoding="utf-8")
     done = teco(tmp_path, "train.py", *words, "--json", tmp_path / "out.json", "--trace", tmp_path / "out.trace")
     assert done.returncode == 2
@@ -300,7 +295,7 @@ print("joined")
 @pytest.mark.slow
 @pytest.mark.torch
 @needs_torch
-def test_a_thread_that_trains_ends_without_a_word(tmp_path: Path) -> None:
+def test_a_training_thread_ends_without_output(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(THREAD, encoding="utf-8")
     done = teco(tmp_path, "train.py", "--steps", 3, "--json", "out.json")
     assert done.returncode == 0, done.stderr
@@ -323,6 +318,6 @@ for _ in range(2):
 """
 
 
-def test_errors_are_of_the_kinds_that_the_command_line_shows() -> None:
-    with pytest.raises(ConfigError, match="is no file; make one"):
+def test_a_missing_reference_profile_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.json is not a file"):
         main(["x.py", "--against", "nothing.json"])

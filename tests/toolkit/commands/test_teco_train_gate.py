@@ -1,4 +1,4 @@
-"""``teco train-gate`` on a script of a few milliseconds that can be broken in many ways."""
+"""``teco train gate`` on a script of a few milliseconds with selectable faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = str(Path(__file__).parents[1] / "training" / "gate" / "training_script.
 
 
 def gate(*words: object, seeds: int = 2) -> int:
-    """Judge device ``other``; what follows ``--`` goes to the script."""
+    """Judge device ``other``; the words after ``--`` are passed to the script."""
     before, _, after = " ".join(map(str, words)).partition("--- ")
     rest = ["--", *after.split(",")] if after else []
     return main([SCRIPT, "--device", "other", "--seeds", str(seeds), *before.split(), *rest])
@@ -29,7 +29,7 @@ def wrong(what: str, **how: int) -> int:
     return gate("---", f"--wrong={what}", **how)
 
 
-def test_the_same_training_passes_and_all_of_it_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_equal_training_passes_and_its_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {form: tmp_path / "deep" / f"gate.{form}" for form in ("json", "csv", "html")}
     assert gate(*(f"--{form} {file}" for form, file in files.items()), "--keep", tmp_path / "kept") == 0
     out, err = capsys.readouterr()
@@ -50,7 +50,7 @@ def test_the_same_training_passes_and_all_of_it_is_written(tmp_path: Path, capsy
     assert {file.name for file in (tmp_path / "kept").iterdir()} >= {"cpu_0.jsonl", "other_1.stdout"}
 
 
-def test_a_little_noise_is_undecided_and_decided_at_a_wider_tolerance(
+def test_noise_is_inconclusive_and_passes_at_a_wider_tolerance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert gate("--html", tmp_path / "page.html", "---", "--noise=0.002", seeds=4) == 4
@@ -63,9 +63,7 @@ def test_a_little_noise_is_undecided_and_decided_at_a_wider_tolerance(
     assert gate("--tolerance 0.1", "---", "--noise=0.002", seeds=4) == 0
 
 
-def test_rounding_to_float16_is_seen_and_judged_by_what_it_does_to_the_metric(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rounding_to_float16_is_judged_by_the_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(f"--json {tmp_path / 'found.json'} --tolerance 0.0001", "---", "--wrong=float16", seeds=3) == 4
     assert "the curves of 3 of 3 seeds part" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
@@ -75,34 +73,33 @@ def test_rounding_to_float16_is_seen_and_judged_by_what_it_does_to_the_metric(
     assert all(1e-5 < row["largest"] < 0.01 for row in found["rows"])
 
 
-def test_a_device_that_forgets_what_it_learnt_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_loses_its_training_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong("forgets", seeds=4) == 1
     assert "FAIL: " in capsys.readouterr().out
 
 
-def test_nan_on_the_device_fails_and_on_both_is_the_scripts_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_on_the_device_fails_and_nan_on_both_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert wrong("nan") == 1
     assert "FAIL: other, seed 0: the loss of step 7 is nan; 2 of 2 seeds" in capsys.readouterr().out
-    with pytest.raises(DataError, match="cpu, seed 0: the loss of step 7 is nan: the script itself diverges"):
+    with pytest.raises(DataError, match="cpu, seed 0: the loss of step 7 is nan"):
         wrong("nan everywhere")
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "message"),
     [
         ("crash", "exit code 1: ValueError: the card is on fire"),
-        ("nothing", "wrote nothing to the file that --losses names"),
-        ("no losses", "wrote nothing to the file that --losses names"),
-        ("head alone", "wrote no loss of any step"),
-        ("no json", "line 1 of its losses is no JSON"),
-        ("no metric", "printed no line 'eval_metric 0.98'"),
-        ("device", "it says that it ran on cpu; let it use what --device says"),
+        ("nothing", "wrote nothing .*--losses"),
+        ("no losses", "wrote nothing .*--losses"),
+        ("head alone", "wrote no loss"),
+        ("no json", "line 1 .* JSON;"),
+        ("no metric", r"'eval_metric 0\.98'"),
+        ("device", "it ran on cpu, not on other; .*--device"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line_that_names_the_run(what: str, said: str) -> None:
-    with pytest.raises(DataError) as caught:
+def test_an_incomplete_run_is_one_line_with_its_name(what: str, message: str) -> None:
+    with pytest.raises(DataError, match=rf"^training_script\.py on other, seed 0: .*{message}") as caught:
         wrong(what, seeds=1)
-    assert str(caught.value).startswith(f"training_script.py on other, seed 0: {said}")
     assert "\n" not in str(caught.value)
 
 
@@ -113,7 +110,7 @@ def test_a_script_that_hangs_is_killed() -> None:
     assert time.monotonic() - start < 50  # it would have slept for 60
 
 
-def test_sigterm_ends_the_run_under_way_and_leaves_nothing(tmp_path: Path) -> None:
+def test_sigterm_ends_the_current_run_and_its_processes(tmp_path: Path) -> None:
     code = "import sys; from toolkit.commands.train_gate import main; main(sys.argv[1:])"
     command = [sys.executable, "-c", code, SCRIPT, "--keep", str(tmp_path / "kept"), "--", "--wrong=hang"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
@@ -133,22 +130,21 @@ def _children(pid: int) -> list[str]:
         return []
 
 
-def test_a_script_that_ignores_its_seed_is_refused() -> None:
-    with pytest.raises(DataError, match="seeds 0 and 1 give the same losses on cpu; let the script use"):
+def test_a_script_that_ignores_its_seed_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"seeds 0 and 1 .* on cpu; .*--seed"):
         wrong("seed")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["nowhere.py"], "nowhere.py is no file; name the Python file of a training script"),
-        ([SCRIPT, "--device", "cpu"], "--device cpu is the baseline too; name another"),
-        ([SCRIPT, "--tolerance", "0"], "argument --tolerance: '0' must be a number above 0 and below 1"),
-        ([SCRIPT, "--timeout", "nan"], "argument --timeout: 'nan' must be a number above 0"),
-        ([SCRIPT, "--seeds", "0"], "argument --seeds: '0' is not a whole number from 1 up"),
+        (["nowhere.py"], r"^nowhere\.py is (no|not a) file"),
+        ([SCRIPT, "--device", "cpu"], "^--device cpu .*baseline"),
+        ([SCRIPT, "--tolerance", "0"], "--tolerance: '0' "),
+        ([SCRIPT, "--timeout", "nan"], "--timeout: 'nan' "),
+        ([SCRIPT, "--seeds", "0"], "--seeds: '0' "),
     ],
 )
-def test_flags_that_make_no_sense_are_refused_before_anything_runs(words: list[str], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_invalid_flags_are_errors_before_a_run(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         main(words)
-    assert str(caught.value).startswith(said)

@@ -28,7 +28,7 @@ def compared(
         return compare_nodes(one, other, random_inputs(path, 0, shapes=shapes), memory=memory)
 
 
-def test_a_healthy_model_has_no_bad_node() -> None:
+def test_correct_model_has_no_bad_node() -> None:
     found = compared(DYN, **SHAPE)
     assert found.first_bad is None
     rows = [row for row in found.rows if row.accumulated]
@@ -44,7 +44,7 @@ def test_a_healthy_model_has_no_bad_node() -> None:
     assert all(row.status.startswith("fused into ") for row in found.rows if not row.accumulated)
 
 
-def test_the_same_engine_differs_by_nothing() -> None:
+def test_same_engine_has_no_difference() -> None:
     for row in compared(DYN, "onnx", "onnx", **SHAPE).rows:
         assert row.accumulated
         assert row.isolated
@@ -52,7 +52,7 @@ def test_the_same_engine_differs_by_nothing() -> None:
         assert row.isolated.diff2 < 1e-6
 
 
-def test_float32_on_the_card_is_the_baseline() -> None:
+def test_float32_on_card_equals_baseline() -> None:
     with traced(DYN, "onnx", shapes=SHAPE) as a, traced(DYN, "sdaa", dtype="float32", shapes=SHAPE) as b:
         found = compare_nodes(a, b, random_inputs(DYN, 0, shapes=SHAPE))
     assert found.limit == 1e-4
@@ -60,7 +60,7 @@ def test_float32_on_the_card_is_the_baseline() -> None:
     assert all(row.isolated and row.isolated.diff2 < 1e-6 for row in found.rows)
 
 
-def test_groups_give_the_same_rows() -> None:
+def test_groups_return_the_same_rows() -> None:
     whole, parts = compared(DYN, **SHAPE), compared(DYN, memory=200_000, **SHAPE)
     assert any("groups of nodes" in note for note in parts.notes)
     assert len(whole.rows) == len(parts.rows)
@@ -88,7 +88,7 @@ net (float[1, 64] x) => (float[1, 64] y)
 """
 
 
-def test_an_overflow_is_found_where_it_is(save_onnx: SaveOnnx) -> None:
+def test_overflow_is_located(save_onnx: SaveOnnx) -> None:
     found = compared(save_onnx(OVERFLOW))
     by_name = {row.tensor: row for row in found.rows}
     assert found.first_bad is by_name["b"]
@@ -105,8 +105,8 @@ def test_an_overflow_is_found_where_it_is(save_onnx: SaveOnnx) -> None:
     assert by_name["y"].census.flushed == 64
 
 
-def test_a_planted_fault_stands_apart_from_what_inherits_it() -> None:
-    """The judged model has one weight scaled; the baseline is the sound one."""
+def test_isolated_error_locates_wrong_node() -> None:
+    """The judged model has one scaled weight; the baseline is the correct model."""
     names = [node.name for node in onnx.load(DYN).graph.node if node.op_type == "Conv"]
     for index in (1, 4, 7):
         with traced(DYN, "onnx", shapes=SHAPE) as a, traced(DYN, "onnx", shapes=SHAPE) as b:
@@ -122,7 +122,7 @@ def test_a_planted_fault_stands_apart_from_what_inherits_it() -> None:
         assert len(worse) > 1
 
 
-def test_replay_feeds_the_baseline(save_onnx: SaveOnnx) -> None:
+def test_replay_reads_baseline_values(save_onnx: SaveOnnx) -> None:
     path = save_onnx("net (float[2] x) => (float[2] y) { a = Neg(x) b = Exp(a) c = Shape(b) y = Add(b, a) }")
     with traced(path, "onnx") as found:
         replay = Replay(found, found.origin)
@@ -153,10 +153,10 @@ def test_control_flow_and_dynamic_shapes(save_onnx: SaveOnnx) -> None:
     )
     found = compared(path)
     status = {row.tensor: row.status for row in found.rows}
-    assert status["s"] == "sequence, no array of numbers"
+    assert status["s"] == "sequence, not an array of numbers"
     assert {status[name] for name in ("j", "m", "k", "y", "z")} == {"compared"}
     assert any("bodies" in note for note in found.notes)
-    assert "not compared, for they are no arrays of numbers: 1 sequence tensor" in found.notes
+    assert any("1 sequence tensor" in note for note in found.notes)
     assert found.first_bad is None
     # values too small for float16 become zero there, so fewer are found
     with traced(path, "onnx") as a, traced(path, "sdaa") as b:
@@ -164,7 +164,7 @@ def test_control_flow_and_dynamic_shapes(save_onnx: SaveOnnx) -> None:
     assert next(row for row in tiny.rows if row.tensor == "z").status.startswith("shape [2, 0] is not")
 
 
-def test_a_value_of_another_shape_is_bad(save_onnx: SaveOnnx) -> None:
+def test_other_shape_is_bad(save_onnx: SaveOnnx) -> None:
     path = save_onnx("net (float[4] x) => (int64[1, M] z) { z = NonZero(x) }")
     with traced(path, "onnx") as a, traced(path, "sdaa") as b:
         found = compare_nodes(a, b, [np.array([1, 2, 3, 1e-9], np.float32)])
@@ -176,7 +176,7 @@ def test_a_value_of_another_shape_is_bad(save_onnx: SaveOnnx) -> None:
     assert made.charts[0].paths(made.charts[0].lines[0])  # at the upper edge
 
 
-def test_two_precisions_agree_as_far_as_the_coarser_one(save_onnx: SaveOnnx) -> None:
+def test_limit_is_that_of_coarser_precision(save_onnx: SaveOnnx) -> None:
     path = save_onnx("net (float16[1, 64] x) => (float16[1, 64] y) { y = Exp(x) }")
     with traced(path, "onnx") as a, traced(path, "sdaa", dtype="float32") as b:
         assert (a.dtype, b.dtype) == ("float16", "float32")
@@ -186,7 +186,7 @@ def test_two_precisions_agree_as_far_as_the_coarser_one(save_onnx: SaveOnnx) -> 
     assert found.code == 0
 
 
-def test_no_session_outlives_its_run() -> None:
+def test_sessions_are_closed_after_each_run() -> None:
     with traced(DYN, "onnx", shapes=SHAPE) as a, traced(DYN, "sdaa", shapes=SHAPE) as b:
         compare_nodes(a, b, random_inputs(DYN, 0, shapes=SHAPE))
         assert vars(a).get("_session") is None  # each holds the weights once more
@@ -199,13 +199,13 @@ def test_engines_that_show_only_outputs(save_onnx: SaveOnnx) -> None:
     assert any("does not expose" in note for note in found.notes)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], save_onnx: SaveOnnx) -> None:
+def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], save_onnx: SaveOnnx) -> None:
     path = save_onnx(OVERFLOW)
     files = {form: tmp_path / f"out/report.{form}" for form in ("json", "csv", "html")}
     flags = [word for form, file in files.items() for word in (f"--{form}", str(file))]
     assert execute(["compare", str(path), *flags]) == 1
     printed = capsys.readouterr().out
-    assert "first bad node: Mul_1 (Mul), diff2 inf by itself, beyond 0.01" in printed
+    assert "first bad node: Mul_1 (Mul), diff2 inf isolated, limit 0.01" in printed
     made = json.loads(files["json"].read_text())
     assert made["schema_version"] == 1
     assert made["first_bad"] == {"name": "Mul_1", "op": "Mul", "module": "", "tensor": "b", "fused": []}
@@ -222,7 +222,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], save_on
 def test_bad_arguments() -> None:
     with pytest.raises(ConfigError, match="not a shape; write INPUT=1,3,224,224"):
         execute(["compare", str(DYN), "--shape", "input=a"])
-    with pytest.raises(ConfigError, match="whole number from 1 up"):
+    with pytest.raises(ConfigError, match="'0'"):
         execute(["compare", str(DYN), "--memory", "0"])
     with pytest.raises(TargetError, match="did you mean 'sdaa'"):
         execute(["compare", str(DYN), "--shape", "input=1,3,32,32", "--b", "sda"])

@@ -1,4 +1,4 @@
-"""Names through conversion, fusion by rules of the library, and fusion into kernels, on transformer encoders."""
+"""Node names after conversion, fusion by rules, and fusion into kernels, on transformer encoders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def use_passes(model):
 
 
 class Norm(torch.nn.Module):
-    """A layer norm written out."""
+    """Decomposed layer norm."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Norm(torch.nn.Module):
 
 
 class Attention(torch.nn.Module):
-    """Attention written out."""
+    """Decomposed attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Attention(torch.nn.Module):
 
 
 class Encoder(torch.nn.Module):
-    """torch's own encoder, then a layer written out."""
+    """Encoder of torch, then a decomposed layer."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Encoder(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an encoder with random weights, all of them different, as torch's exporter writes it."""
+    """Return an encoder with distinct random weights, exported by torch."""
     torch.manual_seed(0)
     network = Encoder().eval()
     for parameter in network.parameters():
@@ -91,7 +91,7 @@ def write_pass(path: Path, faulty: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_names_survive_conversion_and_fusion(encoder: Path, tmp_path: Path) -> None:
+def test_names_are_kept_by_conversion_and_fusion(encoder: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     words = ["compare", str(encoder), "--pass_path", str(write_pass(tmp_path / "fusing.py")), "--json", str(result)]
     assert execute(words) == 0
@@ -120,7 +120,7 @@ def test_names_survive_conversion_and_fusion(encoder: Path, tmp_path: Path) -> N
         ("attention.out.bias", "attention.out"),
     ],
 )
-def test_a_planted_fault_is_the_first_bad_node(
+def test_wrong_weight_is_first_bad_node(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], weight: str, module: str
 ) -> None:
     result = tmp_path / "result.json"

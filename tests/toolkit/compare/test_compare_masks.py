@@ -1,4 +1,4 @@
-"""Masks are no fault, and hide none: compare leaves out what a softmax makes 0 of, and names what is behind it."""
+"""Masks in ``teco compare``: masked elements are excluded, and errors after the mask are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compared(path: Path, length: int = 2, dtype: str = "float16", memory: int = 
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_is_no_bad_node(mask: str, save_onnx: SaveOnnx) -> None:
+def test_mask_is_not_a_bad_node(mask: str, save_onnx: SaveOnnx) -> None:
     for how in ({}, {"isolated": False}, {"memory": 2000}, {"dtype": "float32"}):
         found = compared(save_onnx(graph(mask)), **how)
         assert found.first_bad is None, (how, found.first_bad)
@@ -35,14 +35,14 @@ def test_a_mask_is_no_bad_node(mask: str, save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_scores_beyond_float16_are_named_behind_a_mask(mask: str, save_onnx: SaveOnnx) -> None:
+def test_overflowing_scores_after_mask_are_reported(mask: str, save_onnx: SaveOnnx) -> None:
     bad = compared(save_onnx(graph(mask, STEEP))).first_bad
     assert bad is not None
     assert "raw" in {name for node in (bad.node, *bad.fused) for name in node.outputs}
 
 
-def test_a_sentence_that_is_masked_as_a_whole_is_the_masks_fault(save_onnx: SaveOnnx) -> None:
-    """float32 adds -3.4e38 to every score and takes the mean, float16 has minus infinity and makes NaN."""
+def test_fully_masked_row_is_reported(save_onnx: SaveOnnx) -> None:
+    """float32 adds -3.4e38 to every score and computes the mean; float16 has minus infinity and returns NaN."""
     found = compared(save_onnx(graph("where")), length=0)
     assert found.first_bad is not None
     assert found.first_bad.tensor == "b"
@@ -50,21 +50,21 @@ def test_a_sentence_that_is_masked_as_a_whole_is_the_masks_fault(save_onnx: Save
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_mask_that_is_multiplied_holds(save_onnx: SaveOnnx, dtype: str) -> None:
-    """0 times -3.4e38 is 0; times minus infinity it would be NaN, but a number that scales stays float32."""
+def test_scaled_mask_is_excluded(save_onnx: SaveOnnx, dtype: str) -> None:
+    """0 times -3.4e38 is 0; 0 times minus infinity would be NaN, but scalars stay float32."""
     path = save_onnx(graph(f"{KEEP} f = Cast <to = 1> (kept) i = Sub(one, f) b = Mul(i, low) x = Add(s, b)"))
     assert compared(path, dtype=dtype).first_bad is None
 
 
-def test_a_mask_that_is_an_output_too_must_hold(save_onnx: SaveOnnx) -> None:
+def test_mask_that_is_an_output_is_compared(save_onnx: SaveOnnx) -> None:
     text = graph("where").replace("(float[2, 4, 8] y)", "(float[2, 4, 8] y, float[2, 1, 4] b)")
     found = compared(save_onnx(text))
     assert found.first_bad is not None
     assert found.first_bad.tensor == "b"
 
 
-def test_what_is_beside_the_mask_counts(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    """In the sum of squares -3.4e38 hides every other element; with it left out, a wrong scale in the sum is seen."""
+def test_unmasked_elements_are_compared(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    """In the sum of squares -3.4e38 hides every other element; without it, a wrong scale is detected."""
     model = save_onnx(graph(f"{KEEP} b = Where(kept, zero, low) h = Mul(b, one) x = Add(s, h)"))
     healthy = tmp_path / "healthy.onnx"
     healthy.write_bytes(model.read_bytes())
@@ -82,9 +82,7 @@ def test_what_is_beside_the_mask_counts(save_onnx: SaveOnnx, tmp_path: Path) -> 
     assert next(row for row in told["rows"] if row["tensor"] == "x")["masked"] == 8
 
 
-def test_dumps_know_the_masks_of_their_model(
-    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dumps_store_masks(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx(graph("expanded")))
     for length, code in ((2, 0), (0, 1)):
         np.savez(tmp_path / "data.npz", **inputs(length))
@@ -97,6 +95,6 @@ def test_dumps_know_the_masks_of_their_model(
         printed = capsys.readouterr().out
         assert ("no bad node" if code == 0 else "first bad node: Where") in printed
         assert execute(["compare", model, "--a", pair[0]]) == code
-        with pytest.raises(ConfigError, match="is a dump, which has its values; leave out --a_model"):
+        with pytest.raises(ConfigError, match="is a dump; --a_model"):
             execute(["compare", model, "--a", pair[0], "--a_model", model])
         capsys.readouterr()

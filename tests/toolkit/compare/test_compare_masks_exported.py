@@ -1,4 +1,4 @@
-"""Masks as torch's two exporters write them: no fault in compare nor overflow, and a layer scaled behind them is."""
+"""Masks of both torch exporters: no error in compare or overflow, but a scaled layer after them is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMS = ("function", "minus infinity", "least", "clamped")
 
 
 class Attends(torch.nn.Module):
-    """A layer of attention for each way of masking tokens that are padding, or come later."""
+    """Attention layer for each form of padding mask and causal mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Attends(torch.nn.Module):
         return x
 
     def mixed(self, form: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-        """Return the values, weighed in one of the ways."""
+        """Return the attention output with one form of the mask."""
         if form == "function":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=kept)
         scores = q @ k.transpose(2, 3) / 4.0

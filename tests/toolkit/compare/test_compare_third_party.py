@@ -1,4 +1,4 @@
-"""An engine of a third party as the one that is judged."""
+"""Third-party engine as the judged engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWO = "net (float[1, 8] x) => (float[1, 8] y, int64[1, 1] i) { a = Exp(x) y = Re
 
 
 class Card9(OnnxRuntimeEngine):
-    """5 % off, in a precision of its own."""
+    """Engine with an error of 5 % in another precision."""
 
     default_dtype = "float16"
 
@@ -29,14 +29,14 @@ class Card9(OnnxRuntimeEngine):
 
 
 class Short(Card9):
-    """Forgets an output."""
+    """Engine that omits an output."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         return super().infer(inputs)[:1]
 
 
 class Broken(Card9):
-    """Fails in a way of its own."""
+    """Engine that raises an unknown exception."""
 
     def infer(self, inputs: list[Array]) -> list[Array]:
         raise MemoryError("no room\non card 9")
@@ -49,7 +49,7 @@ def model(save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(save_onnx('<ir_version: 10, opset_import: ["" : 18]>' + TWO))
 
 
-def test_its_outputs_are_compared(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_third_party_outputs_are_compared(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["compare", model, "--b", "card9", "--threshold", "0.001"]) == 1
     printed = capsys.readouterr().out
     assert "target 'card9' does not expose intermediate tensors" in printed
@@ -63,14 +63,14 @@ def test_its_outputs_are_compared(model: str, tmp_path: Path, capsys: pytest.Cap
     assert execute(["compare", model, "--a", str(tmp_path / "d"), "--b", "card9"]) == 0
 
 
-def test_what_it_does_wrong_is_one_line(model: str) -> None:
+def test_third_party_errors_are_one_line(model: str) -> None:
     with pytest.raises(EngineError, match=r"'short' returned 1 array for 2 outputs \(y, i\)"):
         execute(["compare", model, "--b", "short"])
     with pytest.raises(EngineError, match=r"'broken' failed: MemoryError: no room on card 9$"):
         execute(["compare", model, "--b", "broken"])
 
 
-def test_one_that_is_installed(model: str, tmp_path: Path, run_python: RunPython) -> None:
+def test_installed_third_party_engine(model: str, tmp_path: Path, run_python: RunPython) -> None:
     info = tmp_path / "teco_vendor-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: teco-vendor\nVersion: 1.2\n")

@@ -41,7 +41,7 @@ def dumped(path: Path, out: Path, target: str = "onnx", seed: int = 0, **options
 
 
 @pytest.mark.parametrize("name", ["dump.h5", "dump"])
-def test_what_was_written_is_read(net: Path, tmp_path: Path, name: str) -> None:
+def test_dump_round_trip(net: Path, tmp_path: Path, name: str) -> None:
     if name.endswith(".h5"):
         pytest.importorskip("h5py")
     x = random_inputs(net, 0)
@@ -60,7 +60,7 @@ def test_what_was_written_is_read(net: Path, tmp_path: Path, name: str) -> None:
         dump.inputs(["z"])
 
 
-def test_the_layout_of_hdf5(net: Path, tmp_path: Path) -> None:
+def test_hdf5_layout(net: Path, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     dumped(net, tmp_path / "d.h5")
     with h5py.File(tmp_path / "d.h5") as file:
@@ -89,7 +89,7 @@ def test_selections(net: Path) -> None:
     assert [node.index for node in between(nodes, "d", "")] == [3, 4]
     with pytest.raises(ConfigError, match="comes before the first"):
         between(nodes, "3", "1")
-    with pytest.raises(ConfigError, match="no node with index 5: the model has 5 nodes, 0 to 4"):
+    with pytest.raises(ConfigError, match=r"index 5: .*0 to 4"):
         between(nodes, "5", "")
     with pytest.raises(ConfigError, match="did you mean 'Exp_3'"):
         once(nodes, "Exp_33")
@@ -110,7 +110,7 @@ def test_two_dumps(net: Path, tmp_path: Path) -> None:
 def test_dumps_of_other_models_and_shapes(net: Path, tmp_path: Path, save_onnx: SaveOnnx) -> None:
     a = dumped(net, tmp_path / "a")
     strange = save_onnx("net (float[1, 4] p) => (float[1, 4] q) { q = Neg(p) }", "strange.onnx")
-    with pytest.raises(DataError, match=r"no tensor in common: dumps of different models"):
+    with pytest.raises(DataError, match=r"no tensor in common"):
         compare_dumps(a, dumped(strange, tmp_path / "b"))
     larger = save_onnx(NET.replace("[1, 4]", "[1, 5]"), "larger.onnx")
     found = compare_dumps(a, dumped(larger, tmp_path / "c"))
@@ -129,7 +129,7 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(DataError, match="does not exist"):
         open_dump(tmp_path / "none.h5")
-    with pytest.raises(DataError, match="no dump; pass a folder"):
+    with pytest.raises(DataError, match="not a dump"):
         open_dump(tmp_path / "none.txt")
     with pytest.raises(DataError, match=r"no manifest\.json"):
         open_dump(tmp_path)
@@ -139,11 +139,11 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not a readable \.npy file"):
         folder.read(folder.outputs["a"])
     np.save(first, np.zeros(3))
-    with pytest.raises(DataError, match="its manifest says"):
+    with pytest.raises(DataError, match="in the manifest"):
         folder.read(folder.outputs["a"])
     manifest = tmp_path / "folder/manifest.json"
     manifest.write_text(json.dumps({"schema_version": 1, "entries": [{"index": 1}]}))
-    with pytest.raises(DataError, match="not that of a dump"):
+    with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
     for text in ("{", "[" * 100_000):
         manifest.write_text(text)
@@ -153,29 +153,29 @@ def test_damaged_dumps(net: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["op", "index", "shape", "key"])
 @pytest.mark.parametrize("value", [None, [["x"]], {}, 1.5, True])
-def test_a_manifest_of_other_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
+def test_manifest_with_wrong_types(net: Path, tmp_path: Path, field: str, value: object) -> None:
     dumped(net, tmp_path / "folder")
     manifest = tmp_path / "folder/manifest.json"
     said = json.loads(manifest.read_text())
     said["entries"][2][field] = value
     manifest.write_text(json.dumps(said))
-    with pytest.raises(DataError, match=r"not that of a dump|has a size that is none"):
+    with pytest.raises(DataError, match=r"manifest\.json is invalid"):
         open_dump(tmp_path / "folder")
-    with pytest.raises(DataError, match="nor a"):
+    with pytest.raises(DataError, match=r"no readable manifest\.json"):
         recover(tmp_path / "folder", tmp_path / "new")
 
 
-def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:
+def test_interrupted_dump_is_rejected(net: Path, tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     from toolkit.dump.writer import open_writer
 
     for out in (tmp_path / "half.h5", tmp_path / "half"):
         with pytest.raises(KeyboardInterrupt), open_writer(out, {}):
             raise KeyboardInterrupt
-        with pytest.raises(DataError, match=r"does not exist|is no dump"):
+        with pytest.raises(DataError, match=r"does not exist|not a dump"):
             open_dump(out)
     (tmp_path / "half.h5").write_bytes(b"")
-    with pytest.raises(ConfigError, match="exists; name a new file"):
+    with pytest.raises(ConfigError, match="exists"):
         open_writer(tmp_path / "half.h5", {})
     (tmp_path / "half").mkdir()
     (tmp_path / "half/a.npy").write_bytes(b"")
@@ -183,14 +183,14 @@ def test_an_interrupted_dump_is_no_dump(net: Path, tmp_path: Path) -> None:
         open_writer(tmp_path / "half", {})
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("h5py")
     model = [str(DIGITS / "digits_dyn.onnx"), "--shape", "input=1,3,32,32"]
     whole, card = str(tmp_path / "a.h5"), str(tmp_path / "b")
     assert execute(["dump", "full", *model, "--out", whole, "--csv", str(tmp_path / "a.csv")]) == 0
     assert "21 nodes, 22 tensors" in capsys.readouterr().out
     assert execute(["dump", "full", *model, "--out", card, "--target", "sdaa", "--data", whole, "--every", "4"]) == 0
-    assert "outputs are not there on sdaa" in capsys.readouterr().out
+    assert "outputs do not exist on sdaa" in capsys.readouterr().out
     assert execute(["dump", "compare", whole, card, "--html", str(tmp_path / "c.html")]) == 0
     assert "no bad node" in capsys.readouterr().out
     assert execute(["compare", *model, "--a", whole, "--b", "sdaa", "--json", str(tmp_path / "g.json")]) == 0

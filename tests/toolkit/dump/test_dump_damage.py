@@ -1,4 +1,4 @@
-"""Dumps that could not be finished or were cut short: one line, and what is readable is read."""
+"""Incomplete and damaged dumps: one error line, and recovery of the readable part."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "limit"), [("d.h5", 1_000), ("d", 1_000), ("d.h5", 250_000)])
-def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPython, name: str, limit: int) -> None:
+def test_full_disk(chain: Path, tmp_path: Path, run_python: RunPython, name: str, limit: int) -> None:
     script, out = tmp_path / "full.py", tmp_path / name
     script.write_text(FULL)
     done = run_python(script, limit, chain, "--out", out, cwd=tmp_path)
@@ -61,7 +61,7 @@ def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPy
         assert not out.exists()
         return
     assert "'teco dump recover" in done.stderr
-    with pytest.raises(DataError, match=r"not finished; dump again, or read what is left .* 'teco dump recover"):
+    with pytest.raises(DataError, match=r"'teco dump recover"):
         open_dump(out)
     assert execute(["dump", "recover", str(out), "--out", str(tmp_path / "new")]) == 0
     rest, whole = open_dump(tmp_path / "new"), dumped(chain, tmp_path / "whole")
@@ -71,7 +71,7 @@ def test_a_disk_that_becomes_full(chain: Path, tmp_path: Path, run_python: RunPy
 
 
 @pytest.mark.slow
-def test_a_file_cut_short(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_file(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = dumped(chain, tmp_path / "whole.h5")
     data = (tmp_path / "whole.h5").read_bytes()
     counts = []
@@ -93,11 +93,11 @@ def test_a_file_cut_short(chain: Path, tmp_path: Path, capsys: pytest.CaptureFix
                 whole.outputs[tensor].module,
             )
         assert execute(["dump", "compare", str(tmp_path / "whole.h5"), str(new)]) == 0
-        assert f"{new} is what was left of cut{i}.h5" in capsys.readouterr().out
+        assert f"{new} was recovered from cut{i}.h5" in capsys.readouterr().out
     assert 0 < counts[0] < counts[1] < counts[2] <= counts[3] == COUNT + 1
     for size in (0, 7, 600):
         (tmp_path / "cut.h5").write_bytes(data[:size])
-        with pytest.raises(DataError, match=r"cut\.h5: nothing in it can be read") as error:
+        with pytest.raises(DataError, match=r"cut\.h5: nothing can be read") as error:
             execute(["dump", "recover", str(tmp_path / "cut.h5"), "--out", str(tmp_path / "none")])
         assert "\n" not in str(error.value)
     assert not (tmp_path / "none").exists()
@@ -121,7 +121,7 @@ main()
 
 
 @pytest.mark.parametrize("name", ["d.h5", "d"])
-def test_a_process_that_was_killed(chain: Path, tmp_path: Path, run_python: RunPython, name: str) -> None:
+def test_killed_process(chain: Path, tmp_path: Path, run_python: RunPython, name: str) -> None:
     (tmp_path / "killed.py").write_text(KILLED)
     out = tmp_path / name
     assert run_python(tmp_path / "killed.py", chain, "--out", out).returncode == 9
@@ -135,12 +135,12 @@ def test_a_process_that_was_killed(chain: Path, tmp_path: Path, run_python: RunP
     assert rest.inputs(["t0"])[0].shape == (1, SIZE)
 
 
-def test_damaged_arrays_are_left_out(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_arrays_are_skipped(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = dumped(chain, tmp_path / "whole")
     file = tmp_path / "whole" / whole.outputs["t3"].key
     file.write_bytes(file.read_bytes()[:-5])
     assert execute(["dump", "recover", str(tmp_path / "whole"), "--out", str(tmp_path / "new")]) == 0
-    assert "damaged and left out, such as that of t3" in capsys.readouterr().out
+    assert "damaged and left out, such as t3" in capsys.readouterr().out
     assert set(whole.outputs) - set(open_dump(tmp_path / "new").outputs) == {"t3"}
     for path, text in ((tmp_path, "neither a manifest"), (tmp_path / "no", "does not exist")):
         with pytest.raises(DataError, match=text):
@@ -156,7 +156,7 @@ def test_dumps_of_two_precisions(chain: Path, tmp_path: Path, capsys: pytest.Cap
         assert "no bad node: 13 tensors compared" in capsys.readouterr().out
 
 
-def test_a_dump_of_some_nodes_as_golden_values(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partial_dump_as_golden_values(chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["dump", "full", str(chain), "--every", "5", "--no_inputs", "--out", str(tmp_path / "d")]) == 0
     capsys.readouterr()
     assert execute(["compare", str(chain), "--a", str(tmp_path / "d")]) == 0
@@ -177,22 +177,19 @@ def test_golden_values_in_groups_of_nodes(
     assert "no bad node: 3 tensors compared" in printed
 
 
-def test_a_name_that_hdf5_cannot_hold(chain: Path, tmp_path: Path) -> None:
+def test_name_rejected_by_hdf5(chain: Path, tmp_path: Path) -> None:
     model = onnx.load(chain)
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "a\0b"
     onnx.save(model, chain)
-    with pytest.raises(DataError, match=r"d\.h5: 'a\\x00b' cannot be named in it; give --out a folder"):
+    with pytest.raises(DataError, match=r"d\.h5: .*'a\\x00b'; .*--out"):
         execute(["dump", "full", str(chain), "--out", str(tmp_path / "d.h5")])
     assert execute(["dump", "full", str(chain), "--out", str(tmp_path / "d")]) == 0
 
 
-def test_a_file_that_the_library_never_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_hangs_the_hdf5_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
     (tmp_path / "dump.h5").write_bytes(b"")
-    for code, told in (
-        ("while True: pass", "HDF5's library does not come to an end with it; dump again"),
-        ("import os; os.abort()", "HDF5's library dies of it (SIGABRT); dump again"),
-    ):
+    for code, told in (("while True: pass", "HDF5 library hangs"), ("import os; os.abort()", "(SIGABRT)")):
         monkeypatch.setattr(recover, "PATIENCE", 1.0)
         monkeypatch.setattr(recover, "_WALK", code)
         with pytest.raises(DataError) as error:

@@ -1,4 +1,4 @@
-"""Ctrl-C and runs that fail leave no dump behind; the same command works again."""
+"""Ctrl-C and failed runs leave no dump; the same command works again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _opened(path: Path) -> Writer:
 
 
 @pytest.mark.parametrize("name", ["d.h5", "d", "there"])
-def test_a_run_that_fails(name: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_failed_run(name: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path, out = save_onnx(GATHER), tmp_path / name
     (tmp_path / "there").mkdir()
     np.save(tmp_path / "i.npy", np.array([1, 7]))

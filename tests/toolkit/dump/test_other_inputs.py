@@ -1,4 +1,4 @@
-"""Inputs that are not a dump's: named before any node, with the mistake that explains them."""
+"""Inputs that differ from a dump's are reported before any node, with the likely mistake."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ MEAN, STD = np.float32([1, 2, 3]).reshape(3, 1, 1), np.float32([0.2, 0.3, 0.4]).
         (np.zeros_like(OWN), ""),
     ],
 )
-def test_mistakes_of_pictures(given: Array, why: str) -> None:
+def test_image_preprocessing_mistakes(given: Array, why: str) -> None:
     assert mistake(OWN, given) == why
 
 
-def test_what_is_no_picture_has_no_explanation() -> None:
+def test_no_explanation_for_other_arrays() -> None:
     assert mistake(OWN[0], OWN[0] * 2) == ""
     assert mistake(np.ones((1, 3, 2, 2), np.int64), np.zeros((1, 3, 2, 2), np.int64)) == ""
     assert mistake(OWN[:, :1], OWN[:, :1] * 2) == SCALED
 
 
-def test_the_input_is_the_first_bad_node(
-    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_input_is_first_bad_node(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx("g (float[2, 3, 5, 5] x) => (float[2, 3, 5, 5] y) { y = Relu(x) }"))
     np.savez(tmp_path / "right.npz", x=OWN)
     np.savez(tmp_path / "wrong.npz", x=OWN[:, ::-1])
@@ -56,4 +54,4 @@ def test_the_input_is_the_first_bad_node(
             assert execute([*words, *(["--b", "onnx"] if side == "--a" else [])]) == code
             printed = capsys.readouterr().out
             assert ("first bad node: x (graph_input)" in printed) == bool(code)
-            assert (f"input 'x' is not the one dump dump was made of: {REVERSED}" in printed) == bool(code)
+            assert (f"input 'x' differs from that of dump dump: {REVERSED}" in printed) == bool(code)

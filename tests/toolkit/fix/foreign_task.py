@@ -1,6 +1,6 @@
-"""A task of nobody's domain: two inputs of variable length, dict targets, several records per sample, a ratio.
+"""Task of an unknown domain: two inputs of variable length, dict targets, several records per sample, a ratio.
 
-Copied into a ``contrib/utils/tasks`` by the tests, as a contributor's file.
+The tests copy it into ``contrib/utils/tasks``, as a contributed file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def prepare(samples: Sequence[Any], model: Model, options: Options) -> Prepared:
 
 
 def decode(outputs: Any, contexts: Any, model: Model, options: Options) -> list[list[int]]:
-    """Return the best tag of every position that is no padding."""
+    """Return the best tag of every position without padding."""
     best = np.asarray(outputs).argmax(-1)
     return [row[: length - options.leave_out].tolist() for row, length in zip(best, contexts, strict=True)]
 

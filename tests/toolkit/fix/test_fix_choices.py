@@ -1,4 +1,4 @@
-"""``teco fix --golden`` and ``--reference`` on a detector: mistakes are named by their flags, chance is not."""
+"""``teco fix --golden`` and ``--reference`` on a detector: mistakes are found, random improvements are not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def told(source: Any, path: Path, *goal: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_healthy_detector_is_left_alone(source: Any) -> None:
+def test_correct_detector_needs_no_change(source: Any) -> None:
     golden, reference = source.golden({})
     for goal in (["--golden", str(golden)], ["--reference", f"{reference:.6f}"]):
         code, found = told(source, source.model, *goal)
@@ -50,7 +50,7 @@ def test_a_healthy_detector_is_left_alone(source: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [["centre and size"], ["shares of the input", "background first"]], ids="+".join)
-def test_mistakes_are_named(mistakes: Any, source: Any, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_found(mistakes: Any, source: Any, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     golden, _ = source.golden({})
     path = source.exported([mistakes.MISTAKES[name] for name in names])
     right = {key: value for name in names for key, value in mistakes.MISTAKES[name].right.items()}
@@ -73,7 +73,7 @@ def mistakes_free(source: Any) -> float:
 @pytest.mark.long
 @pytest.mark.slow
 def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
-    """The benchmark's table, without what the other tests plant, and with few pairs."""
+    """Mistakes of the benchmark that other tests do not cover, with few pairs."""
     alone = ["two sigmoids", "0 to 255", "stretched"]
     pairs = [("corner and size", "shares of the input")]
     rows = [row for row in mistakes.measured(source, alone, pairs) if row is not None]
@@ -81,7 +81,7 @@ def test_mistakes_alone_and_in_pairs(mistakes: Any, source: Any) -> None:
     assert [row for row in rows if not row.found] == []
 
 
-def test_the_metric_alone_is_enough(mistakes: Any, source: Any) -> None:
+def test_metric_is_enough(mistakes: Any, source: Any) -> None:
     _, reference = source.golden({})
     path = source.exported([mistakes.MISTAKES["BGR"]])
     code, found = told(source, path, "--reference", f"{reference:.6f}")
@@ -91,16 +91,16 @@ def test_the_metric_alone_is_enough(mistakes: Any, source: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_nothing_explains_is_said(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A reference that no choice reaches: nothing is called found, and the exit code is 1."""
+def test_unexplained_reference_is_reported(source: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reference that no setting reaches: nothing is found, and the exit code is 1."""
     code, found = told(source, source.model, "--reference", "0.999")
     assert code == 1
     assert found["found"] == {}
     assert not found["explained"]
-    assert "no usual mistake explains it" in capsys.readouterr().out
+    assert "no setting explains it" in capsys.readouterr().out
 
 
-def test_the_sources_inputs_tell_the_preparation(mistakes: Any, source: Any, tmp_path: Path) -> None:
+def test_source_inputs_determine_preparation(mistakes: Any, source: Any, tmp_path: Path) -> None:
     arrays = prepared(source, {"resize": "stretch", "pixel_values": "0..255"})
     np.savez(tmp_path / "inputs.npz", input=arrays)
     code, found = told(source, source.model, "--golden", str(tmp_path / "inputs.npz"))
@@ -139,8 +139,8 @@ def test_bad_golden_files_are_one_line(
         told(source, source.model, "--golden", str(tmp_path / name))
 
 
-def test_too_few_samples_prove_nothing(source: Any) -> None:
+def test_too_few_samples(source: Any) -> None:
     from engine import DataError
 
-    with pytest.raises(DataError, match="half of them must confirm"):
+    with pytest.raises(DataError, match="samples are too few"):
         told(source, source.model, "--reference", "0.99", "--samples", "6")

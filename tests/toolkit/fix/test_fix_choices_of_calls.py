@@ -1,4 +1,4 @@
-"""The choices of a task that makes several calls: the source's final answers explain a prefix and a pooling."""
+"""Settings of a task with several calls: final answers of the source explain a prefix and a pooling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [
 ]
 
 
-def test_what_the_source_did_is_found(
+def test_source_setting_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("psutil")
@@ -41,5 +41,5 @@ def test_what_the_source_did_is_found(
     assert execute(["fix", str(model), *task, "--golden", str(golden)]) == 0
     assert "this explains it: --prefix query:" in capsys.readouterr().out
     (tmp_path / "arrays.npz").write_bytes(b"")
-    with pytest.raises(ConfigError, match="makes several; give the source's final answers"):
+    with pytest.raises(ConfigError, match=r"--golden.*--reference"):
         execute(["fix", str(model), *task, "--golden", str(tmp_path / "arrays.npz")])

@@ -1,4 +1,4 @@
-"""What guides the search: where float16 overflows, how wrong every node is by itself, and the order that follows."""
+"""Order of the search: overflowing nodes, isolated errors, and the resulting order."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def over(model: onnx.ModelProto, x: Array, keep: Sequence[str] = ()) -> set[str]
     return overflowing(model, nodes_of(model), largest, lambda node: node.name in keep)
 
 
-def test_the_order_is_overflow_then_error_then_the_unknown() -> None:
+def test_order_is_overflow_then_error_then_unknown() -> None:
     nodes = [Node(i, name, "Add", (), (), "") for i, name in enumerate("abcdef")]
     errors = {"b": 0.1, "c": 0.3, "d": 0.3, "e": math.inf, "f": 0.2}
     assert ranked(nodes, errors, ["f", "b"]) == ["f", "b", "e", "c", "d", "a"]
 
 
-def test_peaks_are_those_of_the_whole_data_set() -> None:
+def test_peaks_over_whole_data_set() -> None:
     model = model_of("g (float[N,1] x) => (float[N,1] y) { z = Neg(x)  y = Log(z) }")
     found = peaks(model, parts(np.float32([[-3], [-7], [0], [-2], [-1]]), 2), 2)
     assert found == {"z": 7.0, "y": pytest.approx(math.log(7))}  # Log(0) is no number to compare with
@@ -53,11 +53,11 @@ SCALED = "g (float[N,2] x) => (float[N,2] y) <float[2] k = {0.5, 0.5}> { [up] z 
 
 
 @pytest.mark.parametrize(("value", "found"), [(LARGEST / 2, set()), (LARGEST / 2 + 1, {"up", "down"})])
-def test_what_is_just_too_large_overflows_with_its_reader(value: float, found: set[str]) -> None:
+def test_value_above_limit_overflows_with_its_reader(value: float, found: set[str]) -> None:
     assert over(model_of(SCALED), np.full((3, 2), value, np.float32)) == found
 
 
-def test_a_fused_value_is_not_stored_and_its_kernel_is_one() -> None:
+def test_fused_value_is_not_stored() -> None:
     text = (
         "g (float[N,2] x) => (float[N,2] y) <float[2,2] w = {300, 0, 0, 300}>"
         "{ [product] z = MatMul(x, w) [%s] y = %s(z) }"
@@ -68,7 +68,7 @@ def test_a_fused_value_is_not_stored_and_its_kernel_is_one() -> None:
     assert over(model_of(text % ("sigmoid", "Sigmoid")), x, keep=["sigmoid"]) == {"product", "sigmoid"}  # no kernel now
 
 
-def test_an_isolated_error_is_relative_over_all_samples_and_inherits_nothing() -> None:
+def test_isolated_error_is_relative_over_all_samples() -> None:
     model = model_of(
         "g (float[N,2] x) => (float[N,2] y) <float[2] k = {3, 3}>"
         "{ [third] z = Div(x, k) [same] s = Identity(z) [square] q = Mul(s, s) [kept] r = Exp(z) [end] y = Neg(q) }"
@@ -88,13 +88,13 @@ def test_an_isolated_error_is_relative_over_all_samples_and_inherits_nothing() -
     assert large["third"] < 1e-3
 
 
-def test_what_is_no_number_is_an_infinite_error() -> None:
+def test_nan_is_an_infinite_error() -> None:
     model = model_of("g (float[N,1] x, float[N,1] w) => (float[N,1] y) { [ratio] y = Div(x, w) }")
     tiny = np.full((2, 1), 1e-9, np.float32)  # 0 / 0 where they are stored as float16
     assert isolated_errors(model, None, [tiny, tiny]) == {"ratio": math.inf}
 
 
-def test_the_error_at_the_end_of_a_kernel_is_that_of_all_its_nodes() -> None:
+def test_kernel_error_is_assigned_to_all_its_nodes() -> None:
     model = model_of(
         "g (float[N,2] x) => (float[N,2] y) <float[2,2] w = {300, 0, 0, 0.37}>"
         "{ [product] z = MatMul(x, w) [sigmoid] y = Sigmoid(z) }"
@@ -104,7 +104,7 @@ def test_the_error_at_the_end_of_a_kernel_is_that_of_all_its_nodes() -> None:
     assert 0 < found["sigmoid"] < 1e-3  # 90000 is inside, and never stored
 
 
-def test_the_worst_samples_are_those_that_fell_and_the_first() -> None:
+def test_worst_samples_include_first_ones() -> None:
     trials = Trials(ArraySamples(6, True, [], 2, lambda: iter(())), RawMeasure("close"), 0.01, Path())
     trials._records = Columns.plain(np.array([0.0, 0, 1, 1, 1, 1]))
     fell = Trial("", (), None, Columns.plain(np.array([0.0, 0, 1, 0, np.nan, 1])))  # type: ignore[arg-type]
@@ -114,14 +114,14 @@ def test_the_worst_samples_are_those_that_fell_and_the_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["agree", "close"])
-def test_an_output_of_another_shape_agrees_nowhere(name: str) -> None:
-    """Of boxes as many as there are: their number follows from the values."""
+def test_other_output_shape_has_agreement_0(name: str) -> None:
+    """The number of boxes depends on the values."""
     ours, theirs = Outputs([np.ones((2, 4)), np.ones((2, 3))]), Outputs([np.ones((2, 4)), np.ones((2, 4))])
     assert metric_named(name).update(ours, theirs).tolist() == [0.0, 0.0]
     assert metric_named(name).update(theirs, theirs).tolist() == [1.0, 1.0]
 
 
-def test_too_few_samples_are_enough_only_within_the_tolerance() -> None:
+def test_too_few_samples_pass_only_within_tolerance() -> None:
     trials = Trials(ArraySamples(6, True, [], 2, lambda: iter(())), RawMeasure("top1"), 0.01, Path())
 
     def ended(verdict: Verdict, difference: float) -> Trial:
@@ -134,7 +134,7 @@ def test_too_few_samples_are_enough_only_within_the_tolerance() -> None:
     assert not trials.enough(ended(Verdict.FAIL, 0.0))
 
 
-def test_a_node_with_two_outputs_has_the_error_of_the_worse() -> None:
+def test_error_of_node_is_that_of_worst_output() -> None:
     model = model_of(
         "g (float[N,2] x) => (float[N,2] y) <float[1] k = {3}> { z = Div(x, k) [cut] a, b = Split <axis = 1> (z)"
         " [join] y = Concat <axis = 1> (b, a) }"
@@ -144,8 +144,8 @@ def test_a_node_with_two_outputs_has_the_error_of_the_worse() -> None:
     assert found["cut"] == pytest.approx(np.abs(np.float16(1 / 3) - np.float32(1 / 3)) * 3, rel=1e-3)
 
 
-def test_resize_reads_its_scales_as_they_are() -> None:
-    """As float16 they would be 2.5, and the picture larger by a row."""
+def test_resize_scales_stay_float32() -> None:
+    """Scales rounded to float16 would be 2.5, and the image one row larger."""
     model = model_of(
         "g (float[N,1,2,2] x) => (float[N,1,M,K] y) <float[4] scales = {1, 1, 2.4999, 2.4999}>"
         '{ [resize] y = Resize <mode = "nearest"> (x, , scales) }'
@@ -153,7 +153,7 @@ def test_resize_reads_its_scales_as_they_are() -> None:
     assert isolated_errors(model, None, [np.ones((1, 1, 2, 2), np.float32)])["resize"] == 0.0
 
 
-def test_the_float32_form_rounds_nowhere_also_in_bodies() -> None:
+def test_float32_form_does_not_round() -> None:
     model = model_of(
         "g (float16[N,2] x, bool up) => (float16[N,2] y) { a = Cast <to = 1> (x) b = Exp(a) c = Cast <to = 10> (b)"
         " y = If (up) <then_branch = t () => (float16[N,2] p) { p = Cast <to = 10> (b) },"

@@ -1,4 +1,4 @@
-"""Which samples lost most, by metrics of any kind; and which sizes the calls over a data set have."""
+"""Losses of samples for all kinds of metrics, and sizes of the calls over a data set."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_sizes_of_calls_become_sizes_of_symbols() -> None:
     assert sizes_of([((4, 8),), ((3, 12),), ((4, 8),)], [spec], 4) == (((4, None),), {"words": (8, 12)})
     with pytest.raises(ConfigError, match=r"calls have 30 sizes \(words from 1 to 30\).*--dim words=16,28,30"):
         sizes_of([((4, size),) for size in range(1, 31)], [spec], 4)
-    with pytest.raises(DataError, match="dimension 1 has sizes from 8 to 9 over the data and no name"):
+    with pytest.raises(DataError, match="dimension 1 has sizes from 8 to 9 but no name"):
         sizes_of([((4, 8),), ((4, 9),)], [replace(spec, symbols=("n", None))], 4)
 
 
 class Ranking(RecordMetric):
-    """Share of pairs in the right order: says nothing of one record."""
+    """Share of pairs in the right order: undefined for one record."""
 
     name = "ranking"
 
@@ -41,7 +41,7 @@ class Ranking(RecordMetric):
         return float((pairs * (score[:, None] > score)).sum() / pairs.sum()) if pairs.any() else float("nan")
 
 
-def test_losses_are_of_samples_of_units_or_of_an_exchange() -> None:
+def test_losses_per_sample_unit_or_exchange() -> None:
     kinds = np.dtype([("errors", np.int64), ("tags", np.int64)])
 
     def tags(*errors: int) -> Columns:

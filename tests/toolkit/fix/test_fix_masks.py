@@ -1,4 +1,4 @@
-"""Masks come neither first nor before the fault when nodes are ranked: what a softmax makes 0 of does not count."""
+"""Masked elements do not affect the ranking of nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def largest(model: onnx.ModelProto, *lengths: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_is_not_large(mask: str) -> None:
+def test_mask_is_not_a_peak(mask: str) -> None:
     model = model_of(graph(mask))
     found = largest(model, 2, 3)
     assert max(found.values()) < 1000
@@ -36,11 +36,11 @@ def test_a_mask_is_not_large(mask: str) -> None:
     assert names >= {"n_raw", "n_s"} if mask != "before the scale" else names >= {"n_raw"}
 
 
-def test_a_sentence_that_is_masked_as_a_whole_is_large() -> None:
+def test_fully_masked_row_is_a_peak() -> None:
     assert largest(model_of(graph("where")), 2, 0)["b"] > LARGEST
 
 
-def test_a_fault_beside_the_mask_has_its_error() -> None:
+def test_error_of_unmasked_elements() -> None:
     right = model_of(graph("where"))
     wrong = model_of(graph("where"))
     (by,) = [tensor for tensor in wrong.graph.initializer if tensor.name == "by"]
@@ -50,7 +50,7 @@ def test_a_fault_beside_the_mask_has_its_error() -> None:
     assert all(error < 1e-5 for name, error in errors.items() if name != "n_s")
 
 
-def test_values_that_are_no_float32_are_left_alone() -> None:
+def test_non_float32_values_are_unchanged() -> None:
     model = model_of(
         "g (double[N,2] x) => (float[N,2] y) <double low = {-1e300}> "
         "{ s = Add(x, low) p = Softmax(s) y = Cast <to = 1> (p) }"

@@ -1,4 +1,4 @@
-"""A trial with NaN in outputs does not pass, also where those samples are wrong on the baseline too."""
+"""A trial with NaN in outputs fails, even if the samples are wrong on the baseline too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolkit.fix.records import RawMeasure
 from toolkit.fix.trials import Trials
 
 
-def test_nan_in_samples_that_are_wrong_anyway(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_nan_in_wrong_samples_fails(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     rows = np.abs(np.random.default_rng(0).standard_normal((400, 4))).astype(np.float32)
     rows[7] = [-1, 5, 5, 5]
     labels = rows.argmax(axis=1)

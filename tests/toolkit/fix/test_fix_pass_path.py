@@ -1,4 +1,4 @@
-"""A fix on top of a pass file, of a model with a fixed batch, and of one that needs none."""
+"""Fixes based on a pass file, of a model with a fixed batch, and of a model that passes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEGATED = """g (float[N,4] x) => (float[N,4] y)
 { [no] n = Neg(x) [yes] p = Neg(n) [square] s = Mul(p, p) [root] r = Sqrt(s) [tanh] t = Tanh(r) [end] y = Add(t, r) }"""
 
 
-def test_a_pass_file_keeps_its_passes_and_gets_more_nodes(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_pass_file_keeps_its_passes(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path, base = save_onnx(NEGATED), tmp_path / "base_pass.py"
     base.write_text(BASE)
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).uniform(260, 400, (20, 4)).astype(np.float32))
@@ -52,7 +52,7 @@ def test_a_pass_file_keeps_its_passes_and_gets_more_nodes(save_onnx: SaveOnnx, t
         "tanh",
     ]  # Tanh has no error: it stays float32
     assert found["culprits"] == ["square", "root"]
-    assert any("has been through" in note for note in found["notes"])
+    assert any("includes the passes of" in note for note in found["notes"])
     options = PassOptions.load(out / "model_fix_pass.py")
     assert options.skip_ops == {"Tanh", "square", "root"}
     assert options.use_passes is not None
@@ -60,7 +60,7 @@ def test_a_pass_file_keeps_its_passes_and_gets_more_nodes(save_onnx: SaveOnnx, t
     assert "Neg" not in {node.op_type for node in mixed.graph.node}
 
 
-def test_what_a_pass_file_keeps_in_float32_is_no_candidate(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_float32_nodes_are_not_candidates(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     path = save_onnx(NEGATED)
     np.savez(tmp_path / "data.npz", x=np.full((20, 4), 300, np.float32))
     base = write_pass(tmp_path / "base.py", ["Mul"], "given")
@@ -70,7 +70,7 @@ def test_what_a_pass_file_keeps_in_float32_is_no_candidate(tmp_path: Path, save_
     assert PassOptions.load(found.pass_file).skip_ops == {"Mul", "root"}
 
 
-def test_the_zoos_own_passes_can_be_kept(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_default_pass_can_be_the_base(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     np.savez(tmp_path / "data.npz", x=np.full((20, 4), 300, np.float32))
     base = ROOT / "engine" / "passes" / "default_pass.py"
     found = fix(save_onnx(NEGATED), tmp_path / "data.npz", "close", tmp_path / "out", tolerance=0.01, pass_path=base)
@@ -79,8 +79,8 @@ def test_the_zoos_own_passes_can_be_kept(tmp_path: Path, save_onnx: SaveOnnx) ->
     assert base.read_text().strip() in found.pass_file.read_text()
 
 
-def test_a_pass_may_be_the_cure(tmp_path: Path) -> None:
-    """The pass for ResNets folds the planted division into the convolution, so that nothing overflows any more."""
+def test_pass_can_be_the_fix(tmp_path: Path) -> None:
+    """The pass for ResNets folds the planted division into the convolution, which removes the overflow."""
     path = write(planter_of("resnet50").plant("overflow", 1, 5)[0], tmp_path / "model.onnx")
     data = write_data(tmp_path / "data.npz", NETS["resnet50"](1)[1], 8)
     base = ROOT / "engine" / "passes" / "resnet" / "resnet_pass.py"
@@ -97,33 +97,33 @@ def test_a_model_with_a_fixed_batch(batch: int, tmp_path: Path, save_onnx: SaveO
     assert len(found.trials[0].records) == 20
 
 
-def test_a_model_that_passes_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passing_model_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, shape = NETS["conv"](1)
     path = write(model, tmp_path / "model.onnx")
     data = write_data(tmp_path / "data.npz", shape)
     words = ["fix", str(path), "--data", str(data), "--metric", "close", "--tolerance", "0.02", "--out", str(tmp_path)]
     assert execute([*words, "--json", str(tmp_path / "fix.json")]) == 0
-    assert "is within the tolerance, but too few samples show it (close" in capsys.readouterr().out
+    assert "within the tolerance, but there are too few samples (close" in capsys.readouterr().out
     assert json.loads((tmp_path / "fix.json").read_text())["verdict"] == "passes"
     assert not list(tmp_path.glob("*_pass.py"))
     assert execute([*words, "--baseline", str(path)]) == 0  # equal to the baseline, and precise enough
     capsys.readouterr()
     assert execute([*words, "--tolerance", "0.5"]) == 0
-    assert "the float16 form passes the gate as it is (close" in capsys.readouterr().out
+    assert "the float16 form passes the gate (close" in capsys.readouterr().out
 
 
-def test_models_that_cannot_be_compared_node_by_node(tmp_path: Path) -> None:
+def test_models_with_different_nodes_are_an_error(tmp_path: Path) -> None:
     from engine import ModelError
 
     model, shape = NETS["conv"](1)
     path, data = write(model, tmp_path / "model.onnx"), write_data(tmp_path / "data.npz", shape)
     other, _ = NETS["conv"](3)
     other.graph.node[3].name = "renamed"
-    with pytest.raises(ModelError, match="is not the same in both models"):
+    with pytest.raises(ModelError, match=r"node '.*' differs"):
         fix(path, data, "close", tmp_path, baseline=write(other, tmp_path / "other.onnx"))
 
 
-def test_a_float16_model_is_fixed_against_its_float32_form(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_float16_model_is_compared_with_float32_form(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     half = tmp_path / "half.onnx"
     save_model(to_float16(onnx.load(str(save_onnx(NEGATED)))), half)
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).uniform(260, 400, (20, 4)).astype(np.float32))
@@ -147,8 +147,8 @@ def test_token_ids_and_other_dynamic_dimensions(tmp_path: Path, save_onnx: SaveO
     assert (found.verdict, found.culprits) == ("fixed", ["square", "root"])
 
 
-def test_an_input_without_a_batch_is_the_same_for_every_sample(tmp_path: Path, save_onnx: SaveOnnx) -> None:
-    """In short last parts, in the samples that guide the search, and with a size of its own."""
+def test_input_without_batch_axis(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+    """In a short last part, in the samples for ranking, and with its own size."""
     path = save_onnx(
         "g (float[4] by, float[N,4] x, bool up, float[T] shift) => (float[N,4] y) { [scale] z = Mul(x, by)"
         " [square] s = Mul(z, z) [root] r = Sqrt(s) [mean] m = ReduceMean(shift) [end] t = Add(r, m)"
@@ -165,11 +165,11 @@ def test_an_input_without_a_batch_is_the_same_for_every_sample(tmp_path: Path, s
     assert execute(["overflow", str(path), "--data", str(data), "--json", str(out)]) == 1
     assert {row["name"]: row["elements"] for row in json.loads(out.read_text())["rows"]}["scale"] == 80
     np.savez(data, x=np.float32(1))
-    with pytest.raises(DataError, match="no input of the model has a row per sample"):
+    with pytest.raises(DataError, match="batch axis"):
         fix(save_onnx("g (float x) => (float y) { y = Neg(x) }"), data, "close", tmp_path / "out")
 
 
-def test_a_constant_beyond_float16_as_a_node(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+def test_constant_node_beyond_float16(tmp_path: Path, save_onnx: SaveOnnx) -> None:
     path = save_onnx(
         "g (float[N,4] x) => (float[N,4] y) { [million] c = Constant <value = float {1000000.0}> ()"
         " [thousand] k = Constant <value_float = 1000.0> ()"
@@ -182,8 +182,8 @@ def test_a_constant_beyond_float16_as_a_node(tmp_path: Path, save_onnx: SaveOnnx
     assert found.mixed.metric == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_cast_of_whole_numbers_in_a_float16_model(tmp_path: Path, save_onnx: SaveOnnx) -> None:
-    """It stores whole numbers as float16; their float32 form is exact, and its nodes have the file's names."""
+def test_integer_cast_in_float16_model(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+    """Integers are stored as float16; the float32 form is exact, and node names are those of the file."""
     half = save_onnx(
         "g (int64[N,4] ids) => (float[N,4] y) <float[1] k = {0.001}> { [cast] x = Cast <to = 1> (ids)"
         " [square] s = Mul(x, x) [root] r = Sqrt(s) [end] y = Mul(r, k) }"
@@ -196,8 +196,8 @@ def test_a_cast_of_whole_numbers_in_a_float16_model(tmp_path: Path, save_onnx: S
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model_fix_pass.py", "model_mixed.onnx"]
 
 
-def test_a_pass_file_that_passes_where_the_mixed_model_does_not(tmp_path: Path, save_onnx: SaveOnnx) -> None:
-    """What is in one ONNX file rounds its inputs at once; the card, told by the pass file, does not."""
+def test_pass_file_passes_but_mixed_model_fails(tmp_path: Path, save_onnx: SaveOnnx) -> None:
+    """The mixed ONNX rounds its inputs; the card with the pass file does not."""
     path = save_onnx(
         "g (float[N,4] x) => (float[N,4] y) <float[1] k = {0.00001}>"
         "{ [scale] z = Mul(x, k) [up] s = Mul(x, z) [root] r = Div(s, x) [end] y = Add(r, z) }"
@@ -209,4 +209,4 @@ def test_a_pass_file_that_passes_where_the_mixed_model_does_not(tmp_path: Path, 
     assert found.verdict == "fixed"
     assert found.after is not None
     assert found.after.metric == pytest.approx(1.0, abs=1e-2)
-    assert found.notes[0] == f"{tmp_path / 'out' / 'model_mixed.onnx'} does not pass by itself; use the pass file"
+    assert found.notes[0] == f"{tmp_path / 'out' / 'model_mixed.onnx'} does not pass the gate; use the pass file"

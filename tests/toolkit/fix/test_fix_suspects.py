@@ -1,4 +1,4 @@
-"""Mistakes that are not precision, planted one by one before and behind a classifier of real pictures, are named."""
+"""Mistakes other than precision before and after a classifier of real images are found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 class Trained(NamedTuple):
-    """The classifier, a folder of pictures by class, and what the classifier is fed of them when all is right."""
+    """Classifier, folder of images by class, and correct inputs of the classifier."""
 
     model: Path
     pictures: Path
@@ -45,7 +45,7 @@ def run(model: Path, x: Array) -> Array:
 
 
 def cut_pictures(folder: Path) -> None:
-    """Cut pieces of 60 x 44 out of five photographs, one class each; neighbours in a photograph look alike."""
+    """Crop images of 60 x 44 from five photographs, one class each."""
     from PIL import Image
 
     for name in ("astronaut", "coffee", "chelsea", "rocket", "immunohistochemistry"):
@@ -59,7 +59,7 @@ def cut_pictures(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Train the last layer on random filters of odd pictures; the even ones are the data set."""
+    """Train the last layer on random filters of odd images; even images are the data set."""
     folder = tmp_path_factory.mktemp("suspects")
     cut_pictures(folder / "all")
     files = sorted((folder / "all").glob("*/*.png"))
@@ -78,7 +78,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def classifier(path: Path, *weights: Array) -> Path:
-    """Write convolution, ReLU, means of 4 x 4 fields, and a linear layer; its metadata tell the preprocessing."""
+    """Write convolution, ReLU, 4 x 4 average pooling and a linear layer, with preprocessing metadata."""
     names = ("w1", "b1", "w2", "b2")
     constants = [numpy_helper.from_array(np.float32(w), name) for w, name in zip(weights, names, strict=True)]
     nodes = [
@@ -97,7 +97,7 @@ def classifier(path: Path, *weights: Array) -> Path:
 
 
 def searched(words: list[object], folder: Path, code: int = 0) -> tuple[list[str], list[dict[str, object]]]:
-    """Run ``teco fix``; return the suspects that explain it, and all of them in order."""
+    """Run ``teco fix``; return the explaining mistakes, and all tried ones in order."""
     out = folder / "fix.json"
     assert execute(["fix", *map(str, words), "--json", str(out)]) == code
     rows = json.loads(out.read_text())["rows"]
@@ -131,7 +131,7 @@ FED_OTHERWISE: dict[str, Callable[[Array], Array]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FED_OTHERWISE)
-def test_what_the_source_is_fed_is_named(name: str, trained: Trained, tmp_path: Path) -> None:
+def test_input_mistake_is_found(name: str, trained: Trained, tmp_path: Path) -> None:
     np.savez(tmp_path / "golden.npz", y=run(trained.model, FED_OTHERWISE[name](trained.x)))
     cured, rows = searched([trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"], tmp_path)
     assert cured == [rows[0]["name"]] == [name]
@@ -139,8 +139,8 @@ def test_what_the_source_is_fed_is_named(name: str, trained: Trained, tmp_path: 
     assert unchanged < 0.9
 
 
-def test_a_mean_that_nobody_knows_is_named_by_its_numbers(trained: Trained, tmp_path: Path) -> None:
-    """Pictures are fed as the export says, so it is the source that does otherwise."""
+def test_unknown_mean_is_fitted(trained: Trained, tmp_path: Path) -> None:
+    """Images follow the metadata, so the source differs."""
     mean, std = (np.float32(v).reshape(3, 1, 1) for v in ((0.3, 0.4, 0.5), (0.4, 0.3, 0.25)))
     np.savez(tmp_path / "golden.npz", y=run(trained.model, (plain(trained.x) - mean) / std))
     cured, _ = searched([trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"], tmp_path)
@@ -155,7 +155,7 @@ def test_a_mean_that_nobody_knows_is_named_by_its_numbers(trained: Trained, tmp_
         ("resize: squashed to the input's size, no crop", {"squash": True}),
     ],
 )
-def test_how_the_source_resizes_is_named(name: str, how: dict[str, object], trained: Trained, tmp_path: Path) -> None:
+def test_resize_mistake_is_found(name: str, how: dict[str, object], trained: Trained, tmp_path: Path) -> None:
     x = preprocess_like(trained.files, RESIZE, (SIDE, SIDE), **how)  # type: ignore[arg-type]
     np.savez(tmp_path / "golden.npz", y=run(trained.model, x))
     words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
@@ -167,8 +167,8 @@ def test_how_the_source_resizes_is_named(name: str, how: dict[str, object], trai
 
 
 FED_WRONG: dict[str, Callable[[Array], Array]] = {
-    "mean and std: left out so far": plain,
-    "mean and std: left out so far, 0 to 255": lambda x: plain(x) * 255,
+    "mean and std: missing so far": plain,
+    "mean and std: missing so far, 0 to 255": lambda x: plain(x) * 255,
     "layout: NHWC data read as NCHW": lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape),
     "layout: NCHW data read as NHWC": lambda x: x.reshape(len(x), SIDE, SIDE, 3).transpose(0, 3, 1, 2),
 }
@@ -176,7 +176,7 @@ FED_WRONG: dict[str, Callable[[Array], Array]] = {
 
 
 @pytest.mark.parametrize("name", FED_WRONG)
-def test_what_is_wrong_with_an_array_is_named(name: str, trained: Trained, tmp_path: Path) -> None:
+def test_array_mistake_is_found(name: str, trained: Trained, tmp_path: Path) -> None:
     x = np.ascontiguousarray(FED_WRONG[name](trained.x))
     np.savez(tmp_path / "data.npz", x=x.astype(np.float32), labels=trained.labels)
     np.savez(tmp_path / "golden.npz", y=run(trained.model, trained.x))
@@ -189,7 +189,7 @@ def test_what_is_wrong_with_an_array_is_named(name: str, trained: Trained, tmp_p
     assert next(row["metric"] for row in rows if row["name"] == "nothing changed") < trained.top1 - 0.1
 
 
-def test_a_model_that_takes_its_channels_last_is_named(trained: Trained, tmp_path: Path) -> None:
+def test_channels_last_model_is_found(trained: Trained, tmp_path: Path) -> None:
     model = onnx.load(str(trained.model))
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, ["N", SIDE, SIDE, 3]))
     model.graph.node.insert(0, helper.make_node("Transpose", ["x"], ["nchw"], "first", perm=[0, 3, 1, 2]))
@@ -210,7 +210,7 @@ def test_a_model_that_takes_its_channels_last_is_named(trained: Trained, tmp_pat
         ("missing logarithm of the softmax", lambda y: np.log(softmax(y))),
     ],
 )
-def test_a_missing_last_step_is_named(
+def test_missing_last_step_is_found(
     name: str, last: Callable[[Array], Array], trained: Trained, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "golden.npz", y=last(run(trained.model, trained.x)))
@@ -218,10 +218,8 @@ def test_a_missing_last_step_is_named(
     assert searched(words, tmp_path)[0] == [name]
 
 
-def test_a_missing_softmax_over_the_classes_of_every_pixel(
-    trained: Trained, tmp_path: Path, save_onnx: SaveOnnx
-) -> None:
-    """Of a segmentation network the classes are the second axis, not the last."""
+def test_missing_softmax_per_pixel(trained: Trained, tmp_path: Path, save_onnx: SaveOnnx) -> None:
+    """The classes of a segmentation network are on the second axis."""
     weights = ", ".join(map(str, np.random.default_rng(0).normal(0, 2, 12)))
     model = save_onnx(
         f"net (float[N, 3, 24, 24] x) => (float[N, 4, 24, 24] y) <float[4, 3, 1, 1] w = {{{weights}}}>"
@@ -233,7 +231,7 @@ def test_a_missing_softmax_over_the_classes_of_every_pixel(
     assert searched(words, tmp_path)[0] == ["missing softmax"]
 
 
-def test_where_nothing_is_wrong_nothing_is_changed(trained: Trained, tmp_path: Path) -> None:
+def test_correct_model_needs_no_change(trained: Trained, tmp_path: Path) -> None:
     words = [trained.model, "--data", trained.pictures, "--reference", trained.top1]
     cured, rows = searched(words, tmp_path)
     assert trained.top1 > 0.6
@@ -242,8 +240,10 @@ def test_where_nothing_is_wrong_nothing_is_changed(trained: Trained, tmp_path: P
     assert rows[0]["name"] == "nothing changed"
 
 
-def test_what_no_suspect_explains_is_said(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexplained_reference_is_reported(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez(tmp_path / "golden.npz", y=-run(trained.model, trained.x))
     words = [trained.model, "--data", trained.pictures, "--golden", tmp_path / "golden.npz"]
     assert searched(words, tmp_path, code=1)[0] == []
-    assert "no usual suspect explains it" in capsys.readouterr().out
+    assert "no tried change explains it" in capsys.readouterr().out

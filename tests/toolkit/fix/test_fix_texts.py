@@ -1,4 +1,4 @@
-"""The choices of text classification: the source's answers explain each mistake that people make after an export."""
+"""Settings of text classification: answers of the source explain each common mistake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAIRS = [("A Man plays", "the Guitar"), ("Rain is wet", "Dogs bark At cats"), ("
 
 
 def _classifier(path: Path) -> Path:
-    """Write a model whose logits are a sum over tokens that counts the earlier ones more: case and order matter."""
+    """Write a model whose logits are a weighted sum over tokens, so that case and order matter."""
     from utils.export.networks.small_tokenizers import small_tokenizer
 
     tokenizer = small_tokenizer("gpt2", [WORDS])
@@ -50,8 +50,8 @@ def _classifier(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("planted", ["--label_order 1,0", "--case lower", "--pair_order swapped"])
-def test_a_planted_mistake_is_found(planted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The source did what ``planted`` says, and the exported model says nothing of it."""
+def test_mistake_is_found(planted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The source has the setting ``planted``, which the exported model does not store."""
     pytest.importorskip("psutil")
     model, data, golden = _classifier(tmp_path / "m.onnx"), tmp_path / "p.tsv", tmp_path / "golden.tsv"
     rows = [*PAIRS, *((two, one) for one, two in PAIRS)] * 2

@@ -1,4 +1,4 @@
-"""Data of one known normalisation for a model that wants another are named, and any other one by its numbers."""
+"""Data with a wrong normalisation: known ones are found by name, others are fitted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAIRS = [(first, second) for first, second in product(TABLE, TABLE) if first != 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network whose outputs tell the channels apart."""
+    """Network whose outputs depend on each channel."""
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(0, 0.3, (8, 3, 3, 3)), "b": rng.normal(0, 0.3, 8), "v": rng.normal(0, 0.3, (8 * 9, 10))}
     nodes = [
@@ -63,7 +63,7 @@ def source_feeds(name: str, order: str) -> Array:
 
 
 def tried(model: Path, data: Array, right: Array) -> list[Suspect]:
-    """Return what is found where the data are fed, and the source feeds what is right."""
+    """Return the result for wrong data and a correct source."""
     with open_engine("onnx", EngineSpec(model)) as engine:
         golden = [np.asarray(engine(right))]
     file = model.with_name("data.npz")
@@ -77,21 +77,21 @@ def cured(found: list[Suspect]) -> list[str]:
 
 
 def named(first: str, second: str, order: str) -> set[str]:
-    """Return how this mistake may be called: from what the export stored there are shorter names."""
+    """Return the accepted names of a mistake: those relative to the metadata are shorter."""
     name = f"mean and std: the data have {first}, the source has {second}"
     names = {f"{name}; channel order: {order}" if order else name}
     if first == OWN and not order:
         names.add(f"mean and std: {second}")
     if (first, second, order) == ("0 to 1, nothing subtracted", OWN, ""):
-        names.add("mean and std: left out so far")
+        names.add("mean and std: missing so far")
     if (first, second, order) == ("0 to 255", OWN, ""):
-        names.add("mean and std: left out so far, 0 to 255")
+        names.add("mean and std: missing so far, 0 to 255")
     return names
 
 
 @settings(max_examples=12, deadline=None, database=None)
 @given(pair=st.sampled_from(PAIRS), order=st.sampled_from(ORDERS))
-def test_any_pair_of_the_table_is_named(pair: tuple[str, str], order: str, model: Path) -> None:
+def test_known_normalisations_are_found(pair: tuple[str, str], order: str, model: Path) -> None:
     first, second = pair
     found = tried(model, normalised(PICTURES, *TABLE[first]), source_feeds(second, order))
     wanted = {alike(name) for name in named(first, second, order)}
@@ -101,19 +101,19 @@ def test_any_pair_of_the_table_is_named(pair: tuple[str, str], order: str, model
 
 
 def alike(name: str) -> str:
-    """Return a name in which Caffe's mean and ImageNet's, half a step of 255 apart, are one."""
+    """Return a name that does not distinguish the means of Caffe and ImageNet, which differ by half a step of 255."""
     return name.replace("Caffe's mean", "ImageNet's mean")
 
 
-def test_half_and_half_for_a_model_that_wants_imagenets(model: Path) -> None:
-    """The case that was missed."""
+def test_half_normalisation_for_imagenet_model(model: Path) -> None:
+    """Regression test."""
     found = tried(model, normalised(PICTURES, (0.5,) * 3, (0.5,) * 3), source_feeds(OWN, ""))
     assert cured(found)[0] == "mean and std: the data have -1 to 1 (mean 0.5, std 0.5), the source has ImageNet's"
     assert found[0].metric == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_healthy_data_are_told_nothing(name: str, model: Path) -> None:
+def test_correct_data_need_no_change(name: str, model: Path) -> None:
     data = normalised(PICTURES, *TABLE[name])
     assert cured(tried(model, data, data))[0] == UNCHANGED
 
@@ -123,7 +123,7 @@ def test_healthy_data_are_told_nothing(name: str, model: Path) -> None:
     ("mean", "std"),
     [((0.4, 0.3, 0.6), (0.3, 0.4, 0.2)), ((0.1, 0.2, 0.3), (0.9, 0.8, 0.7)), ((0.45, 0.45, 0.45), (0.3, 0.3, 0.3))],
 )
-def test_any_other_is_fitted_and_named_with_its_numbers(
+def test_unknown_normalisation_is_fitted(
     mean: tuple[float, ...], std: tuple[float, ...], order: str, model: Path
 ) -> None:
     data = normalised(PICTURES, mean, std)
@@ -136,6 +136,6 @@ def test_any_other_is_fitted_and_named_with_its_numbers(
     assert [float(number) for number in re.findall(r"-?\d+\.?\d*", said[1])] == pytest.approx([*mean, *std], abs=0.01)
 
 
-def test_what_no_normalisation_explains_is_not_explained(model: Path) -> None:
+def test_other_errors_are_not_explained(model: Path) -> None:
     data = source_feeds(OWN, "")
     assert cured(tried(model, data, np.random.default_rng(5).normal(0, 1, data.shape).astype(np.float32))) == []

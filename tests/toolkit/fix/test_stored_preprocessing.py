@@ -1,4 +1,4 @@
-"""The tools feed a model pictures as its export says: the resize, the crop, the scale and the filter."""
+"""Preprocessing of images by the model's metadata: resize, crop, scale and filter."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of(path: Path) -> tuple[Any, Stored]:
     ("shape", "size"),
     [("3, 32, 32", (32, 32)), ("3, H, W", (32, 32)), ("3, 64, 64", (64, 64)), ("16, 64, 3", (16, 64))],
 )
-def test_a_single_picture(shape: str, size: tuple[int, int], save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_single_image(shape: str, size: tuple[int, int], save_onnx: SaveOnnx, pictures: list[Path]) -> None:
     specs, stored = of(noted(save_onnx(MODEL.format(shape=shape)), preprocess=BICUBIC))
     (array,) = load_inputs(pictures[:1], specs, 2, stored)
     scale = {"mean": BICUBIC["mean"], "std": BICUBIC["std"], "interpolation": "bicubic"}
@@ -63,14 +63,14 @@ def test_a_single_picture(shape: str, size: tuple[int, int], save_onnx: SaveOnnx
     np.testing.assert_array_equal(array, wanted if shape.startswith("3") else wanted.transpose(0, 2, 3, 1))
 
 
-def test_a_single_picture_of_a_model_without_notes(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_single_image_without_metadata(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
     specs, stored = of(save_onnx(MODEL.format(shape="3, H, W")))
     wanted = preprocess(pictures[:1], "float32")
     np.testing.assert_array_equal(load_inputs(pictures[:1], specs, 1, stored)[0], wanted)
     np.testing.assert_array_equal(load_inputs(pictures[:1], specs)[0], wanted)
 
 
-def test_the_command_line_reads_the_notes(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
+def test_command_reads_metadata(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
     model = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=BICUBIC)
     assert execute(["dump", "full", str(model), "--data", str(pictures[0]), "--out", str(tmp_path / "dump")]) == 0
     (array,) = open_dump(tmp_path / "dump").inputs(["x"])
@@ -79,19 +79,19 @@ def test_the_command_line_reads_the_notes(save_onnx: SaveOnnx, pictures: list[Pa
     )
 
 
-def test_what_is_no_picture(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
+def test_invalid_image_inputs(save_onnx: SaveOnnx, pictures: list[Path], tmp_path: Path) -> None:
     specs, stored = of(save_onnx(MODEL.format(shape="3, 32, 32")))
     (tmp_path / "torn.png").write_bytes(pictures[0].read_bytes()[:300])
     (tmp_path / "text.png").write_text("no picture")
-    for name, reason in (("torn", "damaged"), ("text", "not a picture"), ("none", "no such picture")):
+    for name, reason in (("torn", "damaged"), ("text", "not an image"), ("none", "no such image")):
         with pytest.raises(DataError, match=rf"{name}\.png: .*{reason}"):
             load_inputs([tmp_path / f"{name}.png"], specs, 1, stored)
     flat, _ = of(save_onnx(MODEL.format(shape="7"), "flat.onnx"))
-    with pytest.raises(InputError, match="takes no picture"):
+    with pytest.raises(InputError, match="does not accept an image"):
         load_inputs(pictures[:1], flat)
 
 
-def test_notes_that_cannot_be_read(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_invalid_metadata(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
     path = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=NOTES | {"interpolation": "cubic"})
     specs, stored = of(path)
     with pytest.raises(ModelError, match=rf"^{path}: metadata 'preprocess': interpolation 'cubic' must be one of"):
@@ -123,7 +123,7 @@ def test_a_data_set(notes: dict[str, Any], save_onnx: SaveOnnx, pictures: list[P
     np.testing.assert_array_equal(together(samples.prepared(squash=True)), wanted((sizes[1], sizes[1])))
 
 
-def test_suspects_start_from_the_models_own_scale_and_filter(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
+def test_suspects_use_stored_scale_and_filter(save_onnx: SaveOnnx, pictures: list[Path]) -> None:
     path = noted(save_onnx(MODEL.format(shape="3, 32, 32")), preprocess=BICUBIC)
     samples = opened(path, pictures)
     tried = {name: parts for name, parts, _ in _inputs(samples)}
@@ -139,11 +139,11 @@ def test_suspects_start_from_the_models_own_scale_and_filter(save_onnx: SaveOnnx
     }.items():
         changed = np.concatenate([part.inputs[0] for part in tried[name]])
         np.testing.assert_allclose(changed, wanted, atol=1e-3, rtol=1e-5)
-    undone = _changes(samples.notes)["mean and std: left out so far"](plain)
+    undone = _changes(samples.notes)["mean and std: missing so far"](plain)
     np.testing.assert_allclose(undone, given, atol=1e-5)
 
 
-def test_class_folders_that_are_numbers_are_classes(tmp_path: Path) -> None:
+def test_numeric_class_folders(tmp_path: Path) -> None:
     names = sorted(map(str, range(12)))
     for name in names:
         (tmp_path / name).mkdir()

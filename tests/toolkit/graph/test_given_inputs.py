@@ -1,4 +1,4 @@
-"""Inputs from files: they give dynamic dimensions their sizes, and a dump is compared on its own."""
+"""Inputs from files set dynamic dimensions, and a dump is compared on its inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tokens(save_onnx: SaveOnnx, tmp_path: Path) -> tuple[str, str]:
     return str(save_onnx(TOKENS, "tokens.onnx")), str(tmp_path / "in.npz")
 
 
-def test_data_say_the_shapes(tokens: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shapes_from_data(tokens: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, data = tokens
     for words in (["--b", "sdaa"], ["--b", "null", "--threshold", "2"]):
         assert execute(["compare", model, "--data", data, *words]) == 0
@@ -49,23 +49,21 @@ def test_data_say_the_shapes(tokens: tuple[str, str], tmp_path: Path, capsys: py
     np.savez(tmp_path / "other.npz", ids=rng.integers(0, 8, (2, 5)), m=rng.standard_normal((2, 5, 4)))
     assert execute(["compare", model, "--a", a, "--data", str(tmp_path / "other.npz")]) == 1
     printed = capsys.readouterr().out
-    assert "input 'm' is not the one dump a.h5 was made of" in printed
+    assert "input 'm' differs from that of dump a.h5" in printed
     assert "first bad node: ids (graph_input)" in printed
 
 
-def test_sizes_of_random_inputs_can_be_said_by_name(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dim_flag(save_onnx: SaveOnnx, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx(TOKENS))
     assert execute(["compare", model, "--dim", "T=5", "--batch_size", "2"]) == 0
     assert "2x5x4" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="--shape ids=1,128, or by name: --dim T=128"):
         execute(["compare", model])
-    with pytest.raises(ConfigError, match="the model has no dimension 'S'; its symbolic dimensions are: B, T"):
+    with pytest.raises(ConfigError, match=r"no dimension 'S'; .*: B, T"):
         execute(["compare", model, "--dim", "S=5"])
 
 
-def test_samples_and_pictures_say_the_batch(
-    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_from_data(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(save_onnx(PICTURE))
     np.save(tmp_path / "x.npy", np.ones((3, 3, 8, 8), np.float32))
     Image.new("RGB", (9, 7), "red").save(tmp_path / "p.png")
@@ -74,7 +72,7 @@ def test_samples_and_pictures_say_the_batch(
     assert execute(["compare", model, "--data", str(tmp_path / "p.png"), "--batch_size", "4"]) == 0
     assert "4x3x8x8" in capsys.readouterr().out
     np.save(tmp_path / "flat.npy", np.ones((3, 8, 8), np.float32))
-    with pytest.raises(InputError, match=r"shape \[3, 8, 8\], the model takes \[N, 3, 8, 8\]"):
+    with pytest.raises(InputError, match=r"\[3, 8, 8\], .*\[N, 3, 8, 8\]"):
         execute(["compare", model, "--data", str(tmp_path / "flat.npy")])
     with pytest.raises(DataError, match="No such file"):
         execute(["compare", model, "--data", str(tmp_path / "none.npy")])

@@ -1,4 +1,4 @@
-"""Words of a command line that are longer than a path may be."""
+"""Arguments longer than a path may be."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LONG = "d" * 300, "d/" * 3000, "[0.5, 0.5]" * 100
 
 
 @pytest.mark.parametrize("word", LONG)
-def test_no_model_has_such_a_name(word: str) -> None:
+def test_long_model_name(word: str) -> None:
     with pytest.raises(ConfigError, match="unknown model"):
         model_file(word)
 
 
 @pytest.mark.parametrize("asked", [lambda word: is_dump(Path(word)), lambda word: is_torch_source(f"{word}: ")])
 @pytest.mark.parametrize("word", LONG)
-def test_it_is_no_file(asked: Callable[[str], bool], word: str) -> None:
+def test_long_path(asked: Callable[[str], bool], word: str) -> None:
     assert not asked(word)

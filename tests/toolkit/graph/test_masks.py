@@ -1,4 +1,4 @@
-"""Which tensors of a graph are masks: all they lead to makes nothing of infinity, and the baseline's values show it."""
+"""Masked tensors of a graph, and their bounds from the baseline's values."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def found(body: str, face: str = FACE) -> Masks:
         (f"b = Where(keep, zero, low) e = Equal(b, zero) t = Where(e, s, low) x = Add(t, b) {SOFTMAX}", "b t x"),
     ],
 )
-def test_large_negative_values_that_end_in_nothing(body: str, names: str) -> None:
+def test_mask_before_softmax(body: str, names: str) -> None:
     masks = found(body).found
     assert masks.keys() >= set(names.split())
     assert {masks[name].sign for name in names.split()} == {-1}
 
 
-def test_the_sign_turns_where_the_graph_turns_it() -> None:
+def test_negation_changes_sign() -> None:
     masks = found(f"b = Where(keep, zero, high) x = Sub(s, b) {SOFTMAX}").found
     assert (masks["b"].sign, masks["high"].sign, masks["x"].sign) == (1, 1, -1)
     masks = found(f"b = Where(keep, zero, high) n = Neg(b) x = Add(s, n) {SOFTMAX}").found
@@ -67,11 +67,11 @@ def test_the_sign_turns_where_the_graph_turns_it() -> None:
         "b = Where(keep, s, low) i = IsInf(b) y = Where(i, s, zero)",
     ],
 )
-def test_values_that_something_else_reads_are_no_masks(body: str) -> None:
+def test_other_reader_excludes_mask(body: str) -> None:
     assert "b" not in found(body).found
 
 
-def test_an_output_is_no_mask() -> None:
+def test_output_is_not_a_mask() -> None:
     masks = found(
         "b = Where(keep, s, low) p = Softmax <axis = -1> (b) y = Mul(p, s)",
         "g (bool[4] keep, float[4] m, float[3, 4] s) => (float[3, 4] y, float[3, 4] b)",
@@ -79,7 +79,7 @@ def test_an_output_is_no_mask() -> None:
     assert "b" not in masks.found
 
 
-def test_what_a_body_reads_is_no_mask() -> None:
+def test_body_reader_excludes_mask() -> None:
     masks = found(
         "b = Where(keep, s, low) p = Softmax <axis = -1> (b) c = Greater(zero, zero) "
         "q = If (c) <then_branch = t () => (float[3, 4] u) { u = Neg(b) }, else_branch = e () => (float[3, 4] v) "
@@ -88,19 +88,19 @@ def test_what_a_body_reads_is_no_mask() -> None:
     assert "b" not in masks.found
 
 
-def test_a_scale_behind_it_asks_for_larger_values() -> None:
+def test_scale_raises_bound() -> None:
     masks = found(f"b = Where(keep, s, low) x = Mul(b, by) {SOFTMAX}").found
     assert (masks["x"].least, masks["b"].least) == (FAR, 8 * FAR)
 
 
-def test_what_is_covered_is_infinite_in_both() -> None:
+def test_masked_elements_are_infinite_in_both() -> None:
     masks = found(f"x = Where(keep, s, low) {SOFTMAX}")
     reference, value = np.float32([-3.4e38, -3.4e38, 1, -3.4e38, 7e4]), np.float32([-np.inf, -5, 1, np.nan, np.inf])
     assert masks.found["x"].covers(reference, value).tolist() == [True, False, False, False, False]
 
 
-def test_what_counts_is_not_covered_however_large_it_is() -> None:
-    """Scores of -70000 in a row of larger ones: float16 has minus infinity for them, but not the same softmax."""
+def test_relevant_elements_are_not_masked() -> None:
+    """Scores of -70000 in a row of larger ones become minus infinity in float16, and the softmax differs."""
     masks = found(f"x = Where(keep, s, low) {SOFTMAX}")
     x = np.float32([[-7e4, -7e4, -3.4e38], [-7e4, 0, -9e4]])
     masks.see({"x": x, "p": np.float32([[0.5, 0.5, 0], [0, 1, 0]])})
@@ -110,7 +110,7 @@ def test_what_counts_is_not_covered_however_large_it_is() -> None:
     assert masks.of("x", x[:, :2]) is None
 
 
-def test_a_row_that_is_masked_as_a_whole_speaks_against_it() -> None:
+def test_fully_masked_row_disables_mask() -> None:
     body = f"x = Where(keep, s, low) {SOFTMAX}"
     rows = {"one": np.float32([[-3.4e38, 0], [1, -3.4e38]]), "whole": np.float32([[-3.4e38, -3.4e38], [0, 1]])}
     for name, x in rows.items():
@@ -124,7 +124,7 @@ def test_a_row_that_is_masked_as_a_whole_speaks_against_it() -> None:
         assert Masks.read(masks.stored()).found == masks.found
 
 
-def test_attention_takes_its_mask_where_a_row_has_something_left() -> None:
+def test_attention_mask() -> None:
     text = (
         '<ir_version: 10, opset_import: ["" : 23]> g (bool[1, 1, 2, 2] keep, float[1, 1, 2, 4] q) => '
         "(float[1, 1, 2, 4] y) <float zero = {0.0}, float low = {-3.4e38}> "

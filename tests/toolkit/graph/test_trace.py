@@ -29,7 +29,7 @@ net (float[N, 4] x) => (float[N, 4] y)
 """
 
 
-def test_values_are_those_of_numpy(save_onnx: SaveOnnx) -> None:
+def test_values_equal_numpy(save_onnx: SaveOnnx) -> None:
     path = save_onnx(NET)
     x = random_inputs(path, 3)
     assert x[0].shape == (1, 4)
@@ -44,17 +44,17 @@ def test_values_are_those_of_numpy(save_onnx: SaveOnnx) -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
 @pytest.mark.parametrize(("declared", "names"), [({}, ["y"]), ({"graph": []}, ["y"]), ({"graph": "file"}, [*"mrey"])])
-def test_a_graph_is_what_the_class_itself_says(
+def test_graph_attribute_is_not_inherited(
     target: str, declared: dict[str, Any], names: list[str], save_onnx: SaveOnnx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A vendor's engine under a built-in's name may be made of the built-in one."""
+    """A vendor's engine may subclass the built-in engine of the same name."""
     monkeypatch.setitem(_registered, target, type("Vendor", (engine_class(target),), declared))
     path = save_onnx(NET)
     with traced(path, target) as found:
         assert list(found.run(random_inputs(path, 3))) == names
 
 
-def test_the_card_rounds_and_fuses(save_onnx: SaveOnnx) -> None:
+def test_card_rounds_and_fuses(save_onnx: SaveOnnx) -> None:
     path = save_onnx(NET)
     x = random_inputs(path, 3)
     with traced(path, "sdaa") as found:
@@ -68,7 +68,7 @@ def test_the_card_rounds_and_fuses(save_onnx: SaveOnnx) -> None:
             np.testing.assert_array_equal(found.run(x)[name], value)
 
 
-def test_the_card_gives_what_its_engine_gives() -> None:
+def test_traced_outputs_equal_engine_outputs() -> None:
     from engine import EngineSpec, open_engine
 
     path = DIGITS / "digits_dyn.onnx"
@@ -80,7 +80,7 @@ def test_the_card_gives_what_its_engine_gives() -> None:
         np.testing.assert_allclose(found.run(x)[found.outputs[0]], want, rtol=2e-3, atol=2e-3)
 
 
-def test_targets_without_intermediates_give_outputs(save_onnx: SaveOnnx) -> None:
+def test_targets_without_intermediates_return_outputs(save_onnx: SaveOnnx) -> None:
     path = save_onnx(NET)
     with traced(path, "null") as found:
         assert "does not expose intermediate tensors" in found.note
@@ -122,7 +122,7 @@ def test_source_modules() -> None:
     assert module_of(node) == ""
 
 
-def test_control_flow_sequences_and_strings_are_left_out(save_onnx: SaveOnnx) -> None:
+def test_non_numeric_outputs_are_skipped(save_onnx: SaveOnnx) -> None:
     path = save_onnx(
         """
         net (float[2, 4] x, bool[] c) => (float[2, 4] y)
@@ -164,7 +164,7 @@ def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("net (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
     with pytest.raises(ConfigError, match=r"dynamic dimensions \(N, N\); pass one: --shape x=1,1"):
         random_inputs(path)
-    with pytest.raises(ConfigError, match="'z', which is no input of the model; inputs: x"):
+    with pytest.raises(ConfigError, match=r"no input 'z'; .*: x"):
         random_inputs(path, shapes={"z": (1,)})
     strings = save_onnx("net (string[N] x) => (string[N] y) { y = Identity(x) }", "strings.onnx")
     with pytest.raises(ConfigError, match="no random values"):
@@ -185,7 +185,7 @@ def test_bad_inputs_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
             load_inputs([tmp_path / "a.npy"] * 2, found.inputs)
 
 
-def test_pictures_and_arrays(tmp_path: Path) -> None:
+def test_images_and_arrays(tmp_path: Path) -> None:
     from PIL import Image
 
     path = DIGITS / "digits.onnx"

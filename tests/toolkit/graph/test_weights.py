@@ -1,4 +1,4 @@
-"""Graphs apart from their weights."""
+"""Graphs without their large weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolkit.graph.weights import open_marked, resolved, source
 PATH = DIGITS / "digits.onnx"
 
 
-def test_a_source_is_the_model_without_its_large_weights() -> None:
+def test_source_has_no_large_weights() -> None:
     held = source(PATH)
     kept = {t.name: t for t in held.model.graph.initializer}
     whole = {t.name: numpy_helper.to_array(t) for t in load_named(PATH).graph.initializer}
@@ -32,7 +32,7 @@ def test_a_source_is_the_model_without_its_large_weights() -> None:
     assert held.model.ByteSize() < 0.2 * PATH.stat().st_size
 
 
-def test_a_file_is_read_once_while_it_is_used_and_as_it_is(save_onnx: SaveOnnx) -> None:
+def test_file_is_loaded_once(save_onnx: SaveOnnx) -> None:
     held = source(PATH)
     assert source(PATH) is held
     path = save_onnx("net (float[2] x) => (float[2] y) { y = Neg(x) }")
@@ -60,7 +60,7 @@ def test_rounded_weights_and_others(save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "sdaa"])
-def test_a_large_weight_that_nothing_reads_is_left_out(target: str, save_onnx: SaveOnnx) -> None:
+def test_unused_large_weight_is_removed(target: str, save_onnx: SaveOnnx) -> None:
     parsed = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> net (float[1, 2] x) => (float[1, 2] y) { y = Neg(x) }'
     )
@@ -69,7 +69,7 @@ def test_a_large_weight_that_nothing_reads_is_left_out(target: str, save_onnx: S
         assert found.run([np.ones((1, 2), np.float32)])["y"].tolist() == [[-1, -1]]
 
 
-def test_weights_in_memory_give_what_weights_in_the_file_give(save_onnx: SaveOnnx) -> None:
+def test_external_weights_return_same_values(save_onnx: SaveOnnx) -> None:
     model = load_named(PATH)
     x = random_inputs(PATH)
     (want,) = open_marked(model, {}).run(x)

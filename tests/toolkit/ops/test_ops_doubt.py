@@ -1,4 +1,4 @@
-"""teco ops where the answer is no plain yes: which of the things known counts, which equivalents are offered."""
+"""teco ops with conflicting evidence, and verification of rewrites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def only(path: Path, table: Table, trial: Callable[[ModelProto], str | None] | N
     return found
 
 
-def test_an_operator_in_a_type_that_the_table_does_not_name_is_tried(save_onnx: SaveOnnx) -> None:
+def test_unlisted_dtype_is_tried(save_onnx: SaveOnnx) -> None:
     table = Table("sdaa", {"Abs": STATED}, {"float32": STATED}, simulated=True)
     plain = only(save_onnx(ABS.replace("TYPE", "float")), table)
     assert (plain.level, plain.source) == ("stated", "us")
@@ -38,20 +38,20 @@ def test_an_operator_in_a_type_that_the_table_does_not_name_is_tried(save_onnx: 
     assert only(save_onnx(ABS.replace("TYPE", "int32")), silent).level == "stated"
 
 
-def test_what_a_target_refuses_is_missing_whatever_the_table_says(save_onnx: SaveOnnx) -> None:
+def test_failed_trial_overrides_table(save_onnx: SaveOnnx) -> None:
     table = Table("own", {"Abs": STATED}, {})
     found = only(save_onnx(ABS.replace("TYPE", "float")), table, lambda model: "it will not")
     assert (found.level, found.source, found.fix) == ("missing", "it will not", CUSTOM)
 
 
-def test_the_case_is_offered_where_there_can_be_one(save_onnx: SaveOnnx) -> None:
+def test_optest_is_suggested_for_untried_operators(save_onnx: SaveOnnx) -> None:
     path = save_onnx(ABS.replace("TYPE", "float"))
     assert only(path, Table("sdaa", {"Abs": MISSING}, {})).fix == CASE
     text = save_onnx("g (string[2] x) => (string[2] y) { y = Identity(x) }", "text.onnx")
     assert only(text, Table("sdaa", {"Identity": MISSING}, {})).fix == HOST
 
 
-def test_no_equivalent_is_offered_that_the_target_refuses_too(save_onnx: SaveOnnx) -> None:
+def test_rewrites_must_run_on_target(save_onnx: SaveOnnx) -> None:
     path, table = save_onnx(GELU), Table("own", {"Gelu": MISSING}, {})
     assert only(path, table, lambda model: "").rewrite is not None
     assert only(path, table, lambda model: "" if len(model.graph.node) == 1 else "too long").rewrite is None
@@ -61,9 +61,7 @@ def test_no_equivalent_is_offered_that_the_target_refuses_too(save_onnx: SaveOnn
     ("kind", "factor", "offered"),
     [("float", 1.0, True), ("float", 1.001, False), ("float16", 1.002, True), ("float16", 1.1, False)],
 )
-def test_an_equivalent_is_as_near_as_its_type_allows(
-    kind: str, factor: float, offered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rewrite_tolerance_by_dtype(kind: str, factor: float, offered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> {ABS.replace("TYPE", kind)}'.replace("Abs(x)", "Neg(x)")
     )
@@ -79,7 +77,7 @@ def test_an_equivalent_is_as_near_as_its_type_allows(
         assert found.error == pytest.approx(factor - 1, abs=1e-3)
 
 
-def test_an_equivalent_must_hold_for_every_input_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewrite_must_hold_for_all_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {ABS.replace("TYPE", "float")}')
     fed = iter([np.ones((2, 4), np.float32), -np.ones((2, 4), np.float32)])
 
@@ -94,13 +92,13 @@ def test_an_equivalent_must_hold_for_every_input_that_is_tried(monkeypatch: pyte
     assert rewrites.find_rewrite(cut, lambda model: "") is None
 
 
-def test_a_primitive_is_not_its_own_equivalent() -> None:
+def test_primitive_has_no_rewrite() -> None:
     cut = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {ABS.replace("TYPE", "float")}')
     assert rewrites.spelled_out(cut) is None
 
 
 class Fussy(NullEngine):
-    """Refuses by what it is asked."""
+    """Target that rejects some models."""
 
     refuses: Exception | None = None
     seen: Sequence[EngineSpec] = ()
@@ -112,7 +110,7 @@ class Fussy(NullEngine):
         super().__init__(spec)
 
 
-def test_a_target_that_took_a_built_in_name_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_built_in_target_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registered, "onnx", Fussy)
     monkeypatch.setattr(Fussy, "seen", [])
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {ABS.replace("TYPE", "float")}')
@@ -128,7 +126,7 @@ def test_a_target_that_took_a_built_in_name_is_asked_itself(monkeypatch: pytest.
         trial_of("onnx")(model)
 
 
-def test_what_cannot_be_opened_for_an_open_size_is_unknown(save_onnx: SaveOnnx) -> None:
+def test_dynamic_size_is_unknown(save_onnx: SaveOnnx) -> None:
     registry._registered["opened"] = registry.engine_class("sdaa")
     try:
         found = only(

@@ -74,7 +74,7 @@ number = 3
 
 
 @pytest.mark.slow
-def test_a_torch_module_before_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "net.py"
     file.write_text(MODULE, encoding="utf-8")
     assert main([f"{file}:Net"]) == 0
@@ -91,7 +91,7 @@ def test_a_torch_module_before_its_export(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.slow
-def test_inputs_of_a_torch_module_go_by_name_and_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch_inputs_by_name_and_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "net.py", tmp_path / "out.json"
     file.write_text(MODULE, encoding="utf-8")
     flags = ["--shape", "mask=1,5,4", "--shape", "ids=1,5", "--input_dtype", "ids=int64", "--json", str(out)]
@@ -108,9 +108,9 @@ def test_inputs_of_a_torch_module_go_by_name_and_type(tmp_path: Path, capsys: py
     [
         ("Nothing", [], "has no 'Nothing'"),
         ("number", [], "is of type int, not a torch module"),
-        ("Sized", [], "name a function that needs no arguments"),
-        ("Ids", ["--shape", "x=1,5"], "no argument of it is called 'x'; forward takes ids, mask"),
-        ("Ids", ["--shape", "mask=1,5,4"], "it needs 'ids' too"),
+        ("Sized", [], "without required arguments"),
+        ("Ids", ["--shape", "x=1,5"], "no argument 'x'; its arguments: ids, mask"),
+        ("Ids", ["--shape", "mask=1,5,4"], "argument 'ids' of forward is missing"),
         ("Ids", ["--shape", "ids=1,5"], "torch.export cannot trace Ids"),
         ("Ids", ["--input_dtype", "ids=int64"], "pass --shape ids=... too"),
         ("Ids", ["--input_dtype", "ids=int63"], "write INPUT=int64"),
@@ -122,7 +122,7 @@ def test_inputs_of_a_torch_module_go_by_name_and_type(tmp_path: Path, capsys: py
         ("Lost", ["--shape", "x=2"], "cannot trace Lost: KeyError: 'lost'"),
     ],
 )
-def test_what_is_wrong_with_a_torch_module_is_one_clear_line(
+def test_torch_errors_are_one_line(
     name: str, flags: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "net.py"
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_torch_module_is_one_clear_line(
 
 
 @pytest.mark.parametrize("text", ["def broken(:", "raise RuntimeError('no card')"])
-def test_a_file_that_cannot_be_imported_is_one_clear_line(text: str, tmp_path: Path) -> None:
+def test_import_error_is_one_line(text: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.py"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"cannot import .*bad\.py: \w+Error: ") as caught:
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_imported_is_one_clear_line(text: str, tmp_path: P
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_may_import_what_lies_beside_it_and_hold_dataclasses(tmp_path: Path) -> None:
+def test_file_can_import_neighbours(tmp_path: Path) -> None:
     (tmp_path / "beside_for_ops.py").write_text("WIDTH = 4", encoding="utf-8")
     file = tmp_path / "net.py"
     file.write_text(
@@ -157,14 +157,9 @@ def test_a_file_may_import_what_lies_beside_it_and_hold_dataclasses(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("Mine", "LSTM (nn.LSTM)"),
-        ("Own", "? (Own)"),
-        ("Parts", "whether sdaa has everything the model needs is not known (1 stated, 1 unknown)"),
-    ],
+    ("name", "said"), [("Mine", "LSTM (nn.LSTM)"), ("Own", "? (Own)"), ("Parts", "unknown (1 stated, 1 unknown)")]
 )
-def test_what_is_known_of_the_parts_is_not_said_of_the_whole(
+def test_submodules_do_not_determine_whole(
     name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
@@ -175,22 +170,20 @@ def test_what_is_known_of_the_parts_is_not_said_of_the_whole(
 
 
 @pytest.mark.slow
-def test_a_module_whose_sizes_follow_from_data_is_said_to_be_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_dependent_sizes_of_torch_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
     assert main([f"{tmp_path / 'net.py'}:Picked", "--shape", "x=2,3"]) == 0
-    assert "note: sizes not known beforehand are written by: NonZero" in capsys.readouterr().out
+    assert "note: outputs with data-dependent sizes: NonZero" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_type_that_is_missing_is_said_beside_its_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_dtype_is_shown_with_operator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
     assert main([f"{tmp_path / 'net.py'}:Brain", "--shape", "x=2,3"]) == 1
     assert "sdaa lacks Cast in bfloat16, Relu in bfloat16 (" in capsys.readouterr().out
 
 
-def test_whole_numbers_need_their_type(tmp_path: Path) -> None:
+def test_integer_inputs_need_dtype(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODULE, encoding="utf-8")
-    with pytest.raises(TecoInferError, match=r"inputs of whole numbers need their type: --input_dtype ids=int64$"):
+    with pytest.raises(TecoInferError, match=r"--input_dtype ids=int64$"):
         main([f"{tmp_path / 'net.py'}:Ids", "--shape", "ids=1,2"])

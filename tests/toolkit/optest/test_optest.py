@@ -29,14 +29,14 @@ def case_of(save_onnx: SaveOnnx, node: str, tmp_path: Path, scale: float = 0.01)
 
 
 @pytest.mark.parametrize("wanted", ["Exp_1", "b", "1", "#1"])
-def test_a_node_is_found_by_name_tensor_or_position(wanted: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_node_by_name_tensor_or_index(wanted: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
     folder = case_of(save_onnx, wanted, tmp_path)
     cut = onnx.load(folder / "model.onnx")
     assert [node.op_type for node in cut.graph.node] == ["Exp"]
     onnx.checker.check_model(cut, full_check=True)
 
 
-def test_weights_come_along_and_the_rest_is_data(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_case_has_weights_and_inputs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     folder = case_of(save_onnx, "MatMul_0", tmp_path)
     cut = onnx.load(folder / "model.onnx")
     assert ([t.name for t in cut.graph.initializer], [i.name for i in cut.graph.input]) == (["w"], ["x"])
@@ -45,7 +45,7 @@ def test_weights_come_along_and_the_rest_is_data(save_onnx: SaveOnnx, tmp_path: 
         assert data["out0"].shape == (2, 4)
 
 
-def test_an_overflow_shows_on_the_card_in_float16_only(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_overflow_fails_in_float16_only(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     case = write_case(save_onnx(MODEL), "b", tmp_path / "case", [np.full((1, 4), 0.6, np.float32)])
     found = {(one.target, one.dtype): one for one in run_case(case)}
     assert found["onnx", "float32"].passed
@@ -53,7 +53,7 @@ def test_an_overflow_shows_on_the_card_in_float16_only(save_onnx: SaveOnnx, tmp_
     assert not found["sdaa", "float16"].passed
 
 
-def test_the_case_runs_outside_the_repository(tmp_path: Path, run_python: RunPython) -> None:
+def test_case_runs_outside_repository(tmp_path: Path, run_python: RunPython) -> None:
     out, told = tmp_path / "case", tmp_path / "out.json"
     node = onnx.load(DIGITS / "digits.onnx").graph.node[0].output[0]
     assert execute(["optest", "digits", node, "--out", str(out), "--json", str(told)]) == 0
@@ -63,7 +63,7 @@ def test_the_case_runs_outside_the_repository(tmp_path: Path, run_python: RunPyt
     assert "3 passed" in done.stdout
 
 
-def test_a_node_with_a_body_brings_what_the_body_reads(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_body_inputs_are_included(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx(
         """g (bool c, float[2] x) => (float[2] y) { z = Abs(x)
         y = If (c) <then_branch = a () => (float[2] p) { p = Abs(z) },
@@ -82,7 +82,7 @@ LOOP = """g (int64 n, bool c, float[2] x, float[2] z) => (float[2] y) {
                      else_branch = e () => (float[2] v) { v = Neg(a) }> }> (n, c, x) }"""
 
 
-def test_names_that_a_body_defines_itself_are_no_inputs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_names_defined_in_body_are_not_inputs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     given = [np.asarray(2), np.asarray(True), np.ones(2, np.float32), np.ones(2, np.float32)]
     case = write_case(save_onnx(LOOP), "y", tmp_path / "case", given)
     assert set(case.inputs) == {"n", "c", "x", "z"}
@@ -90,8 +90,8 @@ def test_names_that_a_body_defines_itself_are_no_inputs(save_onnx: SaveOnnx, tmp
 
 
 @pytest.mark.parametrize("wanted", ["Loop_0/Mul_1", "h", "Loop_0/If_2/Add_0", "u"])
-def test_a_node_in_a_body_is_named_with_the_node_to_take(wanted: str, save_onnx: SaveOnnx) -> None:
-    with pytest.raises(ConfigError, match="lies in the body of 'Loop_0', whose inner values cannot be seen"):
+def test_node_in_body_is_an_error(wanted: str, save_onnx: SaveOnnx) -> None:
+    with pytest.raises(ConfigError, match="in the body of 'Loop_0'"):
         main([str(save_onnx(LOOP)), wanted])
 
 
@@ -108,9 +108,7 @@ def test_a_node_in_a_body_is_named_with_the_node_to_take(wanted: str, save_onnx:
         ),
     ],
 )
-def test_inputs_and_outputs_left_out_stay_out(
-    text: str, wanted: str, inputs: int, save_onnx: SaveOnnx, tmp_path: Path
-) -> None:
+def test_omitted_inputs_and_outputs(text: str, wanted: str, inputs: int, save_onnx: SaveOnnx, tmp_path: Path) -> None:
     out = tmp_path / "case"
     assert main([str(save_onnx(text)), wanted, "--out", str(out)]) == 0
     with np.load(out / "data.npz") as data:
@@ -126,14 +124,14 @@ def test_inputs_and_outputs_left_out_stay_out(
         g (float[2,4] x) => (float[2,4] y) { y = com.microsoft.Gelu(x) }""",
     ],
 )
-def test_an_operator_that_onnx_infers_no_types_for(text: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_operator_without_type_inference(text: str, save_onnx: SaveOnnx, tmp_path: Path) -> None:
     out = tmp_path / "case"
     assert main([str(save_onnx(text)), "0", "--out", str(out)]) == 0
     assert onnx.load(out / "model.onnx").graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
 
 
 def ran(folder: Path, target: str, dtype: str, tolerance: float) -> bool:
-    """Run a case's test by itself; say whether it passed."""
+    """Run the test of a case; return whether it passed."""
     (file,) = folder.glob("test_*.py")
     spec = importlib.util.spec_from_file_location("written_case", file)
     assert spec is not None
@@ -155,7 +153,7 @@ SEARCH = "g (float[2,4] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }"
 
 @pytest.mark.parametrize("run", runs_of([*TARGETS, "cpu"]))
 @pytest.mark.parametrize("text", [MODEL, SEARCH])
-def test_a_wrong_value_fails_on_every_engine(
+def test_wrong_value_fails_on_every_engine(
     text: str, run: tuple[str, str, float], save_onnx: SaveOnnx, tmp_path: Path
 ) -> None:
     case = write_case(
@@ -173,25 +171,25 @@ def test_a_wrong_value_fails_on_every_engine(
     assert not ran(case.folder, *run)
 
 
-def test_the_command_says_by_its_exit_code_that_an_engine_fails(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_exit_code_1_if_an_engine_fails(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     x = tmp_path / "x.npy"
     np.save(x, np.full((1, 4), 0.6, np.float32))
     path, out = str(save_onnx(MODEL)), str(tmp_path / "case")
     assert main([path, "b", "--data", str(x), "--out", out]) == 1
-    with pytest.raises(DataError, match=r"holds another case \(test_exp_1\.py\)"):
+    with pytest.raises(DataError, match=r"another case \(test_exp_1\.py\)"):
         main([path, "MatMul_0", "--data", str(x), "--out", out])
 
 
-def test_a_case_is_small_enough_to_send(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_size_limit(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     text = """g (float[1] x) => (float y) <int64[2] s={20000,20000}> {
         e = Expand(x, s)
         y = ReduceSum<keepdims=0>(e) }"""
-    with pytest.raises(ModelError, match="'Expand_0' reads and writes 1526 MiB, a case holds 1024"):
+    with pytest.raises(ModelError, match=r"'Expand_0' reads and writes 1526 MiB, .* 1024"):
         main([str(save_onnx(text)), "e", "--out", str(tmp_path / "case")])
     assert not (tmp_path / "case").exists()
 
 
-def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_duplicate_names_are_distinguished(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { a = Abs(x)\n y = Neg(a) }'
     )
@@ -199,7 +197,7 @@ def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
         node.name = "same"
     path = tmp_path / "same.onnx"
     onnx.save(model, path)
-    with pytest.raises(ConfigError, match="2 nodes are called 'same'; pass one of: same#0, same#1"):
+    with pytest.raises(ConfigError, match=r"2 nodes are named 'same'; .*: same#0, same#1"):
         main([str(path), "same"])
     assert main([str(path), "same#1", "--out", str(tmp_path / "case")]) == 0
 
@@ -207,16 +205,16 @@ def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted", "message"),
     [
-        ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string, no array of numbers"),
+        ("g (string[2] s) => (string[2] t) { t = Identity(s) }", "t", "'s' of type string"),
         ("g (seq(float[2]) s) => (float[N] y) { y = ConcatFromSequence<axis=0>(s) }", "y", "is no tensor but sequence"),
         ("g (optional(float[2]) s) => (float[2] y) { y = OptionalGetElement(s) }", "y", "is no tensor but optional"),
         ("g (float[N,C] x) => (float[N,C] y) { y = Abs(x) }", "y", "pass one: --shape x=1,1"),
-        (MODEL, "3", "pass a node's name, a tensor it writes, or 0 to 2"),
+        (MODEL, "3", "has no node '3'; .* 0 to 2"),
         (MODEL, "", "has no node ''"),
         ("g (float[2] x) => (float[2] y) { y = own.Op(x) }", "y", "own:Op.* a case needs the baseline's values"),
     ],
 )
-def test_what_cannot_be_cut_out_is_one_clear_line(
+def test_extraction_errors_are_one_line(
     text: str, wanted: str, message: str, save_onnx: SaveOnnx, tmp_path: Path
 ) -> None:
     header = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
@@ -227,7 +225,7 @@ def test_what_cannot_be_cut_out_is_one_clear_line(
     assert not (tmp_path / "case").exists()
 
 
-def test_bad_input_is_one_clear_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_errors_are_one_line(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx(MODEL)
     with pytest.raises(ConfigError, match="did you mean 'Exp_1'"):
         main([str(path), "Exp_2"])
@@ -240,7 +238,7 @@ def test_bad_input_is_one_clear_line(save_onnx: SaveOnnx, tmp_path: Path) -> Non
         write_case(path, "b", path, [np.zeros((1, 4), np.float32)])
 
 
-def test_the_error_takes_infinities_and_nan_seriously() -> None:
+def test_error_with_infinities_and_nan() -> None:
     inf, one = np.asarray([np.inf, 1.0]), np.asarray([1.0, 1.0])
     assert worst_error([inf], [inf]) == 0
     assert worst_error([inf], [one]) == np.inf
@@ -255,7 +253,7 @@ def test_the_error_takes_infinities_and_nan_seriously() -> None:
 
 
 class Doubling(OnnxRuntimeEngine):
-    """Gives twice of everything, and takes float16 by itself."""
+    """Engine that doubles its inputs, with default precision float16."""
 
     default_dtype = "float16"
 
@@ -263,7 +261,7 @@ class Doubling(OnnxRuntimeEngine):
         return [2 * one for one in super().infer(inputs)]
 
 
-def test_a_case_runs_on_the_targets_it_is_told_to(
+def test_target_flag(
     save_onnx: SaveOnnx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(registry._registered, "doubling", Doubling)
@@ -277,12 +275,12 @@ def test_a_case_runs_on_the_targets_it_is_told_to(
     assert not (tmp_path / "none").exists()
 
 
-def test_by_itself_a_case_runs_on_the_baseline_and_the_card() -> None:
+def test_default_targets() -> None:
     assert runs_of(TARGETS) == [("onnx", "float32", 1e-5), ("sdaa", "float32", 1e-5), ("sdaa", "float16", 1e-2)]
     assert {limit for *_, limit in runs_of(TARGETS, [np.zeros(1, np.float16)])} == {1e-2}
 
 
-NARROW = r"float16 itself: so does the baseline \("
+NARROW = r"due to float16: .*\("
 SOFTMAX = "g (float[1,4] x) => (float[1,4] y) { y = Softmax(x) }"
 
 
@@ -295,10 +293,10 @@ SOFTMAX = "g (float[1,4] x) => (float[1,4] y) { y = Softmax(x) }"
         ("g (float[1,4] x) => (float[1,4] y) { y = Exp(x) }", [1.0, 2.0, 3.0, 12.0], NARROW),
     ],
 )
-def test_a_case_that_float16_is_too_narrow_for_says_so(
+def test_reason_if_float16_is_too_narrow(
     text: str, values: list[float], reason: str, save_onnx: SaveOnnx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine that is wrong by itself gets no such excuse."""
+    """A wrong engine has no such reason."""
     path = save_onnx(text)
     monkeypatch.setitem(registry._registered, "doubling", Doubling)
     case = write_case(path, "0", tmp_path / "case", [np.asarray([values], np.float32)], targets=["doubling"])
@@ -309,8 +307,8 @@ def test_a_case_that_float16_is_too_narrow_for_says_so(
     assert re.search(reason, narrow.reason)
 
 
-def test_the_node_takes_along_what_it_needs(save_onnx: SaveOnnx, tmp_path: Path) -> None:
-    """Its function, a constant node beside it, and weights that an old file lists among the inputs."""
+def test_case_includes_functions_and_constants(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+    """Its function, a constant node, and weights that an old file lists among the inputs."""
     function = save_onnx(
         """<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.Op(x) }
         <domain: "own", opset_import: ["" : 17]> Op (a) => (b) { b = Neg(a) }"""

@@ -1,4 +1,4 @@
-"""Where float16 is too narrow: what was planted is counted, by sample, and what cannot be run is one clear line."""
+"""``teco overflow``: planted values are counted by sample, and errors are one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SQUARES = """g (float[N,4] x) => (float[N,4] y, float[N,4] tiny)
 
 
 def ranges(path: Path, x: np.ndarray, batch: int = 2) -> dict[str, NodeRange]:
-    """Return what each tensor does over the rows of ``x``, in parts of ``batch`` samples."""
+    """Return the range of each tensor over the rows of ``x``, in parts of ``batch`` samples."""
     parts = [
         Feed([x[i : i + batch]], None, [f"s{j}" for j in range(i, min(i + batch, len(x)))])
         for i in range(0, len(x), batch)
@@ -32,7 +32,7 @@ def squares(save_onnx: SaveOnnx) -> Path:
     return save_onnx(SQUARES.replace("\n{", "\n<float small = {0.0001}>\n{"))
 
 
-def test_every_kind_is_counted_and_has_its_first_sample(squares: Path) -> None:
+def test_every_kind_is_counted_with_first_sample(squares: Path) -> None:
     x = np.array([[1, 2, 3, 4], [1, 1, 300, 1], [256, 1, 255.999, 0.001], [400, 1, 1, 1], [0.5, 0, 1, 1e-4]])
     found = ranges(squares, x.astype(np.float32))
     square = found["square"]
@@ -48,13 +48,13 @@ def test_every_kind_is_counted_and_has_its_first_sample(squares: Path) -> None:
     assert found["tiny"].counts["inf"] == 4
 
 
-def test_a_value_between_the_largest_and_infinity_saturates(save_onnx: SaveOnnx) -> None:
+def test_value_saturates(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,1] x) => (float[N,1] y) { y = Add(x, x) }")
     (one,) = ranges(path, np.array([[32755.0], [3.0]], np.float32)).values()  # 32755 is stored as 32752
     assert (one.counts["beyond"], one.counts["saturated"], one.trigger, one.overflows) == (1, 1, "s0", True)
 
 
-def test_the_limits_themselves_are_in_range_and_what_float32_breaks_is_not_of_float16(save_onnx: SaveOnnx) -> None:
+def test_limits_are_in_range(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,1] x) => (float[N,1] y) { y = Add(x, x) }")
     x = np.array([[32752], [2**-15], [0], [3e38], [np.nan], [1]], np.float32)  # 65504, 2 ** -14, 0, Inf, NaN and 2
     (one,) = ranges(path, x).values()
@@ -62,8 +62,8 @@ def test_the_limits_themselves_are_in_range_and_what_float32_breaks_is_not_of_fl
     assert (one.largest, one.smallest, one.overflows) == (65504, 2**-14, False)
 
 
-def test_nan_by_itself_is_an_overflow(save_onnx: SaveOnnx) -> None:
-    """Rounded factors push the difference below 0, of which there is no root."""
+def test_nan_is_an_overflow(save_onnx: SaveOnnx) -> None:
+    """Rounded factors make the difference negative, and its root NaN."""
     path = save_onnx(
         "g (float[N,2] x) => (float[N,2] y) <float[2] third = {0.3334, 0.3334}, float[1] top = {100.021}>"
         "{ m = Mul(x, third)  d = Sub(top, m)  y = Sqrt(d) }"
@@ -73,7 +73,7 @@ def test_nan_by_itself_is_an_overflow(save_onnx: SaveOnnx) -> None:
     assert (found["y"].overflows, found["y"].trigger, found["d"].overflows) == (True, "s1", False)
 
 
-def test_how_much_becomes_zero_is_said(squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flushed_share_is_reported(squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "d.npz", x=np.float32([[1, 1, 1, 1], [1e-2, 1, 1, 1e-3]]))
     assert execute(["overflow", str(squares), "--data", str(tmp_path / "d.npz")]) == 0
     assert "values become 0 in 1 nodes, the largest share in Mul_2: 25.00%" in capsys.readouterr().out
@@ -86,13 +86,13 @@ def test_weights_beyond_float16_overflow(save_onnx: SaveOnnx) -> None:
     assert found["z"].overflows
 
 
-def test_an_input_without_batch_is_left_as_it_is(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_input_without_batch_axis(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("g (float[N,3] x, float[3] by) => (float[N,3] y) { y = Mul(x, by) }")
     assert execute(["overflow", str(path), "--batch_size", "8", "--json", str(tmp_path / "o.json")]) == 0
     assert json.loads((tmp_path / "o.json").read_text())["rows"][0]["elements"] == 24
 
 
-def test_shapes_of_dynamic_inputs_can_be_given(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_shape_flag(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
     with pytest.raises(ConfigError, match="pass one: --shape x=8,3,224,224"):
         execute(["overflow", str(path)])
@@ -103,17 +103,17 @@ def test_shapes_of_dynamic_inputs_can_be_given(save_onnx: SaveOnnx, tmp_path: Pa
     assert execute(["overflow", *words, "--json", str(out)]) == 0  # pictures, cut to that size
     assert json.loads(out.read_text())["rows"][0]["elements"] == 4 * 3 * 16 * 12
     assert execute(["fix", *words, "--metric", "close", "--tolerance", "0.01", "--out", str(tmp_path)]) == 0
-    with pytest.raises(ConfigError, match="no input of the model; inputs: x"):
+    with pytest.raises(ConfigError, match=r"no input .*: x"):
         execute(["overflow", str(path), "--shape", "z=2,3,5,7"])
     assert execute(["overflow", str(path), "--dim", "H=5", "--dim", "W=7", "--json", str(out)]) == 0
     assert json.loads(out.read_text())["rows"][0]["elements"] == 8 * 3 * 5 * 7
     with pytest.raises(ConfigError, match="--shape x=8,3,5,224, or by name: --dim W=224"):
         execute(["overflow", str(path), "--dim", "H=5"])
-    with pytest.raises(ConfigError, match="no dimension 'T'; its symbolic dimensions are: H, N, W"):
+    with pytest.raises(ConfigError, match=r"no dimension 'T'; .*: H, N, W"):
         execute(["overflow", str(path), "--dim", "T=5"])
 
 
-def test_a_sequence_with_the_batch_second_has_its_samples_named(save_onnx: SaveOnnx) -> None:
+def test_sample_names_with_batch_axis_1(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[time,batch,2] x) => (float[time,batch,2] y) { square = Mul(x, x)  y = Sqrt(square) }")
     x = np.ones((3, 4, 2), np.float32)
     x[1, 2] = 300
@@ -123,7 +123,7 @@ def test_a_sequence_with_the_batch_second_has_its_samples_named(save_onnx: SaveO
     assert (found["square"].triggers["inf"], found["square"].elements) == ("s2", 24)
 
 
-def test_calls_of_several_shapes_have_a_form_each(save_onnx: SaveOnnx) -> None:
+def test_calls_of_several_shapes(save_onnx: SaveOnnx) -> None:
     path = save_onnx("g (float[N,T] x) => (float[N,T] y) { square = Mul(x, x)  y = Sqrt(square) }")
     parts = [Feed([np.full((2, size), 100.0 * size, np.float32)], None, [f"{size}a", f"{size}b"]) for size in (2, 3, 4)]
     found = {one.node.outputs[0]: one for one in find_overflow(path, parts, 2)}
@@ -133,9 +133,7 @@ def test_calls_of_several_shapes_have_a_form_each(save_onnx: SaveOnnx) -> None:
         find_overflow(path, many, 1)
 
 
-def test_the_exit_code_and_the_files_say_what_overflows(
-    squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_code_and_files(squares: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "d.npz", x=np.float32([[1, 1, 1, 1], [500, 1, 1, 1]]))
     files = {form: tmp_path / f"o.{form}" for form in ("json", "csv", "html")}
     words = [word for form, file in files.items() for word in (f"--{form}", str(file))]

@@ -1,4 +1,4 @@
-"""Masks are no overflow, and hide none."""
+"""Masks in ``teco overflow``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ranges(path: Path, *lengths: int) -> dict[str, NodeRange]:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_does_not_overflow(mask: str, save_onnx: SaveOnnx) -> None:
+def test_mask_does_not_overflow(mask: str, save_onnx: SaveOnnx) -> None:
     found = ranges(save_onnx(graph(mask)), 2, 3)
     assert not any(one.overflows or one.counts["beyond"] for one in found.values())
     assert not any(one.inherited for one in found.values())
@@ -30,13 +30,13 @@ def test_a_mask_does_not_overflow(mask: str, save_onnx: SaveOnnx) -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_an_overflow_behind_a_mask_is_the_first(mask: str, save_onnx: SaveOnnx) -> None:
+def test_overflow_after_mask_is_first(mask: str, save_onnx: SaveOnnx) -> None:
     found = ranges(save_onnx(graph(mask, STEEP)), 2)
     assert next(name for name, one in found.items() if one.overflows) in ("raw", "s", "x")  # where the kernel ends
 
 
-def test_one_that_adds_to_masked_scores_is_seen(save_onnx: SaveOnnx) -> None:
-    """The second sum reads minus infinity, which it inherits, and overflows all the same where nothing is masked."""
+def test_overflow_of_masked_scores_is_reported(save_onnx: SaveOnnx) -> None:
+    """The second sum inherits minus infinity, and also overflows in unmasked elements."""
     scores = SCORES.replace("s = Mul(raw, by)", "h = Sigmoid(raw) i = Add(h, one) s = Mul(i, large)")
     text = graph("where", scores).replace("x = Add(s, b)", "w = Add(s, b) x = Add(w, s)")
     found = ranges(save_onnx(text.replace("<float zero", "<float large = {28000.0}, float zero")), 2)
@@ -44,18 +44,16 @@ def test_one_that_adds_to_masked_scores_is_seen(save_onnx: SaveOnnx) -> None:
     assert found["w"].masked
 
 
-def test_a_sentence_that_is_masked_as_a_whole_counts(save_onnx: SaveOnnx) -> None:
+def test_fully_masked_row_overflows(save_onnx: SaveOnnx) -> None:
     found = ranges(save_onnx(graph("where")), 2, 0, 3)
     assert found["b"].overflows
     assert (found["b"].masked, found["b"].counts["saturated"], found["b"].triggers["saturated"]) == (3, 4, "s0b")
 
 
-def test_the_command_says_what_was_left_out(
-    save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_excluded_elements_are_noted(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "data.npz", **inputs())
     words = ["overflow", str(save_onnx(graph("where"))), "--data", str(tmp_path / "data.npz")]
     assert execute([*words, "--json", str(tmp_path / "found.json")]) == 0
-    assert "left out: 10 masked elements of 2 nodes from Where_5 on" in capsys.readouterr().out
+    assert "excluded: 10 masked elements of 2 nodes from Where_5 on" in capsys.readouterr().out
     rows = {row["name"]: row for row in json.loads((tmp_path / "found.json").read_text())["rows"]}
     assert (rows["Where_5"]["masked"], rows["Where_5"]["beyond"]) == (2, 0)

@@ -1,4 +1,4 @@
-"""Constants that float16 cannot hold are found whatever the data, and those that it need not hold are left alone."""
+"""Constants beyond float16 are found for any data, except those that stay float32."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(path: Path, folder: Path, *flags: str) -> tuple[int, dict]:
 
 
 def large(save_onnx: SaveOnnx, form: str) -> Path:
-    """Write a model that adds a weight beyond float16, as an initialiser or as a node, and takes it away again."""
+    """Write a model that adds and subtracts a weight beyond float16, as an initialiser or as a node."""
     if form == "node":
         return save_onnx(
             "g (float[N,3] x) => (float[N,3] y) { w = Constant <value_floats = [1e6, 1.0, 1e-6]> ()"
@@ -39,13 +39,11 @@ def large(save_onnx: SaveOnnx, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["initialiser", "node"])
-def test_a_weight_that_becomes_infinite(
-    form: str, save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_infinite_weight(form: str, save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = report(large(save_onnx, form), tmp_path, "--html", str(tmp_path / "o.html"))
     out = capsys.readouterr().out
     assert code == 1
-    assert "1 weight infinite in it, the first is w, read by up (1 of 3 elements)" in out
+    assert "1 weight infinite in float16, the first is w, read by up (1 of 3 elements)" in out
     (row,) = [row for row in said["rows"] if row["op"] == "constant"]
     assert (row["name"], row["inf"], row["beyond"], row["below"], row["elements"]) == ("w", 1, 1, 1, 3)
     assert row["share"] == pytest.approx(2 / 3)
@@ -53,7 +51,7 @@ def test_a_weight_that_becomes_infinite(
     assert "read by up" in (tmp_path / "o.html").read_text()
 
 
-def test_nodes_that_stay_float32_lose_nothing(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_float32_nodes_lose_no_values(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path, kept = large(save_onnx, "initialiser"), tmp_path / "kept_pass.py"
     kept.write_text('skip_ops = ["Add", "Sub"]\n')
     (one,) = found(path, kept).values()
@@ -61,7 +59,7 @@ def test_nodes_that_stay_float32_lose_nothing(save_onnx: SaveOnnx, tmp_path: Pat
     assert found(path)["w"].overflows
 
 
-def test_a_batch_norm_and_a_number_are_float32(save_onnx: SaveOnnx, tmp_path: Path) -> None:
+def test_batch_norm_and_scalar_stay_float32(save_onnx: SaveOnnx, tmp_path: Path) -> None:
     path = save_onnx(
         "g (float[N,3] x) => (float[N,3] y) <float[3] one = {1, 1, 1}, float[3] var = {4e7, 4e7, 4e7}, float k = {1e6}>"
         "{ [norm] z = BatchNormalization(x, one, one, one, var) [scale] y = Mul(z, k) }"
@@ -71,12 +69,12 @@ def test_a_batch_norm_and_a_number_are_float32(save_onnx: SaveOnnx, tmp_path: Pa
         "k": (True, False),
     }
     code, said = report(path, tmp_path)
-    assert "2 weights beyond 65504 and taken in float32, such as var, read by norm" in said["notes"]
+    assert "2 weights beyond 65504 but read in float32, such as var, read by norm" in said["notes"]
     assert code == 1  # the product of both is beyond float16
-    assert "infinite in it" not in said["lead"]
+    assert "infinite in float16" not in said["lead"]
 
 
-def test_a_mask_saturates_on_purpose(save_onnx: SaveOnnx) -> None:
+def test_mask_may_saturate(save_onnx: SaveOnnx) -> None:
     text = (
         "g (float[N,3] x, bool[N,3] keep) => (float[N,3] y) <float[3] low = {-3.4e38, -3.4e38, -3.4e38},"
         " float[1] zero = {0}> { m = Where(keep, zero, low) s = Add(x, m) y = Softmax(s) END }"
@@ -88,7 +86,7 @@ def test_a_mask_saturates_on_purpose(save_onnx: SaveOnnx) -> None:
     assert [(one.mask, one.overflows) for one in found(save_onnx(high)).values()] == [(False, True)]
 
 
-def test_weights_that_vanish(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vanishing_weights(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Folded with a variance of 1e9, nearly all of a convolution's weights are subnormal."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]>g (float[N,3] x) => (float[N,8] y) { [product] y = MatMul(x, w) }'
@@ -103,12 +101,12 @@ def test_weights_that_vanish(save_onnx: SaveOnnx, tmp_path: Path, capsys: pytest
     assert "1 weight mostly below 2^-14" in capsys.readouterr().out
 
 
-def test_a_file_that_holds_infinities_already(save_onnx: SaveOnnx) -> None:
-    """Float16 files of before held the infinite variance; so does a float16 file of any other tool."""
+def test_file_with_infinite_weights(save_onnx: SaveOnnx) -> None:
+    """Float16 files of older exports and other tools may contain an infinite variance."""
     half = to_float16(load_model(large(save_onnx, "initialiser")))
     save_model(half, path := save_onnx(half, "half.onnx"))
     assert found(path)["w"].overflows
 
 
-def test_a_healthy_model_has_no_such_rows(digits: Path, tmp_path: Path) -> None:
+def test_correct_model_has_no_weight_rows(digits: Path, tmp_path: Path) -> None:
     assert not any(one.told for one in found(digits / "digits_dyn.onnx").values())

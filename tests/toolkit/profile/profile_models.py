@@ -36,17 +36,15 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def clean(path: Path, rows: int = 4096, size: int = 1024) -> Path:
-    """Write one large matrix product: nothing stands in its way, on the card and on the host."""
+    """Write one large matrix product, without a bottleneck on card and host."""
     onnx.save(model_of([node("MatMul", ["x", "w"], "y", "product")], {"w": floats(size, size)}, [rows, size]), path)
     return path
 
 
 def slow(path: Path) -> Path:
-    """Write a recurrent network: a launch for every position on the card, and no product worth the name."""
+    """Write a recurrent network with a launch for every position and small products."""
     weights = {"w": floats(1, 32, 8), "r": floats(1, 32, 8)}
-    nodes = [
-        helper.make_node("LSTM", ["x", "w", "r"], ["y"], "recurrent", hidden_size=8),
-    ]
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y"], "recurrent", hidden_size=8)]
     onnx.save(model_of([*nodes], weights, [64, 4, 8]), path)
     return path
 
@@ -72,7 +70,7 @@ def copies(path: Path, size: int = 6) -> Path:
 
 
 def conversions(path: Path, size: int = 8, channels: int = 16) -> Path:
-    """Write a ConvNeXt block (Liu et al., 2022): channels go last for norm and products, and first again after."""
+    """Write a ConvNeXt block (Liu et al., 2022): channels last for norm and products, channels first after."""
     weights = {
         "dw": floats(channels, 1, 3, 3),
         "gamma": floats(channels),
@@ -94,7 +92,7 @@ def conversions(path: Path, size: int = 8, channels: int = 16) -> Path:
 
 
 def changing(path: Path) -> Path:
-    """Write a model of open height, with a node whose output's size follows from data."""
+    """Write a model of dynamic height, with a node of data-dependent output size."""
     nodes = [
         node("Relu", ["x"], "a", "relu"),
         node("NonZero", ["a"], "b", "where"),
@@ -106,7 +104,7 @@ def changing(path: Path) -> Path:
 
 
 def torch_named(path: Path) -> Path:
-    """Write a model whose nodes are named after modules, as PyTorch's older exporter does."""
+    """Write a model with node names of PyTorch's older exporter."""
     nodes = [
         node("Exp", ["x"], "a", "/block/first/Exp"),
         node("Softmax", ["a"], "b", "/block/first/Softmax"),

@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds as they are counted by hand and by torchvision; simulated figures that hang together."""
+"""Parameters and multiply-adds compared with manual counts and torchvision; consistent simulated costs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def saved(path: Path, nodes: list[Any], weights: dict[str, tuple[int, ...]], sha
     return path
 
 
-def test_a_network_counted_by_hand(tmp_path: Path) -> None:
-    """Convolution of groups, batch norm, fully connected: 8 x 8 pictures, so 6 x 6 positions."""
+def test_network_counted_by_hand(tmp_path: Path) -> None:
+    """Grouped convolution, batch norm, fully connected: 8 x 8 images, so 6 x 6 positions."""
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], group=2),
         helper.make_node("BatchNormalization", ["c", "gain", "bias", "mean", "variance"], ["n"]),
@@ -50,7 +50,7 @@ def test_an_input_of_unknown_rank_is_not_counted(tmp_path: Path) -> None:
     assert multiply_adds_of(model)[0] == 0
     model.graph.input[0].type.tensor_type.shape.SetInParent()  # a number, which no product takes
     model.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 3
-    with pytest.raises(ModelError, match="no MatMul reads inputs of the shapes scalar, 4x3; export"):
+    with pytest.raises(ModelError, match=r"MatMul .*scalar, 4x3"):
         multiply_adds_of(model)
 
 
@@ -65,7 +65,7 @@ def test_attention_of_one_sample(tmp_path: Path) -> None:
     assert (found.parameters, found.multiply_adds) == (0, 2 * 7 * 7 * 5)
 
 
-def test_simulated_figures_of_a_real_model() -> None:
+def test_simulated_costs_of_digits() -> None:
     found = cost_of(DIGITS / "digits_dyn.onnx", [1, 16, 64])
     assert found.inputs == {"input": (1, 3, 32, 32)}
     latencies = [one.latency for one in found.simulated]
@@ -75,7 +75,7 @@ def test_simulated_figures_of_a_real_model() -> None:
         assert one.memory >= 2 * found.parameters  # float16
 
 
-def test_a_fixed_batch_is_costed_as_it_is() -> None:
+def test_fixed_batch() -> None:
     assert [one.batch for one in cost_of(DIGITS / "digits.onnx").simulated] == [1]
 
 
@@ -89,7 +89,7 @@ def test_a_fixed_batch_is_costed_as_it_is() -> None:
         pytest.param("swin_t", marks=pytest.mark.long),
     ],
 )
-def test_counts_are_those_that_torchvision_publishes(arch: str, tmp_path: Path) -> None:
+def test_counts_equal_torchvision(arch: str, tmp_path: Path) -> None:
     if not find_spec("torchvision"):
         pytest.skip("torchvision is not installed")
     from utils.export.networks.torchvision_models import import_torchvision

@@ -1,4 +1,4 @@
-"""The figures of a profile by hand: roofline, bounds, shares, what-if, and which step stands for an operator."""
+"""Values of a profile compared with manual ones: roofline, bounds, shares, what-if and operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step(
 
 
 def profile(*steps: Launch) -> Profile:
-    """Return a profile of a machine of 1e12 operations and 1e11 bytes per second: its ridge is at 10."""
+    """Return a profile of a machine with 1e12 operations and 1e11 bytes per second: its ridge is at 10."""
     call = sum(one.seconds for one in steps)
     return Profile("m", "sdaa", True, "d", "float16", 1, "", {}, 1e12, 1e11, steps, 0.0, 0.0, call)
 
@@ -56,7 +56,7 @@ def test_the_roofline() -> None:
     )
 
 
-def test_the_sloping_line_begins_in_the_plot() -> None:
+def test_sloping_line_starts_in_the_plot() -> None:
     far = step("far", "Add", 1e-3, flops=1e8, size=10**10)  # intensity 0.01: there the roof is below the slowest step
     found = roofline(profile(far))
     assert found is not None
@@ -77,7 +77,7 @@ def test_a_roofline_of_one_point_has_a_width() -> None:
 
 
 @given(st.floats(1e-9, 1e9), st.floats(1e-12, 1e12), st.floats(1e9, 1e16), st.floats(1e9, 1e13))
-def test_marks_of_a_roofline_do_not_touch(seconds: float, flops: float, peak: float, bandwidth: float) -> None:
+def test_roofline_marks_do_not_overlap(seconds: float, flops: float, peak: float, bandwidth: float) -> None:
     lone = profile(step("a", "Conv", seconds, flops=flops, size=1000))
     found = roofline(replace(lone, peak_flops=peak, bandwidth=bandwidth))
     assert found is not None
@@ -100,12 +100,12 @@ def test_no_roofline_without_arithmetic() -> None:
     assert roofline(profile()) is None
 
 
-def test_a_share_of_the_roof_ends_at_one() -> None:
+def test_roof_share_is_at_most_1() -> None:
     assert step("a", "Conv", 1e-3, flops=2e9).roof_share == 1.0
     assert step("a", "Conv", 4e-3, flops=2e9).roof_share == 0.5
 
 
-def test_what_is_slow_is_named_by_what_takes_most_of_it() -> None:
+def test_bound_is_that_of_most_time() -> None:
     steps = [
         step("a", "Conv", 3e-3, flops=1e8, bound="launch"),
         step("b", "Conv", 5e-3, flops=1e8, bound="memory"),
@@ -123,13 +123,13 @@ def test_what_is_slow_is_named_by_what_takes_most_of_it() -> None:
 @pytest.mark.parametrize(
     ("bound", "advice"), [("launch", "launch less"), ("memory", "move less"), ("compute", "a cheaper equivalent")]
 )
-def test_what_helps_depends_on_the_bound(bound: str, advice: str) -> None:
+def test_fix_depends_on_bound(bound: str, advice: str) -> None:
     (one,) = find_bottlenecks(profile(step("a", "Conv", 1e-3, flops=1e8, bound=bound)), NONE)
     assert f"mostly {bound}-bound" in one.text
     assert advice in one.fix
 
 
-def test_the_costliest_comes_first_and_little_is_not_named() -> None:
+def test_costliest_is_first_and_small_shares_are_skipped() -> None:
     def mix(moved: float, turned: float) -> list[str]:
         rest = 1 - moved - turned
         steps = [step("s", "Slice", moved), step("t", "Cast", turned), step("m", "MatMul", rest, flops=rest * 0.9e12)]
@@ -147,7 +147,7 @@ def test_what_if() -> None:
     assert [one.seconds for one in fusion(found)] == [pytest.approx(8e-3)]
     assert not fusion(profile(steps[0]))
     (layout,) = one_layout(found, facts)
-    assert layout.what == "one layout and dtype throughout: 2 conversions less"
+    assert layout.what == "one layout and dtype throughout: without 2 conversions"
     assert layout.seconds == pytest.approx(7e-3)
     assert one_layout(found, NONE)[0].seconds == pytest.approx(8e-3)
     assert not one_layout(profile(*steps[:3]), NONE)

@@ -1,4 +1,4 @@
-"""Every row of the table of fixes: said where it holds, and nothing that was tried and found useless."""
+"""Every row of the table of fixes is listed if it applies; useless rules are not."""
 
 from __future__ import annotations
 
@@ -24,26 +24,31 @@ BLOCKED = replace(CARD, what_if=(WhatIf("layout blocked", -1.0),))  # less than 
 SAVES = {"Mul": 2.5, "Gelu": -0.5}
 USELESS = {"Mul": 0.0}
 TRY = "teco profile --suggest tries the rewrite rules"
-OWNER = "send it to its owner (teco optest cuts out a test case)"
+OWNER = "report it to the developer of the operator (teco optest writes a test case)"
 
 
 @pytest.mark.parametrize(
     ("bottleneck", "profile", "saved", "expected"),
     [
-        ("launch", CARD, None, f"launch less: fuse ({TRY}), or a larger batch, which shares each launch"),
-        ("launch", CARD, SAVES, "launch less: the rules below, or a larger batch, which shares each launch"),
-        ("launch", CARD, USELESS, "launch less: a larger batch, which shares each launch"),
-        ("launch", HOST, None, "launch less: a larger batch, which shares each launch"),
-        ("launch", HOST, SAVES, "launch less: a larger batch, which shares each launch"),
-        ("memory", FLOAT32, None, f"move less: fuse with its neighbours ({TRY}), or --dtype float16"),
-        ("memory", CARD, USELESS, "move less: smaller tensors there"),
-        ("memory", FLOAT32, USELESS, "move less: --dtype float16, or smaller tensors there"),
-        ("memory", BLOCKED, USELESS, "move less: another layout (layout in the pass file), or smaller tensors there"),
-        ("memory", HOST, None, "move less: smaller tensors there"),
+        ("launch", CARD, None, f"reduce the number of launches: fuse ({TRY}), or use a larger batch"),
+        ("launch", CARD, SAVES, "reduce the number of launches: the rules below, or use a larger batch"),
+        ("launch", CARD, USELESS, "reduce the number of launches: use a larger batch"),
+        ("launch", HOST, None, "reduce the number of launches: use a larger batch"),
+        ("launch", HOST, SAVES, "reduce the number of launches: use a larger batch"),
+        ("memory", FLOAT32, None, f"reduce memory traffic: fuse with its neighbours ({TRY}), or --dtype float16"),
+        ("memory", CARD, USELESS, "reduce memory traffic: make these tensors smaller"),
+        ("memory", FLOAT32, USELESS, "reduce memory traffic: --dtype float16, or make these tensors smaller"),
+        (
+            "memory",
+            BLOCKED,
+            USELESS,
+            "reduce memory traffic: use another layout (layout in the pass file), or make these tensors smaller",
+        ),
+        ("memory", HOST, None, "reduce memory traffic: make these tensors smaller"),
         ("compute", CARD, None, f"replace it by a cheaper equivalent, or {OWNER}"),
-        ("copies", HOST, None, "let the copies cancel or join: write the model with fewer of them"),
-        ("copies", CARD, USELESS, "let the copies cancel or join: write the model with fewer of them"),
-        ("layouts", CARD, USELESS, "keep one layout and dtype throughout: export in that layout"),
+        ("copies", HOST, None, "remove or merge the copies: write the model with fewer copies"),
+        ("copies", CARD, USELESS, "remove or merge the copies: write the model with fewer copies"),
+        ("layouts", CARD, USELESS, "use one layout and dtype throughout: export in that layout"),
     ],
 )
 def test_fixes(bottleneck: str, profile: Profile, saved: dict[str, float] | None, expected: str) -> None:
@@ -51,13 +56,13 @@ def test_fixes(bottleneck: str, profile: Profile, saved: dict[str, float] | None
 
 
 @pytest.mark.parametrize("bottleneck", ["launch", "memory", "copies", "layouts"])
-def test_rules_are_said_only_of_operators_that_they_save_time_on(bottleneck: str) -> None:
+def test_rules_are_listed_only_if_they_save_time(bottleneck: str) -> None:
     assert "the rules below" in fix_of(bottleneck, ["Mul"], CARD, SAVES)
     for operator in ("Gemm", "Gelu"):
         assert "rules" not in fix_of(bottleneck, [operator], CARD, SAVES)
 
 
-def test_something_is_always_said() -> None:
+def test_every_bottleneck_has_a_fix() -> None:
     for bottleneck in {row.about for row in TABLE}:
         for profile in (CARD, HOST, FLOAT32, BLOCKED):
             for saved in (None, SAVES, USELESS):
@@ -73,7 +78,7 @@ def profiled(*words: object, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     return capsys.readouterr().out, json.loads(out.read_text())
 
 
-def test_what_is_useless_is_said_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_useless_rules_are_listed_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [
         models.node("Reshape", ["x", "flat"], "a", "one"),
         models.node("Reshape", ["a", "back"], "b", "two"),
@@ -83,14 +88,14 @@ def test_what_is_useless_is_said_apart(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "m.onnx"
     onnx.save(models.model_of(nodes, {k: np.array(v) for k, v in weights.items()}, [8, 16]), path)
     out, data = profiled(path, "--suggest", tmp_path=tmp_path, capsys=capsys)
-    assert "note: tried and found useless: reshape_chain (fires 1 time)" in out.splitlines()
+    assert "note: tried, but save no time: reshape_chain (fires 1 time)" in out.splitlines()
     assert "no rewrite rule saves time on this model" in out
     assert "rules" not in "".join(line for line in out.splitlines() if "fix:" in line)
     assert (data["suggestion"]["chosen"], data["suggestion"]["useless"]) == ([], ["reshape_chain"])
-    assert "Tried and found useless: reshape_chain (fires 1)" in (tmp_path / "out.html").read_text()
+    assert "Tried, but save no time: reshape_chain (fires 1)" in (tmp_path / "out.html").read_text()
 
 
-def test_no_fix_advises_the_flag_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_used_flags_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = encoder(tmp_path / "m.onnx")
     for words, asked in ([], True), (["--suggest"], False), (["--target", "onnx", "--runs", 1], False):
         out, data = profiled(path, *words, tmp_path=tmp_path, capsys=capsys)

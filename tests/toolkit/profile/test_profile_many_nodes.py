@@ -1,4 +1,4 @@
-"""A profile looks at its steps so many times, however many they are: 20 000 nodes took minutes when each step asked."""
+"""The number of iterations over the steps of a profile is constant: 20 000 nodes took minutes otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolkit.profile.trace import chrome_trace
 
 
 class Counted(tuple[Any, ...]):
-    """Steps that count how often somebody goes through them."""
+    """Steps that count the iterations over them."""
 
     times = 0
 
@@ -35,13 +35,12 @@ def profile_of(count: int) -> Profile:
         Launch(f"n{i}", "Relu", (f"n{i}",), "", 1e-6 * (1 + i % 7), 8.0, 32, 1e-7, "memory") for i in range(count)
     )
     return Profile(
-        *("m.onnx", "sdaa", True, "card", "float16", 1, "", {"x": (1, 4)}, 1e12, 1e11),
-        *(steps, 0.0, 0.0, 1.0),
+        *("m.onnx", "sdaa", True, "card", "float16", 1, "", {"x": (1, 4)}, 1e12, 1e11), *(steps, 0.0, 0.0, 1.0)
     )
 
 
 def looks(count: int) -> int:
-    """Return how often everything that is printed and written goes through this many steps."""
+    """Return the number of iterations of all output over this many steps."""
     Counted.times = 0
     found = profile_of(count)
     profile_page(found, None, None)
@@ -51,11 +50,11 @@ def looks(count: int) -> int:
     return Counted.times
 
 
-def test_the_steps_are_gone_through_as_often_however_many_there_are() -> None:
+def test_iterations_do_not_depend_on_number_of_steps() -> None:
     assert looks(400) == looks(40)
 
 
-def test_events_are_given_to_the_run_that_they_began_in() -> None:
+def test_events_belong_to_run_of_start() -> None:
     def event(kind: str, name: str, at: int) -> dict[str, Any]:
         return {"cat": kind, "name": name, "ts": at}
 

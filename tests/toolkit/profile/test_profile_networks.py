@@ -1,4 +1,4 @@
-"""--suggest and --apply on networks as torch exports them: what is predicted is what the card then takes."""
+"""--suggest and --apply on exported networks: predicted times equal simulated times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def encoder() -> Any:
 
 
 def vision_transformer() -> Any:
-    """Return torchvision's class behind vit_b_16, small."""
+    """Return a small instance of torchvision's class of vit_b_16."""
     from utils.export.networks.torchvision_models import import_torchvision
 
     made = import_torchvision().models.VisionTransformer
@@ -34,7 +34,7 @@ def vision_transformer() -> Any:
 
 
 def mobile_net(version: int) -> Any:
-    """Return torchvision's class with three kinds of blocks; its batch norms have seen random pictures, so that values
+    """Return torchvision's class with three kinds of blocks; batch norms are adapted to random images, so that values
     neither vanish nor explode.
     """
     from utils.export.networks.torchvision_models import import_torchvision
@@ -56,7 +56,7 @@ def mobile_net(version: int) -> Any:
 
 
 def exported(model: Any, shape: tuple[int, ...], opset: int, path: Path) -> Path:
-    """Write a model by the older exporter, which is quick, and writes out what its opset has no operator for."""
+    """Write a model with the older exporter, which is fast and decomposes operators missing in its opset."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -65,7 +65,7 @@ def exported(model: Any, shape: tuple[int, ...], opset: int, path: Path) -> Path
 
 
 def proven(path: Path, shape: tuple[int, ...], made: Path) -> dict[str, Any]:
-    """Apply what is suggested; return it when values and simulated time are as predicted."""
+    """Apply the suggestion and check values and simulated time; return it."""
     out = made.with_suffix(".json")
     assert execute(["profile", str(path), "--batch_size", "4", "--apply", str(made), "--json", str(out)]) == 0
     found: dict[str, Any] = json.loads(out.read_text())["suggestion"]
@@ -87,7 +87,7 @@ def proven(path: Path, shape: tuple[int, ...], made: Path) -> dict[str, Any]:
     return found
 
 
-def test_an_encoder_with_everything_written_out(tmp_path: Path) -> None:
+def test_decomposed_encoder(tmp_path: Path) -> None:
     shape = (1, 8, 32)
     path = exported(encoder(), shape, 16, tmp_path / "m.onnx")  # no LayerNormalization, Gelu or Attention yet
     found = proven(path, shape, tmp_path / "p.py")
@@ -99,7 +99,7 @@ def test_an_encoder_with_everything_written_out(tmp_path: Path) -> None:
     assert found["after"] < 0.6 * found["before"]
 
 
-def test_a_vision_transformer(tmp_path: Path) -> None:
+def test_vision_transformer_is_optimised(tmp_path: Path) -> None:
     shape = (1, 3, 32, 32)
     path = exported(vision_transformer(), shape, 17, tmp_path / "m.onnx")
     rules = {gain["rule"] for gain in proven(path, shape, tmp_path / "p.py")["chosen"]}
@@ -114,7 +114,7 @@ def test_mobile_net_v3_of_an_older_opset(tmp_path: Path) -> None:
     assert found["opset"] == 14
 
 
-def test_nothing_is_left_to_do_on_mobile_net_v2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_rule_saves_time_on_mobile_net_v2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = exported(mobile_net(2), (1, 3, 64, 64), 18, tmp_path / "m.onnx")
     assert execute(["profile", str(path), "--apply", str(tmp_path / "p.py")]) == 1
     assert "p.py, since no rewrite rule saves time on this model" in capsys.readouterr().out

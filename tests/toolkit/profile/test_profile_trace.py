@@ -1,4 +1,4 @@
-"""The Chrome trace holds what Perfetto and chrome://tracing need: named lanes, and spans that nest and never cross."""
+"""Chrome traces for Perfetto and chrome://tracing: named lanes, and nested spans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LANES = ["framework", "runtime", "device"]
 
 @pytest.fixture(params=["sdaa", "onnx"])
 def events(request: pytest.FixtureRequest, tmp_path: Path) -> list[Event]:
-    """Every event of a trace that the command wrote."""
+    """Events of a trace written by the command."""
     path, out = models.conversions(tmp_path / "m.onnx"), tmp_path / "trace.json"
     words = ["profile", str(path), "--target", request.param, "--runs", "3", "--trace", str(out)]
     assert execute(words) == 0
@@ -38,7 +38,7 @@ def spans(events: list[Event], lane: str) -> list[Event]:
     return [event for event in events if event["ph"] == "X" and event["pid"] == pid]
 
 
-def test_every_event_has_what_its_kind_needs(events: list[Event]) -> None:
+def test_events_have_required_fields(events: list[Event]) -> None:
     for event in events:
         assert event["ph"] in ("X", "M")
         assert isinstance(event["name"], str)
@@ -57,8 +57,8 @@ def test_the_three_lanes_are_named_and_in_order(events: list[Event]) -> None:
     assert all(spans(events, lane) for lane in LANES)
 
 
-def test_no_span_crosses_another(events: list[Event]) -> None:
-    """In a lane a span lies behind the one before it, or wholly within it."""
+def test_spans_nest(events: list[Event]) -> None:
+    """In a lane a span follows the previous one, or lies within it."""
     for lane in LANES:
         open_until: list[int] = []
         for event in sorted(spans(events, lane), key=lambda e: (e["ts"], -e["dur"])):
@@ -69,7 +69,7 @@ def test_no_span_crosses_another(events: list[Event]) -> None:
             open_until.append(end)
 
 
-def test_work_does_not_overlap_and_lies_in_the_call(events: list[Event]) -> None:
+def test_work_does_not_overlap(events: list[Event]) -> None:
     call = spans(events, "framework")[0]
     for lane in ("runtime", "device"):
         for a, b in pairwise(spans(events, lane)):

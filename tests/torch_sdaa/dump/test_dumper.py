@@ -242,7 +242,7 @@ def test_a_cut_file_is_named(dumped: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cut\.h5 .*it was cut short; copy it again or dump again"):
         open_training_dump(cut)
     cut.write_bytes(b"no dump")
-    with pytest.raises(DataError, match=r"cut\.h5 is no HDF5 file"):
+    with pytest.raises(DataError, match=r"cut\.h5 is not an HDF5 file"):
         open_training_dump(cut)
 
 

@@ -63,17 +63,17 @@ def _array(file: Any, name: str, array: Any) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: _said(file, step="x"), "mm.default/1 is no whole call"),
-        (lambda file: _said(file, args=None), "mm.default/1 is no whole call"),
+        (lambda file: _said(file, step="x"), "mm.default/1 is not a complete call"),
+        (lambda file: _said(file, args=None), "mm.default/1 is not a complete call"),
         (lambda file: _said(file, written=[7]), r"wrote into inputs \[7\] of 2"),
-        (lambda file: _said(file, number=0), "it says that it is aten.mm.default/0"),
-        (lambda file: _said(file, more=1), "mm.default/1 is no whole call"),
-        (lambda file: _array(file, "output/0", None), "mm.default/1 is no whole call"),
+        (lambda file: _said(file, number=0), "its name is aten.mm.default/0"),
+        (lambda file: _said(file, more=1), "mm.default/1 is not a complete call"),
+        (lambda file: _array(file, "output/0", None), "mm.default/1 is not a complete call"),
         (lambda file: _array(file, "output/0", np.zeros((2, 2), np.float32)), r"output/0 is \[2, 2\], not \[40, 40\]"),
         (lambda file: _array(file, "output/0", np.zeros((40, 40), np.float32)), "has other values than were written"),
-        (lambda file: _version(file, 2), "is a dump of version 2; this one reads 1: update the package"),
-        (lambda file: _version(file, 0), "is a dump of version 0, which there is not"),
-        (lambda file: _version(file, "new"), "is a dump of version 'new', which there is not"),
+        (lambda file: _version(file, 2), "is a dump of version 2; this package reads 1: update"),
+        (lambda file: _version(file, 0), "is a dump of invalid version 0"),
+        (lambda file: _version(file, "new"), "is a dump of invalid version 'new'"),
     ],
 )
 def test_a_damaged_dump_is_refused(damage: Callable[[Any], None], said: str, dumped: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_damaged_dump_is_refused(damage: Callable[[Any], None], said: str, dum
     [
         ("aten.mmm", "did you mean 'aten.mm.default/0'"),
         ("mm/7", "the calls of aten.mm.default are numbered 0 to 2"),
-        ("", "a call is named like aten."),
+        ("", "names have the form aten."),
     ],
 )
 def test_a_call_that_is_not_there_is_compared_with_those_that_are(name: str, said: str, dumped: Path) -> None:

@@ -34,7 +34,7 @@ ROWS = [
 ]
 """Name, values, state and text of each row of the page."""
 
-SAID = [setting for setting in settings.TABLE if setting.state == settings.SAID]
+NO_EFFECT = [setting for setting in settings.TABLE if setting.state == settings.NO_EFFECT]
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_cache_of_compiled_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (kept.exists(), other.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("setting", SAID, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", NO_EFFECT, ids=lambda setting: setting.name)
 def test_what_changes_nothing_says_so(
     setting: settings.Setting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,14 +53,14 @@ def changed(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["size", "time", "name", "folder", "one more", "one less"])
-def test_any_change_is_seen(folder: Path, how: str) -> None:
+def test_any_change_changes_the_fingerprint(folder: Path, how: str) -> None:
     before = load_dataset(folder).fingerprint()
     changed(folder, how)
     assert load_dataset(folder).fingerprint() != before
 
 
 @pytest.mark.parametrize("how", ["size", "time", "name", "one less"])
-def test_a_change_under_the_run_is_seen(folder: Path, how: str) -> None:
+def test_a_change_during_a_run_changes_the_fingerprint(folder: Path, how: str) -> None:
     dataset = load_dataset(folder)
     before = dataset.fingerprint()
     changed(folder, how)
@@ -88,7 +88,7 @@ def test_a_part_does_not_depend_on_the_rest(folder: Path) -> None:
     assert len({shard(whole, rank, 3).fingerprint() for rank in range(3)}) == 3
 
 
-def test_a_name_with_a_nul_is_gone() -> None:
+def test_a_name_with_a_nul_counts_as_deleted() -> None:
     assert (
         TableDataset([Sample(Path("nu\0l.png"), 1)]).fingerprint()
         != TableDataset([Sample(Path("null.png"), 1)]).fingerprint()

@@ -26,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no other test's import of torch change what the labels are."""
+    """Hide a torch imported by other tests, which would change the type of labels."""
     monkeypatch.setitem(sys.modules, "torch", None)
 
 
@@ -55,20 +55,20 @@ def test_historical_loop(root: Path) -> None:
     assert seen == [(colour, label) for label, colour in enumerate(COLOURS)]
 
 
-def test_lazy_batches_hold_the_same_samples(root: Path) -> None:
+def test_lazy_batches_have_the_same_samples(root: Path) -> None:
     loader = load_data(str(root), batch_size=2)
     assert [path for batch in loader.batches for path in batch.samples] == [sample.path for sample in loader.dataset]
     assert len(loader.batches) == len(loader)
 
 
-def test_rank_takes_its_part(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_gets_its_part(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SIZE, "2")
     assert [sample.label for sample in load_data(root, 1, rank=1).dataset] == [1]
     monkeypatch.setenv(RANK, "0")
     assert [sample.label for sample in load_data(root, 1, rank=1).dataset] == [0, 2]
 
 
-def test_one_picture(root: Path) -> None:
+def test_one_image(root: Path) -> None:
     (image,) = load_data(str(root / "c1" / "1.png"), demo_infer=True)
     assert image.getpixel((0, 0)) == COLOURS[1]
 
@@ -80,15 +80,15 @@ def test_grey_becomes_rgb(tmp_path: Path) -> None:
     assert labels is None
 
 
-def test_rows_come_as_they_are(tmp_path: Path) -> None:
+def test_rows_are_unchanged(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", x=np.ones((3, 2, 2)), y=[0, 1, 2])
     rows, labels = next(iter(load_data(tmp_path / "set.npz", 2)))
     assert [row.shape for row in rows] == [(2, 2), (2, 2)]
     assert labels.tolist() == [0, 1]
 
 
-def test_broken_picture_names_the_file(root: Path) -> None:
-    (root / "c1" / "1.png").write_bytes(b"no picture")
+def test_the_error_for_a_damaged_image_has_the_path(root: Path) -> None:
+    (root / "c1" / "1.png").write_bytes(b"no image")
     loader = iter(load_data(root, 1))
     next(loader)
     with pytest.raises(DataError, match=r"c1/1\.png"):

@@ -55,7 +55,7 @@ def test_relative_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("line", ["a.png", "5", "a.png,1"])
 def test_malformed_line(root: Path, line: str) -> None:
-    with pytest.raises(DataError, match=rf"val.txt:2: '{line}' is not 'path label'; write a picture path, a space"):
+    with pytest.raises(DataError, match=rf"val.txt:2: '{line}' is not 'path label'"):
         listed(root, f"a.png 1\n{line}\n")
 
 
@@ -63,12 +63,12 @@ def test_malformed_line(root: Path, line: str) -> None:
 def test_bad_label(root: Path, label: str) -> None:
     with pytest.raises(DataError) as caught:
         listed(root, f"\na.png {label}")
-    assert f"val.txt:2: label {label!r} is not a class index; end the line with a whole number" in str(caught.value)
+    assert f"val.txt:2: label {label!r} is not a class index" in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["../a.png", "sub/../../a.png", "/etc/a.png", ".."])
 def test_path_that_leaves_the_root(root: Path, path: str) -> None:
-    with pytest.raises(DataError, match=rf"val.txt:1: path '{path}' leaves the data folder .*; write paths relative"):
+    with pytest.raises(DataError, match=rf"val.txt:1: path '{path}' leaves"):
         listed(root, f"{path} 1")
 
 
@@ -77,19 +77,19 @@ def test_missing_and_other_files_are_rejected_and_the_rest_stays(root: Path) -> 
     assert dataset.labels.tolist() == [2]
     assert [path.name for path, _ in dataset.rejected] == ["gone.png", "notes.txt", "nu\0l.png"]
     assert dataset.rejected[0].reason == "it does not exist but is listed in val.txt line 1"
-    assert "not a picture file" in dataset.rejected[1].reason
+    assert "not an image file" in dataset.rejected[1].reason
 
 
 def test_nothing_usable(root: Path) -> None:
-    with pytest.raises(DataError, match=r"none of its 2 pictures can be used under .*gone.png.*check the data folder"):
+    with pytest.raises(DataError, match=r"2 images .*gone.png"):
         listed(root, "gone.png 1\nlost.png 2")
-    with pytest.raises(DataError, match="lists no picture; write one 'path label' per line"):
+    with pytest.raises(DataError, match="lists no image"):
         listed(root, "# nothing\n\n")
 
 
 def test_unreadable_file(root: Path) -> None:
-    with pytest.raises(DataError, match=r"label file .*/gone.txt cannot be read: No such file or directory; check"):
+    with pytest.raises(DataError, match=r"/gone.txt .*No such file"):
         load_label_file(root / "gone.txt")
     (root / "val.txt").write_bytes("a.png 1\nä".encode("latin-1"))
-    with pytest.raises(DataError, match=r"val.txt: byte 8 is not UTF-8 text; save the label file as UTF-8"):
+    with pytest.raises(DataError, match=r"val.txt: byte 8 .*UTF-8"):
         load_label_file(root / "val.txt")

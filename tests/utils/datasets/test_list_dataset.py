@@ -1,4 +1,4 @@
-"""Data sets of any samples: lists, selections of them, and parts for several processes."""
+"""Data sets of any samples: lists, selections of them, and shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows(dataset: Dataset, size: int = 5) -> list[tuple[Any, ...]]:
 
 
 @given(samples=SAMPLES, size=st.integers(1, 7), data=st.data())
-def test_any_selection_has_the_samples_at_its_places(samples: list[Any], size: int, data: st.DataObject) -> None:
+def test_any_selection(samples: list[Any], size: int, data: st.DataObject) -> None:
     dataset = ListDataset(
         samples, [{"of": sample} for sample in samples], units=[f"u{i % 3}" for i in range(len(samples))]
     )
@@ -46,7 +46,7 @@ def test_any_selection_has_the_samples_at_its_places(samples: list[Any], size: i
 
 
 @given(count=st.integers(0, 23), size=st.integers(1, 6))
-def test_parts_make_up_the_whole(count: int, size: int) -> None:
+def test_shards_cover_the_data_set(count: int, size: int) -> None:
     rejected = [Rejected(Path(f"bad{i}"), "is bad") for i in range(count // 2)]
     dataset = ListDataset(list(range(count)), rejected=rejected)
     parts = [shard(dataset, rank, size) for rank in range(size)]
@@ -54,7 +54,7 @@ def test_parts_make_up_the_whole(count: int, size: int) -> None:
     assert sorted(bad.path for part in parts for bad in part.rejected) == sorted(bad.path for bad in rejected)
 
 
-def test_the_fingerprint_sees_content(tmp_path: Path) -> None:
+def test_fingerprint_covers_content(tmp_path: Path) -> None:
     file = tmp_path / "data.tsv"
     file.write_text("a\tb\n")
 
@@ -76,22 +76,22 @@ def test_the_fingerprint_sees_content(tmp_path: Path) -> None:
     assert whole.select([1, 2]).fingerprint() != whole.select([2, 1]).fingerprint() != whole.fingerprint()
 
 
-def test_what_holds_for_all_samples_is_kept_by_parts() -> None:
+def test_shards_keep_notes() -> None:
     dataset = ListDataset(list("abcd"), notes={"classes": ["vowel", "other"]})
     assert shard(dataset.select([0, 1, 2]), 1, 2).notes == {"classes": ["vowel", "other"]}
     assert load_dataset(DIGITS / "data" / "val").notes == {"classes": list("0123456789")}
 
 
-def test_lists_of_other_lengths_are_refused() -> None:
+def test_lists_of_different_lengths() -> None:
     for how in ({"targets": [1]}, {"names": ["a"]}, {"units": ["a", "b", "c"]}):
-        with pytest.raises(ConfigError, match="for 2 samples; give one per sample"):
+        with pytest.raises(ConfigError, match="for 2 samples"):
             ListDataset([1, 2], **how)
 
 
 @pytest.mark.parametrize(
     "places", [range(5), range(3, 40, 7), range(9, 2, -2), range(4, -1, -1), range(0), [7, 0, 7], []]
 )
-def test_a_table_gives_any_places(places: Sequence[int]) -> None:
+def test_a_table_returns_any_places(places: Sequence[int]) -> None:
     dataset = load_dataset(DIGITS / "data" / "val")
     samples = [dataset[i] for i in places]
     for batch in (dataset.batch(places), dataset.select(places).batch(range(len(places)))):
@@ -110,7 +110,7 @@ def test_rows_are_selected_with_their_table(tmp_path: Path) -> None:
     assert part.batch(range(2)).names == [str(tmp_path / "d.npz[4]"), str(tmp_path / "d.npz[1]")]
 
 
-def test_a_new_kind_needs_three_methods() -> None:
+def test_a_subclass_needs_three_methods() -> None:
     class Squares(Dataset):
         rejected = ()
 

@@ -28,7 +28,7 @@ def test_class_folders(tmp_path: Path) -> None:
     assert dataset.classes == ["cat", "dog"]
 
 
-def test_label_file_beside_the_folder_it_lists(tmp_path: Path) -> None:
+def test_label_file_next_to_the_folder_it_lists(tmp_path: Path) -> None:
     for name in ("1.png", "2.png"):
         picture(tmp_path / "val" / name)
     (tmp_path / "val.txt").write_text("val/1.png 65\nval/2.png 970\n")
@@ -40,11 +40,11 @@ def test_given_label_file(tmp_path: Path) -> None:
     picture(tmp_path / "data" / "1.png")
     (tmp_path / "list.txt").write_text("1.png 4")
     assert found(load_dataset(tmp_path / "data", labels=tmp_path / "list.txt")) == [("1.png", 4)]
-    with pytest.raises(DataError, match="which is not a folder; give the pictures' folder"):
+    with pytest.raises(DataError, match="which is not a folder"):
         load_dataset(tmp_path / "data" / "1.png", labels=tmp_path / "list.txt")
 
 
-def test_flat_folder_with_a_text_file_among_the_pictures(tmp_path: Path) -> None:
+def test_flat_folder_with_a_text_file(tmp_path: Path) -> None:
     picture(tmp_path / "1.png")
     (tmp_path / "notes.txt").write_text("no")
     dataset = load_dataset(tmp_path)
@@ -64,14 +64,14 @@ def test_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(load_dataset("~")) == [("1.png", None)]
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^data path \S*/gone does not exist; check the path$"):
+def test_missing_data(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"/gone does not exist"):
         load_dataset(tmp_path / "gone")
-    with pytest.raises(DataError, match=r"^data folder \S+ is empty; it needs files ending in \.jpg"):
+    with pytest.raises(DataError, match=r"is empty; .*\.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "sub").mkdir()
-    with pytest.raises(DataError, match=r"^data folder \S+ holds no picture; it needs files ending in \.jpg"):
+    with pytest.raises(DataError, match=r"contains no image; .*\.jpg"):
         load_dataset(tmp_path)
     (tmp_path / "data.bin").write_bytes(b"no")
-    with pytest.raises(DataError, match=r"data.bin: not a picture file"):
+    with pytest.raises(DataError, match=r"data.bin: not an image file"):
         load_dataset(tmp_path / "data.bin")

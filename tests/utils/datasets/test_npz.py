@@ -35,21 +35,21 @@ def test_without_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": IMAGES, "y": [1, 2]}, r"labels have shape \(2,\), the 5 samples need \(5,\)"),
+        ({"x": IMAGES, "y": [1, 2]}, r"labels have shape \(2,\)"),
         ({"x": IMAGES, "y": np.zeros((5, 1), int)}, r"labels have shape \(5, 1\)"),
-        ({"x": IMAGES, "y": np.zeros(5)}, r"labels have dtype float64; save whole numbers"),
+        ({"x": IMAGES, "y": np.zeros(5)}, r"labels have dtype float64"),
         ({"x": IMAGES, "y": [0, 1, -1, 2, 3]}, "label -1 is not a class index"),
         (
             {"x": IMAGES, "y": np.array([0, 1, 2**63, 2, 3], np.uint64)},
             "label 9223372036854775808 is not a class index",
         ),
-        ({"x": np.zeros((0, 2))}, r"array of samples has shape \(0, 2\); it needs N x \.\.\. with at least one"),
+        ({"x": np.zeros((0, 2))}, r"array of samples has shape \(0, 2\)"),
         ({"x": np.float32(1)}, r"array of samples has shape \(\)"),
-        ({"X": IMAGES}, r"no array 'images' or 'x' \(it holds nothing\); save with"),
+        ({"X": IMAGES}, r"no array 'images' or 'x'"),
         ({"x": np.array([{}, []], dtype=object)}, "Object arrays cannot be loaded when allow_pickle=False"),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, object], message: str) -> None:
+def test_invalid_arrays(tmp_path: Path, arrays: dict[str, object], message: str) -> None:
     np.savez(tmp_path / "set.npz", **arrays)
     with pytest.raises(DataError, match=rf"set.npz.*{message}"):
         load_npz(tmp_path / "set.npz")
@@ -58,14 +58,14 @@ def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, object], messa
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 broken", b"\x80\x04."])
 def test_not_an_npz(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "set.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"^\S*set.npz is not a readable .npz file: .+; save it again with np.savez$"):
+    with pytest.raises(DataError, match=r"^\S*set.npz is not a readable"):
         load_npz(tmp_path / "set.npz")
 
 
-def test_npy_in_disguise(tmp_path: Path) -> None:
+def test_npy_named_npz(tmp_path: Path) -> None:
     with (tmp_path / "set.npz").open("wb") as file:
         np.save(file, IMAGES)
-    with pytest.raises(DataError, match=r"is a single .npy array; save with np.savez"):
+    with pytest.raises(DataError, match=r"single .npy array; .*np.savez"):
         load_npz(tmp_path / "set.npz")
 
 

@@ -1,4 +1,4 @@
-"""Recordings: written and read again, and what is none is one line."""
+"""Recordings: round trips and invalid files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from utils.datasets.episodes import Recording, load_episodes, read_recording, wr
 GOOD = Recording("X-v0", np.array([3, 3, 5]), np.array([0, 1, 0]), np.ones((3, 2), np.float32), np.array([0, 1, 1]))
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     write_recording(tmp_path / "a.npz", GOOD)
     found = read_recording(tmp_path / "a.npz")
     assert found.environment == "X-v0"
@@ -25,28 +25,28 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     data = load_episodes([3, 4, 5], tmp_path / "a.npz")
     assert [len(sample.actions) for sample in data.samples] == [2, 0, 1]
     assert data.names == ["seed 3", "seed 4", "seed 5"]
-    others = load_episodes([7, 8], tmp_path / "a.npz")  # the run says that nothing is compared
+    others = load_episodes([7, 8], tmp_path / "a.npz")  # the run reports that nothing is compared
     assert [len(sample.actions) for sample in others.samples] == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"actions": None}, "has no 'actions'; a recording has environment, seeds"),
+        ({"actions": None}, "has no 'actions'"),
         ({"seeds": np.array([1, 2])}, r"seeds \[2\], steps \[3\].*one row per observation"),
-        ({"seeds": np.array([1.0, 2, 3])}, "seeds and steps whole numbers"),
-        ({"actions": np.array([{}, {}, {}])}, "is no recording"),
+        ({"seeds": np.array([1.0, 2, 3])}, "integers as seeds and steps"),
+        ({"actions": np.array([{}, {}, {}])}, "not a recording"),
     ],
 )
-def test_what_is_no_recording(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_invalid_recordings(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     fields: dict[str, Any] = {**GOOD._asdict(), **change}
     np.savez(tmp_path / "a.npz", **{key: value for key, value in fields.items() if value is not None})
-    with pytest.raises(DataError, match=rf"a\.npz: .*{said}"):
+    with pytest.raises(DataError, match=rf"a\.npz: .*{message}"):
         read_recording(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no archive", bytes(100)])
 def test_other_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.npz: is no recording .*--save_predictions"):
+    with pytest.raises(DataError, match=r"a\.npz: not a recording .*--save_predictions"):
         read_recording(tmp_path / "a.npz")

@@ -46,7 +46,7 @@ def test_rank_that_does_not_exist(rank: int, size: int) -> None:
         shard(TableDataset([]), rank, size)
 
 
-def test_no_environment_is_everything() -> None:
+def test_without_environment_variables() -> None:
     assert rank_and_size() == (0, 1)
 
 
@@ -54,7 +54,7 @@ def test_no_environment_is_everything() -> None:
     ("env_rank", "env_size", "rank", "want"),
     [
         ("2", "4", -1, (2, 4)),
-        ("2", "4", 1, (2, 4)),  # mpirun knows better than the argument
+        ("2", "4", 1, (2, 4)),  # the environment overrides the argument
         (None, "4", 3, (3, 4)),
         (None, "4", -1, (0, 1)),
         ("-1", None, -1, (0, 1)),
@@ -72,15 +72,15 @@ def test_environment(
 @pytest.mark.parametrize(
     ("env_rank", "env_size", "message"),
     [
-        ("abc", "4", f"{RANK}='abc' must be a whole number"),
-        ("1.0", "4", f"{RANK}='1.0' must be a whole number"),
-        ("", "4", f"{RANK}='' must be a whole number"),
-        ("9" * 5000, "4", "must be a whole number"),
-        ("1", "two", f"{SIZE}='two' must be a whole number"),
+        ("abc", "4", f"{RANK}='abc'"),
+        ("1.0", "4", f"{RANK}='1.0'"),
+        ("", "4", f"{RANK}=''"),
+        ("9" * 5000, "4", f"{RANK}='9999"),
+        ("1", "two", f"{SIZE}='two'"),
         ("4", "4", rf"rank 4 must be from 0 to 3 \({SIZE}=4\)"),
         ("-2", "4", "rank -2 must be from 0 to 3"),
-        ("1", "0", f"rank 1 needs environment variable {SIZE}, the number of processes"),
-        ("1", "-3", f"rank 1 needs environment variable {SIZE}, the number of processes"),
+        ("1", "0", f"rank 1 needs environment variable {SIZE}"),
+        ("1", "-3", f"rank 1 needs environment variable {SIZE}"),
     ],
 )
 def test_bad_environment(monkeypatch: pytest.MonkeyPatch, env_rank: str, env_size: str, message: str) -> None:
@@ -91,7 +91,5 @@ def test_bad_environment(monkeypatch: pytest.MonkeyPatch, env_rank: str, env_siz
 
 
 def test_rank_without_size() -> None:
-    with pytest.raises(
-        ConfigError, match=f"rank 0 needs environment variable {SIZE}, the number of processes; start with mpirun"
-    ):
+    with pytest.raises(ConfigError, match=f"rank 0 .*{SIZE}.*mpirun"):
         rank_and_size(0)

@@ -1,4 +1,4 @@
-"""The historical loaders of SSD and YOLOv9: what a batch holds, and what becomes of bad pictures."""
+"""Loaders of scripts for SSD and YOLOv9: batches, and invalid images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECT = (
 
 @pytest.fixture
 def voc(tmp_path: Path) -> Path:
-    """Return three pictures of 60 x 30 with a dog, the second with a difficult cat, and a list that names a fourth."""
+    """Return three images of 60 x 30 with a dog, the second with a difficult cat, and a list with a missing fourth."""
     root = tmp_path / "VOC2007"
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / name).mkdir(parents=True)
@@ -37,7 +37,7 @@ def voc(tmp_path: Path) -> Path:
     return root
 
 
-def test_what_a_picture_of_voc_is(voc: Path) -> None:
+def test_samples_of_voc(voc: Path) -> None:
     dataset = VOCDataset(voc, 40)
     assert (len(dataset), dataset.ids[2], dataset.class_names[:2]) == (3, "000002", ("__background__", "aeroplane"))
     image, target, place, _ = dataset[1]
@@ -61,7 +61,7 @@ def test_a_batch_of_voc(voc: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_torchs_loader_takes_it(voc: Path, workers: int) -> None:
+def test_torchs_data_loader(voc: Path, workers: int) -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.data import DataLoader
 
@@ -71,59 +71,54 @@ def test_torchs_loader_takes_it(voc: Path, workers: int) -> None:
     assert all(isinstance(images, torch.Tensor) for images, _, _ in batches)
 
 
-def test_a_picture_that_cannot_be_decoded_is_left_out(voc: Path) -> None:
+def test_images_that_cannot_be_decoded_are_skipped(voc: Path) -> None:
     file = voc / "JPEGImages" / "000001.jpg"
     file.write_bytes(file.read_bytes()[:300])
     dataset = VOCDataset(voc, 32)
-    with pytest.warns(UserWarning, match=r"left out: .*000001\.jpg: .*[Tt]runcated"):
+    with pytest.warns(UserWarning, match=r"skipped: .*000001\.jpg: .*[Tt]runcated"):
         images, targets, places = collate_fn([dataset[place] for place in range(3)])
     assert (len(images), len(targets), [int(place) for place in places]) == (2, 2, [0, 2])
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="skipped"):
         images, targets, places = collate_fn([dataset[1]])
     assert (tuple(images.shape), targets, len(places)) == ((1, 3, 32, 32), [], 0)
 
 
-def test_bad_entries_of_the_list_are_counted_and_named(voc: Path) -> None:
-    with pytest.warns(UserWarning, match=r"1 pictures are left out, the first: .*000009\.xml: it does not exist"):
+def test_invalid_list_entries_give_a_warning(voc: Path) -> None:
+    with pytest.warns(UserWarning, match=r"1 images are skipped.*000009\.xml"):
         dataset = VOCDataset(voc, image_set="val")
     assert dataset.ids == ["000001"]
 
 
-def test_other_classes_are_numbered_and_said(voc: Path) -> None:
+def test_other_classes_are_numbered_with_a_warning(voc: Path) -> None:
     for file in (voc / "Annotations").iterdir():
         file.write_text(file.read_text().replace("dog", "gnu").replace("cat", "emu"))
-    with pytest.warns(UserWarning, match="its classes are not VOC's; labels are 1 emu, 2 gnu"):
+    with pytest.warns(UserWarning, match="1 emu, 2 gnu"):
         assert VOCDataset(voc).class_names == ("__background__", "emu", "gnu")
 
 
-def test_the_folder_above_is_taken_where_it_holds_one_year(voc: Path, tmp_path: Path) -> None:
+def test_the_parent_folder_with_one_year(voc: Path, tmp_path: Path) -> None:
     kit = tmp_path / "data" / "VOCdevkit"
     kit.mkdir(parents=True)
     (kit / "VOC2007").symlink_to(voc)
     for root in (kit, kit.parent, kit / "VOC2007"):
         assert VOCDataset(root, 32).ids == VOCDataset(voc, "32").ids
     (kit / "VOC2012").symlink_to(voc)
-    with pytest.raises(DataError, match=r"holds VOC2007, VOC2012; give one of them: .*VOC2007$"):
+    with pytest.raises(DataError, match=r"VOC2007, VOC2012; .*VOC2007$"):
         VOCDataset(kit)
 
 
-def test_what_is_no_voc_is_named(voc: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere does not exist or is no folder"):
+def test_invalid_folders_of_voc(voc: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere is missing"):
         VOCDataset(tmp_path / "nowhere")
-    with pytest.raises(
-        DataError, match=r"train.txt does not exist; image_set is the name of a list there \(test, val\)"
-    ):
+    with pytest.raises(DataError, match=r"train.txt does not exist; .*\(test, val\)"):
         VOCDataset(voc, image_set="train")
-    with pytest.raises(ConfigError, match="datashape 'big' is no length"):
+    with pytest.raises(ConfigError, match="datashape 'big'"):
         VOCDataset(voc, "big")
-
-
-# ---------------------------------------------------------------------------------------------------------- YOLOv9
 
 
 @pytest.fixture
 def coco(tmp_path: Path) -> Path:
-    """Return the list of three pictures with no, one and two objects."""
+    """Return the list of three images with no, one and two objects."""
     for name in ("images", "labels"):
         (tmp_path / name).mkdir()
     for number in range(3):
@@ -133,7 +128,7 @@ def coco(tmp_path: Path) -> Path:
     return tmp_path / "val2017.txt"
 
 
-def test_pictures_with_few_objects_are_left_out(coco: Path) -> None:
+def test_images_with_few_objects_are_skipped(coco: Path) -> None:
     assert object_detection_dataset.create_dataloader is yolov9m_dataset.create_dataloader
     keywords = {"imgsz": 64, "batch_size": 2, "stride": 32, "workers": 0, "pad": 0.5, "prefix": ""}
     with warnings.catch_warnings():
@@ -149,8 +144,8 @@ def test_pictures_with_few_objects_are_left_out(coco: Path) -> None:
             assert shapes[0][0] == (30, 60)
 
 
-def test_a_least_number_that_cannot_be_used(coco: Path) -> None:
-    with pytest.raises(DataError, match="no picture has 7 objects, the most are 2; lower min_items"):
+def test_invalid_min_items(coco: Path) -> None:
+    with pytest.raises(DataError, match=r"7 objects.* 2; lower min_items"):
         yolov9m_dataset.create_dataloader(coco, 64, 2, 32, min_items=7)
     with pytest.raises(ConfigError, match="min_items -1"):
         yolov9m_dataset.create_dataloader(coco, 64, 2, 32, min_items=-1)

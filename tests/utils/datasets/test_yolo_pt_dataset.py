@@ -1,4 +1,4 @@
-"""The historical loader of YOLO's scripts."""
+"""Data loader of scripts for YOLO."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = ((80, 40), (40, 80), (64, 64), (100, 33), (20, 10))
 
 @pytest.fixture(autouse=True)
 def _no_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run as in a script that has not imported torch, whatever other tests did; those for torch import it."""
+    """Hide a torch imported by other tests, except in tests that need it."""
     if request.node.get_closest_marker("torch"):
         pytest.importorskip("torch")
     else:
@@ -29,7 +29,7 @@ def _no_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return COCO's layout in YOLO's form: five pictures of one colour each, the last without labels."""
+    """Return COCO's layout with YOLO's labels: five images of one colour each, the last without labels."""
     images, labels = tmp_path / "images" / "val2017", tmp_path / "labels" / "val2017"
     images.mkdir(parents=True)
     labels.mkdir(parents=True)
@@ -44,7 +44,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def check(batch: Any, size: tuple[int, int] = (64, 64)) -> None:
-    """Say that a batch's objects are where the labels say, and its pictures where the shapes say."""
+    """Check that objects match the labels and images match the shapes."""
     images, targets, paths, shapes = batch
     assert (images.dtype, images.shape) == (np.uint8, (len(paths), 3, *size))
     assert (targets.dtype, targets.shape[1]) == (np.float32, 6)
@@ -72,7 +72,7 @@ def test_batches(data: Path, workers: int) -> None:
     loader, dataset = create_dataloader(str(data / "val2017.txt"), 64, 2, 32, workers=workers, prefix="val: ")
     assert (len(loader), len(dataset), loader.dataset is dataset) == (3, 5, True)
     assert [Path(name).name for name in dataset.im_files] == [f"{place}.png" for place in range(5)]
-    for _ in range(2):  # as often as one likes
+    for _ in range(2):  # any number of times
         batches = list(loader)
         assert [len(batch[2]) for batch in batches] == [2, 2, 1]
         assert [name for batch in batches for name in batch[2]] == dataset.im_files
@@ -84,7 +84,7 @@ def test_batches(data: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize("given", ["folder", "list", "absolute", "files"])
-def test_what_a_path_may_be(data: Path, given: str) -> None:
+def test_kinds_of_paths(data: Path, given: str) -> None:
     files = [data / "images" / "val2017" / f"{place}.png" for place in range(5)]
     (data / "all.txt").write_text("\n".join(map(str, files)))
     path: Any = {"folder": data, "list": data / "val2017.txt", "absolute": data / "all.txt", "files": files}[given]
@@ -94,7 +94,7 @@ def test_what_a_path_may_be(data: Path, given: str) -> None:
     check(batch, (64, 96))
 
 
-def test_rect_batches_have_the_proportions_of_their_pictures(data: Path) -> None:
+def test_rect_batches_have_the_aspect_ratio_of_their_images(data: Path) -> None:
     loader, dataset = create_dataloader(data / "val2017.txt", 64, 2, 16, rect=True, workers=0)
     assert [Path(name).stem for name in dataset.im_files] == ["3", "0", "4", "2", "1"]
     batches = list(loader)
@@ -105,7 +105,7 @@ def test_rect_batches_have_the_proportions_of_their_pictures(data: Path) -> None
     shapes = [batch[0].shape[2:] for batch in padded]
     assert shapes == [(48, 80), (80, 80), (80, 48)]
     for batch in padded:
-        check(batch, batch[0].shape[2:])  # a picture is no larger in a larger input
+        check(batch, batch[0].shape[2:])  # a larger input does not enlarge an image
         assert batch[3][0][1][0] == pytest.approx([64 / max(batch[3][0][0])] * 2, abs=0.02)
 
 
@@ -116,7 +116,7 @@ def test_one_class(data: Path) -> None:
     assert not batch[1][:, 1].any()
 
 
-def test_cached_pictures_are_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_images_are_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader, _ = create_dataloader(data / "val2017.txt", 64, 2, 32, cache=True, workers=2)
     first = list(loader)
     monkeypatch.setattr("utils.datasets.yolo_pt_dataset.open_image", None)
@@ -128,7 +128,7 @@ def test_cached_pictures_are_read_once(data: Path, monkeypatch: pytest.MonkeyPat
     check(second[0])
 
 
-def test_shuffled_rounds_differ_and_runs_do_not(data: Path) -> None:
+def test_shuffled_epochs_differ_and_runs_do_not(data: Path) -> None:
     def orders() -> list[list[str]]:
         loader, _ = create_dataloader(data, 64, 2, 32, shuffle=True, workers=0)
         return [[name for batch in loader for name in batch[2]] for _ in range(3)]
@@ -139,48 +139,48 @@ def test_shuffled_rounds_differ_and_runs_do_not(data: Path) -> None:
     assert all(sorted(order) == sorted(first[0]) for order in first)
 
 
-def test_a_bad_picture_costs_itself(data: Path) -> None:
+def test_damaged_images_are_skipped(data: Path) -> None:
     images = data / "images" / "val2017"
     broken = images / "1.png"
-    broken.write_bytes(broken.read_bytes()[:45])  # its head is whole
+    broken.write_bytes(broken.read_bytes()[:45])  # its header is complete
     (data / "labels" / "val2017" / "2.txt").write_text("0 0.5 0.5")
     with (data / "val2017.txt").open("a") as file:
         file.write("./images/val2017/gone.png\n")
-    with pytest.warns(UserWarning, match=r"val: files that are left out: 2, the first .*2\.png.*2\.txt, line 1: 2 num"):
+    with pytest.warns(UserWarning, match=r"val: skipped files: 2, .*2\.png.*2\.txt, line 1: "):
         loader, dataset = create_dataloader(data / "val2017.txt", 64, 2, 32, workers=2, prefix="val: ")
-    with pytest.warns(UserWarning, match=r"1\.png: .*\(left out\)"):
+    with pytest.warns(UserWarning, match=r"1\.png: .*\(skipped\)"):
         batches = list(loader)
     assert [[Path(name).stem for name in batch[2]] for batch in batches] == [["0"], ["3", "4"]]
     for batch in batches:
         check(batch)
-    assert list(loader)  # said once
+    assert list(loader)  # one warning
     assert [Path(one.path).name for one in dataset.rejected] == ["2.png", "gone.png", "1.png"]
     for file in images.iterdir():
         file.write_bytes(file.read_bytes()[:45])
     with (
-        pytest.warns(UserWarning, match="left out"),
-        pytest.raises(DataError, match=r"none of 4 pictures can be read; the first: .*0\.png"),
+        pytest.warns(UserWarning, match="skipped"),
+        pytest.raises(DataError, match=r"none of 4 images .*0\.png"),
     ):
         list(loader)
 
 
-def test_a_rect_batch_without_the_size_of_a_picture(data: Path) -> None:
-    (data / "images" / "val2017" / "4.png").write_bytes(b"nothing of a picture")
-    with pytest.warns(UserWarning, match=r"files that are left out: 1, .*4\.png"):
+def test_a_rect_batch_without_the_size_of_an_image(data: Path) -> None:
+    (data / "images" / "val2017" / "4.png").write_bytes(b"nothing of an image")
+    with pytest.warns(UserWarning, match=r"skipped files: 1, .*4\.png"):
         loader, dataset = create_dataloader(data / "val2017.txt", 64, 2, 16, rect=True, workers=0)
     assert len(dataset) == 4
     assert sum(len(batch[2]) for batch in loader) == 4
 
 
-def test_pictures_without_labels_are_said(data: Path) -> None:
+def test_images_without_labels_give_a_warning(data: Path) -> None:
     (data / "labels" / "val2017" / "0.txt").unlink()
-    with pytest.warns(UserWarning, match="pictures without a label file: 1"):
+    with pytest.warns(UserWarning, match="without a label file: 1"):
         loader, _ = create_dataloader(data / "val2017.txt", 64, 5, 32, workers=0)
     (batch,) = loader
     assert (batch[1][:, 0] != 0).all()
 
 
-def test_processes_share_the_pictures(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_share_the_images(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     parts = [create_dataloader(data, 64, 2, 32, rank=rank, workers=0)[1].im_files for rank in (0, 1)]
     assert [[Path(name).stem for name in part] for part in parts] == [["0", "2", "4"], ["1", "3"]]
@@ -189,7 +189,7 @@ def test_processes_share_the_pictures(data: Path, monkeypatch: pytest.MonkeyPatc
     assert (len(loader), len(dataset), list(loader)) == (0, 0, [])
 
 
-def test_arguments_for_training_are_not_used_and_said(data: Path) -> None:
+def test_training_arguments_give_a_warning(data: Path) -> None:
     words = r"val: create_dataloader does not use augment=True, hyp=\{'mosaic': 1\}, image_weights=True, quad=True"
     with pytest.warns(UserWarning, match=f"{words}, cache=disk, shuffle with rect=True"):
         create_dataloader(
@@ -205,20 +205,20 @@ def test_arguments_for_training_are_not_used_and_said(data: Path) -> None:
 WRONG = ({"batch_size": "4"}, {"batch_size": None}, {"stride": 2.5}, {"pad": None}, {"workers": None})
 
 
-def test_what_cannot_be_used_is_refused(data: Path) -> None:
+def test_invalid_arguments(data: Path) -> None:
     (data / "empty.txt").write_text("\n")
     (data / "zero.txt").write_text("a\0b.png\n")
     (data / "notes.md").write_text("")
     for path, words in (
-        (data / "nothing", "nothing does not exist; name a folder"),
+        (data / "nothing", "nothing does not exist"),
         (data / "empty.txt", "lists no image"),
-        (data / "zero.txt", "is no path"),
+        (data / "zero.txt", "is not a path"),
         (data / "notes.md", "is neither a folder"),
         ("a" * 5000, "does not exist"),
         ([], "path is an empty list"),
-        ("", "path is ''; name a folder"),
-        (None, "path is None; name a folder"),
-        ([None], r"path is \[None\]; name a folder"),
+        ("", "path is ''"),
+        (None, "path is None"),
+        ([None], r"path is \[None\]"),
         (data / "labels", "lists no image"),
     ):
         with pytest.raises(DataError, match=words):

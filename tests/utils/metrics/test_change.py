@@ -28,7 +28,7 @@ FINITE = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e
         (30.0, math.inf, True, None, math.inf, "worse", "30 against inf: no relative difference"),
     ],
 )
-def test_words_and_judgement(
+def test_relative_change_and_words(
     value: float, reference: float, higher: bool, relative: float | None, drop: float, word: str, text: str
 ) -> None:
     change = Change.of(value, reference, higher)
@@ -39,7 +39,7 @@ def test_words_and_judgement(
 
 
 @given(FINITE, FINITE)
-def test_the_other_direction_is_the_opposite(value: float, reference: float) -> None:
+def test_the_other_direction(value: float, reference: float) -> None:
     up, down = Change.of(value, reference, True), Change.of(value, reference, False)
     assert up.drop == -down.drop
     assert {up.word, down.word} in ({"better", "worse"}, {"equal"})

@@ -1,4 +1,4 @@
-"""Class folders that are not all of a model's classes, or not in its order, are told by name or refused."""
+"""Class folders that are a subset of a model's classes, or in another order: matched by name or rejected."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from utils.imagenet_classes import WNIDS
 from utils.metrics.class_names import decided_outputs, outputs_of, spelling
 from utils.metrics.classification import ClassFolders, TopK
 from utils.metrics.f1 import Accuracy
-from utils.tasks.classification.diagnostics import ShiftedClasses
+from utils.tasks.classification.task import ShiftedClasses
 
 
-def test_wnids_are_those_of_imagenet() -> None:
+def test_wordnet_ids_of_imagenet() -> None:
     assert len(set(WNIDS)) == 1000
     assert list(WNIDS) == sorted(WNIDS)
     assert (WNIDS[0], WNIDS[277], WNIDS[278], WNIDS[999]) == ("n01440764", "n02119022", "n02119789", "n15075141")
 
 
-def test_some_of_imagenets_folders_are_told_by_their_ids() -> None:
+def test_a_subset_of_imagenet_is_matched_by_ids() -> None:
     found = outputs_of(["n01440764", "n02119789", "n15075141"], 1000)
     assert found.tolist() == [0, 278, 999]
 
 
-def test_ids_that_the_model_stores_come_first() -> None:
+def test_ids_in_the_model_take_precedence() -> None:
     assert outputs_of(["n2"], 3, class_ids=["n3", "n1", "n2"]).tolist() == [2]
 
 
-def test_folders_are_told_by_the_models_labels() -> None:
+def test_folders_are_matched_by_labels() -> None:
     assert outputs_of(["ant", "bee"], 3, labels=["bee", "cat", "ant"]).tolist() == [2, 0]
 
 
-def test_as_many_folders_as_outputs_are_in_sorted_order() -> None:
+def test_as_many_folders_as_outputs() -> None:
     assert outputs_of(["a", "b"], 2).tolist() == [0, 1]
     assert outputs_of(["n01440764", "n02119789"], 2, labels=["fish", "fox"]).tolist() == [0, 1]
 
@@ -41,28 +41,26 @@ def test_as_many_folders_as_outputs_are_in_sorted_order() -> None:
 @pytest.mark.parametrize(
     ("folders", "count", "labels", "message"),
     [
-        (["a", "b"], 1000, None, "2 class folders, and the model has 1000 classes: which are they"),
+        (["a", "b"], 1000, None, "2 class folders, .*1000 classes"),
         (
             ["n00000000", "n01440764"],
             1000,
             None,
-            "class folder 'n00000000' is not among the model's classes' WordNet ids",
+            "'n00000000' .*WordNet ids",
         ),
-        (["ant", "bea"], 2, ["ant", "bee"], "class folder 'bea' is not among the model's labels"),
-        (["crane", "ox"], 3, ["crane", "crane", "ox"], "class folder 'crane' stands twice among the model's labels"),
-        (["1", "2", "3"], 3, None, "'3' is a number, and the model has 3 classes .* count from 1"),
-        (["0", "1", "7"], 3, None, "'7' is a number, and the model has 3 classes"),
+        (["ant", "bea"], 2, ["ant", "bee"], "'bea' .*labels"),
+        (["crane", "ox"], 3, ["crane", "crane", "ox"], "'crane' occurs twice .*labels"),
+        (["1", "2", "3"], 3, None, "'3' .*3 classes .*count from 1"),
+        (["0", "1", "7"], 3, None, "'7' .*3 classes"),
         (["0", "12"], 11, list("abcdefghijk"), "'12' is a number"),
         (["00", "0"], 2, None, "'00' and '0' are both class 0"),
-        (["0", "1", "other"], 3, None, "'0' is a number and 'other' is not"),
+        (["0", "1", "other"], 3, None, "'0' is a number.*'other'"),
         (["0", "1"], 5, list("abcd0"), "'1' is not among"),
         (["cat", "Cat"], 2, ["cat", "dog"], "'cat' and 'Cat' are both 'cat'"),
-        (["CAT", "dog"], 3, ["cat", "Cat", "dog"], "'CAT' stands twice"),
+        (["CAT", "dog"], 3, ["cat", "Cat", "dog"], "'CAT' occurs twice"),
     ],
 )
-def test_what_cannot_be_told_is_one_line(
-    folders: list[str], count: int, labels: list[str] | None, message: str
-) -> None:
+def test_ambiguous_folders(folders: list[str], count: int, labels: list[str] | None, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         outputs_of(folders, count, labels)
     assert "\n" not in str(caught.value)
@@ -81,21 +79,21 @@ def test_what_cannot_be_told_is_one_line(
         (["Cat", "DOG"], 3, ["dog", "bird", "cat"], [2, 0], "'Cat' is 'cat'"),
         (["great_white-shark"], 2, ["ox", "Great white shark"], [1], "Great white shark"),
         (["00", "01", "02"], 3, ["2", "1", "0"], [2, 1, 0], "'00' is '0'"),
-        (["Cafe\u0301"], 2, ["a", "Caf\u00e9"], [1], "matched"),
+        (["Cafe\u0301"], 2, ["a", "Caf\u00e9"], [1], "match the model"),
         (["0", "1", "10", "2"], 4, ["2", "10", "1", "0"], [3, 2, 1, 0], ""),
         (["uno", "zwei"], 2, ["one", "two"], [0, 1], "not among the model's labels"),
         ([f"c{i}" for i in (0, 1, 10, 2, *range(3, 10))], 11, None, list(range(11)), "'c10'"),
         (["ant", "bee"], 2, None, [0, 1], ""),
     ],
 )
-def test_folders_are_read_by_the_first_rule_that_fits(
+def test_the_first_matching_rule_applies(
     folders: list[str], count: int, labels: list[str] | None, expected: list[int], line: str
 ) -> None:
-    found, said = decided_outputs(folders, count, labels)
+    found, expected_error = decided_outputs(folders, count, labels)
     assert found.tolist() == expected
-    assert bool(said) == bool(line)
-    assert line in said
-    assert "\n" not in said
+    assert bool(expected_error) == bool(line)
+    assert line in expected_error
+    assert "\n" not in expected_error
 
 
 NAMES = st.one_of(
@@ -108,9 +106,7 @@ NAMES = st.one_of(
 @given(
     st.lists(NAMES, unique=True, min_size=1), st.integers(1, 14), st.none() | st.lists(NAMES, unique=True, min_size=1)
 )
-def test_a_number_is_its_class_and_a_label_its_place_or_the_folder_is_refused(
-    folders: list[str], count: int, labels: list[str] | None
-) -> None:
+def test_numbers_and_labels_map_to_their_classes(folders: list[str], count: int, labels: list[str] | None) -> None:
     folders = sorted(folders)
     try:
         found, line = decided_outputs(folders, count, labels)
@@ -130,7 +126,7 @@ def test_a_number_is_its_class_and_a_label_its_place_or_the_folder_is_refused(
     assert in_order or named or line
 
 
-def test_a_line_is_given_once_per_evaluation() -> None:
+def test_one_warning_per_evaluation() -> None:
     metric = TopK(1)
     metric.folders = ClassFolders(sorted(map(str, range(11))))
     with pytest.warns(UserWarning, match="folders are numbers"):
@@ -140,17 +136,17 @@ def test_a_line_is_given_once_per_evaluation() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, int, np.int64])
-def test_labels_that_are_numbers_are_names_in_every_form(kind: type) -> None:
+def test_numeric_labels_of_any_type(kind: type) -> None:
     stars = ["1", "2", "3", "4", "5"]
     metric = Accuracy(1, stars)
     metric.update(np.eye(5), [kind(star) for star in stars])
     assert metric.compute() == 1
-    with pytest.raises(DataError, match="no class"):
+    with pytest.raises(DataError, match="not a class"):
         Accuracy(1, stars).update(np.eye(5), [kind(0)] * 5)
 
 
 @pytest.mark.parametrize(("shift", "word"), [(1, "higher"), (-1, "lower")])
-def test_labels_that_are_off_by_one_are_reported(shift: int, word: str) -> None:
+def test_labels_off_by_one_are_reported(shift: int, word: str) -> None:
     labels = np.arange(40) % 6 + 1
     hinter = ShiftedClasses()
     for part in np.split(labels, 4):

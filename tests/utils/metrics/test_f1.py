@@ -1,4 +1,4 @@
-"""Accuracy, macro F1 and Matthews' correlation: scikit-learn's values, weights, labels by name, and bad input."""
+"""Accuracy, macro F1 and Matthews' correlation: scikit-learn's values, weights, labels by name, and invalid input."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(deadline=None)
 @given(batches(), st.integers(1, CLASSES))
-def test_they_are_what_scikit_learn_computes(batch: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_values_equal_scikit_learn(batch: tuple[np.ndarray, np.ndarray], k: int) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     scores, labels = batch
     accuracy, f1, matthews = Accuracy(k), MacroF1(k), Matthews(k)
     for metric in (accuracy, f1, matthews):
         metric.update(list(scores), labels)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of k >= classes, and of a single class
+        warnings.simplefilter("ignore")  # for k >= classes, and for a single class
         wanted = sklearn.top_k_accuracy_score(labels, scores, k=k, labels=range(CLASSES))
         predicted = CLASSES - 1 - np.argmax(scores[:, ::-1], axis=1)
         correlation = sklearn.matthews_corrcoef(labels, predicted)
@@ -69,15 +69,15 @@ def test_labels_by_name_and_number() -> None:
     metric = MacroF1(labels=["no", "yes"])
     scores = np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.float32)
     assert metric.update(scores, ["no", "yes", 1, "0"])["right"].all()
-    with pytest.raises(DataError, match=r"label 'yess' is no class of the model \(did you mean 'yes'\?\)"):
+    with pytest.raises(DataError, match=r"'yess' is not a class .*'yes'"):
         metric.update(scores[:1], ["yess"])
     with pytest.raises(DataError, match="the model stores no names"):
         MacroF1().update(scores[:1], ["yes"])
-    with pytest.raises(DataError, match=r"label 2 is not a class of the model, which has 2 \(0 to 1\)"):
+    with pytest.raises(DataError, match=r"label 2 .*\(0 to 1\)"):
         metric.update(scores[:1], [2])
 
 
-def test_a_nan_is_wrong_whatever_k() -> None:
+def test_nan_is_wrong_for_any_k() -> None:
     metric = Accuracy(2)
     found = metric.update(np.array([[np.nan, 1.0], [2.0, 1.0]]), [1, 0])
     assert found["right"].tolist() == [False, True]
@@ -85,7 +85,7 @@ def test_a_nan_is_wrong_whatever_k() -> None:
     assert metric.compute() == 0.5
 
 
-def test_an_empty_batch_has_no_records() -> None:
+def test_an_empty_batch() -> None:
     assert len(MacroF1().update(np.zeros((0, 3)), [])) == 0
 
 
@@ -105,20 +105,20 @@ def test_merge_and_replay() -> None:
 
 
 @pytest.mark.parametrize("scores", [np.zeros(2), np.zeros((1, 2)), np.array([["a", "b"]] * 2)])
-def test_scores_of_a_wrong_kind(scores: np.ndarray) -> None:
-    with pytest.raises(InputError, match="came with 2"):
+def test_invalid_scores(scores: np.ndarray) -> None:
+    with pytest.raises(InputError, match=r"for 2 labels|with 2 targets"):
         Accuracy().update(scores, [0, 1])
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5])
-def test_bad_k(k: int) -> None:
-    with pytest.raises(ConfigError, match="whole number of at least 1"):
+def test_invalid_k(k: int) -> None:
+    with pytest.raises(ConfigError, match="top-k: k="):
         Accuracy(k)
 
 
 @pytest.mark.parametrize("label", ["9" * 5000, 10**30, -1, "z" * 5000, "x"])
-def test_a_label_that_is_none_is_named_with_its_place(label: object) -> None:
-    with pytest.raises(WrongLabelError, match=r"no class|not a class") as caught:
+def test_the_error_for_an_invalid_label_has_its_place(label: object) -> None:
+    with pytest.raises(WrongLabelError, match=r"not a class") as caught:
         Accuracy().update(np.zeros((3, 2)), [0, 1, label])
     assert caught.value.place == 2
     assert len(str(caught.value)) < 400

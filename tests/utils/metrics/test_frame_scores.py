@@ -1,4 +1,4 @@
-"""Metrics of frames: scikit-learn's values, weights, splits, NaN, and what cannot be told."""
+"""Metrics of frames: scikit-learn's values, weights, splits, NaN, and undefined values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recordings(draw: st.DrawFn) -> list[tuple[list[float], list[bool]]]:
 
 @settings(max_examples=25, deadline=None)
 @given(recordings(), st.randoms(use_true_random=False))
-def test_they_are_what_scikit_learn_computes(rows: list[tuple[list[float], list[bool]]], chance: object) -> None:
+def test_values_equal_scikit_learn(rows: list[tuple[list[float], list[bool]]], chance: object) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     scores = np.concatenate([np.array(s, np.float32) for s, _ in rows])
     truth = np.concatenate([np.array(t, bool) for _, t in rows])
@@ -72,7 +72,7 @@ def test_they_are_what_scikit_learn_computes(rows: list[tuple[list[float], list[
 
 @settings(max_examples=30, deadline=None)
 @given(recordings())
-def test_splits_and_batches_do_not_matter(rows: list[tuple[list[float], list[bool]]]) -> None:
+def test_any_split_into_batches(rows: list[tuple[list[float], list[bool]]]) -> None:
     whole, one, other = FrameScores(), FrameScores(), FrameScores()
     whole.update(*batch(*rows))
     for place, row in enumerate(rows):
@@ -81,12 +81,12 @@ def test_splits_and_batches_do_not_matter(rows: list[tuple[list[float], list[boo
     assert one.compute() == whole.compute() or math.isnan(whole.compute())
 
 
-def test_the_recording_is_the_unit() -> None:
+def test_units_are_recordings() -> None:
     found = FrameScores().update(*batch(([0.1, 0.9], [False, True]), ([0.5], [True])))
     assert found.samples.tolist() == [0, 0, 1]  # type: ignore[union-attr]
 
 
-def test_nan_is_wrong_everywhere() -> None:
+def test_nan_is_wrong_at_every_threshold() -> None:
     metric, f1 = FrameScores(), FrameScores("f1")
     for one in (metric, f1):
         one.update(*batch(([math.nan, math.nan, 0.9, 0.1], [True, False, True, False])))
@@ -95,8 +95,8 @@ def test_nan_is_wrong_everywhere() -> None:
     assert f1.compute() == pytest.approx(1 / 3)
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_input() -> None:
     with pytest.raises(InputError, match=r"\(2,\) scores for \(1,\) frames"):
         FrameScores().update(*batch(([0.1, 0.2], [True])))
-    with pytest.raises(ConfigError, match="is none of auc, f1"):
+    with pytest.raises(ConfigError, match="one of auc, f1"):
         FrameScores("accuracy")

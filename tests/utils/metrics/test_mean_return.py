@@ -1,4 +1,4 @@
-"""The mean return: by hand, in any order, and its interval beside the textbook's."""
+"""The mean return: computed by hand, in any order, and its interval compared with the normal one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_by_hand() -> None:
     assert "action_agreement" not in measured([episode(1)]).secondary()
 
 
-def test_the_interval_is_nearly_the_normal_one() -> None:
+def test_the_interval_is_close_to_the_normal_one() -> None:
     values = np.random.default_rng(1).normal(10, 3, 400)
     half = 1.96 * values.std() / 20
     low, high = interval(values)
@@ -41,7 +41,7 @@ def test_the_interval_is_nearly_the_normal_one() -> None:
     assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
 
 
-def test_nan_is_no_return() -> None:
+def test_nan_returns() -> None:
     metric = measured([episode(math.nan), episode(1)])
     assert math.isnan(metric.compute())
     assert math.isnan(metric.secondary()["low"])
@@ -49,7 +49,7 @@ def test_nan_is_no_return() -> None:
 
 @settings(max_examples=10)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20), st.integers(1, 19))
-def test_no_order_and_no_split_matters(totals: list[float], cut: int) -> None:
+def test_any_order_and_split(totals: list[float], cut: int) -> None:
     episodes = [episode(total, place) for place, total in enumerate(totals)]
     whole, first, second = measured(episodes), measured(episodes[cut:][::-1]), measured(episodes[:cut])
     first.merge(second)

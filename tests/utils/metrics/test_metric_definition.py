@@ -64,18 +64,18 @@ def test_arguments_of_any_kind(root: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.zeros(2), {1: 2}, float("nan"), Path("x"), {"a": object()}])
-def test_arguments_that_json_cannot_hold(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"metric Many: its argument first is a \w+ that JSON cannot hold"):
+def test_arguments_that_are_not_json_values(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"metric Many: argument first"):
         metric_to_json(Many(value))
 
 
-def test_classes_that_no_other_process_finds() -> None:
+def test_classes_that_other_processes_cannot_find() -> None:
     class Hidden(Base):
         pass
 
-    with pytest.raises(ConfigError, match="is defined inside a function, where no other process finds it"):
+    with pytest.raises(ConfigError, match="Hidden is defined inside"):
         metric_to_json(Hidden())
-    with pytest.raises(ConfigError, match="metric Placed: classes is taken by place alone; give it a name"):
+    with pytest.raises(ConfigError, match="metric Placed: argument classes"):
         metric_to_json(Placed(1, 2))
 
 
@@ -105,7 +105,7 @@ class Own(TopK):
 """
 
 
-def test_a_metric_of_a_script_and_of_a_module_beside_it(tmp_path: Path, run_python: RunPython) -> None:
+def test_a_metric_of_a_script_and_of_a_module_next_to_it(tmp_path: Path, run_python: RunPython) -> None:
     for by, name in ((2, "one"), (10, "two")):
         folder = tmp_path / name
         folder.mkdir()
@@ -122,7 +122,7 @@ def test_a_metric_of_a_script_and_of_a_module_beside_it(tmp_path: Path, run_pyth
         assert metric_to_json(metric) == scaled
     assert "beside" not in sys.modules
     assert str(folder) not in sys.path
-    with pytest.raises(DataError, match=r"does not lie below .*one, so it is not loaded"):
+    with pytest.raises(DataError, match=r"is not below .*one"):
         metric_from_json(scaled, tmp_path / "one")
 
 
@@ -146,16 +146,16 @@ def test_a_metric_of_contrib(tmp_path: Path, run_python: RunPython, root: Path) 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (None, "None is not a metric's definition"),
-        ({"class": 3}, "is not a metric's definition"),
+        (None, "None is not the definition of a metric"),
+        ({"class": 3}, "is not the definition of a metric"),
         ({"class": "TopK"}, "metric TopK is not a class of metrics"),
-        ({"class": "utils.metrics.gone:X"}, "metric of utils.metrics.gone cannot be loaded: ModuleNotFoundError"),
-        ({"class": "utils.metrics:Gone"}, "metric utils.metrics:Gone is not a class of metrics"),
-        ({"class": "pathlib:Path"}, "metric pathlib:Path is not a class of metrics"),
-        ({"class": "utils.metrics:TopK", "options": {"k": 0}}, r"cannot be made with the options {'k': 0}: top-k"),
-        ({"class": "utils.metrics:TopK", "options": {"j": 1}}, "cannot be made with the options"),
-        ({"class": "utils.metrics:TopK", "options": [1]}, "cannot be made with the options"),
-        ({"class": "utils.metrics:Metric"}, "cannot be made with the options"),
+        ({"class": "utils.metrics.gone:X"}, "utils.metrics.gone .*ModuleNotFoundError"),
+        ({"class": "utils.metrics:Gone"}, "utils.metrics:Gone is not a class"),
+        ({"class": "pathlib:Path"}, "pathlib:Path is not a class"),
+        ({"class": "utils.metrics:TopK", "options": {"k": 0}}, r"options {'k': 0}: top-k"),
+        ({"class": "utils.metrics:TopK", "options": {"j": 1}}, "cannot be created"),
+        ({"class": "utils.metrics:TopK", "options": [1]}, "cannot be created"),
+        ({"class": "utils.metrics:Metric"}, "cannot be created"),
     ],
 )
 def test_definitions_that_cannot_be_loaded(tmp_path: Path, data: Any, words: str) -> None:
@@ -167,8 +167,8 @@ def test_definitions_that_cannot_be_loaded(tmp_path: Path, data: Any, words: str
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "there is no such file"),
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3; check that it can be imported"),
+        (None, "the file does not exist"),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("def broken(:\n", "SyntaxError"),
         ("X = 3\n", "is not a class of metrics"),

@@ -15,7 +15,7 @@ from utils.metrics import TopK
 
 @st.composite
 def scored(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Scores with many ties (few distinct values), three classes or more as scikit-learn's multiclass rule needs."""
+    """Scores with many ties (few distinct values), and at least three classes for scikit-learn's multiclass rule."""
     shape = (draw(st.integers(1, 30)), draw(st.integers(3, 12)))
     dtype = draw(st.sampled_from([np.float16, np.float32]))
     values = draw(hnp.arrays(dtype, shape, elements=st.sampled_from([-1.5, -0.0, 0.0, 0.25, 3.0])))
@@ -30,7 +30,7 @@ def test_agrees_with_sklearn_ties_included(batch: tuple[np.ndarray, np.ndarray],
     ours = TopK(k)
     ours.update(scores, labels)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", metrics._ranking.UndefinedMetricWarning)  # k of at least the classes
+        warnings.simplefilter("ignore", metrics._ranking.UndefinedMetricWarning)  # k >= number of classes
         theirs = metrics.top_k_accuracy_score(labels, scores, k=k, labels=np.arange(scores.shape[1]))
     assert ours.compute() == theirs
 
@@ -75,7 +75,7 @@ def test_replaying_the_records_is_exact(batches: list[tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize("record", [np.zeros(2), np.zeros((2, 1), bool), np.ones(2, np.int64), np.bool_(True)])
 def test_a_record_of_another_metric(record: np.ndarray) -> None:
     metric = TopK()
-    with pytest.raises(InputError, match="is not one of top-k, N booleans; pass what update"):
+    with pytest.raises(InputError, match="must be N booleans"):
         metric.replay(record)
     assert metric.total == 0
 
@@ -86,7 +86,7 @@ def test_of_equal_scores_the_higher_index_ranks_first() -> None:
     assert TopK(3).update(scores, np.arange(4)).tolist() == [False, True, True, True]
 
 
-def test_nan_is_wrong_and_infinity_ranks() -> None:
+def test_nan_is_wrong_and_infinities_are_ranked() -> None:
     nan, inf = np.nan, np.inf
     scores = np.array([[nan, 0, 1], [0, nan, 1], [nan] * 3, [-inf, 0, inf], [inf, 0, 1]], np.float32)
     for k, want in ((1, [False, False, False, True, False]), (5, [False, False, False, True, True])):
@@ -101,35 +101,35 @@ def test_name_and_record() -> None:
 
 @pytest.mark.parametrize("labels", [np.zeros(0, np.int64), np.array([]), []])
 @pytest.mark.parametrize("classes", [0, 3])
-def test_empty_batch_counts_nothing(labels: object, classes: int) -> None:
+def test_empty_batch(labels: object, classes: int) -> None:
     metric = TopK()
     assert metric.update(np.zeros((0, classes), np.float32), labels).shape == (0,)
-    with pytest.raises(DataError, match="top1: no samples were evaluated"):
+    with pytest.raises(DataError, match="top1: no samples"):
         metric.compute()
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.0, None])
-def test_bad_k(k: object) -> None:
-    with pytest.raises(ConfigError, match="must be a whole number of at least 1"):
+def test_invalid_k(k: object) -> None:
+    with pytest.raises(ConfigError, match="top-k: k="):
         TopK(k)
 
 
 @pytest.mark.parametrize("scores", [np.zeros(3), np.zeros((3, 2, 1)), np.zeros((3, 2), complex), np.zeros((3, 2), str)])
-def test_bad_scores(scores: np.ndarray) -> None:
-    with pytest.raises(InputError, match="top-k needs N x C real numbers"):
+def test_invalid_scores(scores: np.ndarray) -> None:
+    with pytest.raises(InputError, match="N x C real numbers"):
         TopK().update(scores, np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("labels", [np.zeros(2, np.int64), np.zeros((3, 1), np.int64), np.int64(0)])
 def test_labels_of_another_length(labels: np.ndarray) -> None:
-    with pytest.raises(InputError, match=r"3 rows of scores came with labels of shape .*; pass one label per row"):
+    with pytest.raises(InputError, match=r"3 rows .*labels of shape "):
         TopK().update(np.zeros((3, 2)), labels)
 
 
 @pytest.mark.parametrize("label", [-1, 2, 2**62])
 def test_label_out_of_range(label: int) -> None:
     metric = TopK()
-    with pytest.raises(DataError, match=rf"label {label} is not a class of the model, which has 2 \(0 to 1\)"):
+    with pytest.raises(DataError, match=rf"label {label} is not a class .*\(0 to 1\)"):
         metric.update(np.zeros((3, 2)), np.array([0, label, 1]))
     assert metric.total == 0
 
@@ -145,7 +145,7 @@ def test_merge_of_another_metric() -> None:
 
 
 @given(scored(), st.integers(1, 5), st.randoms())
-def test_weights_are_how_often_samples_count(batch: tuple[np.ndarray, np.ndarray], k: int, random: Random) -> None:
+def test_weights_repeat_samples(batch: tuple[np.ndarray, np.ndarray], k: int, random: Random) -> None:
     scores, labels = batch
     metric, repeated = TopK(k), TopK(k)
     record = metric.update(scores, labels.tolist(), [None] * len(labels))
@@ -160,7 +160,7 @@ def test_weights_are_how_often_samples_count(batch: tuple[np.ndarray, np.ndarray
         assert np.isnan(metric.value(record, weights.astype(float)))
 
 
-def test_what_the_gate_may_know() -> None:
+def test_bounds_and_object_labels() -> None:
     assert (TopK.per_sample, TopK.bounds, TopK.higher_is_better) == (True, (0.0, 1.0), True)
     with pytest.raises(DataError, match="labels have dtype object"):
         TopK().update(np.zeros((2, 2)), [0, None])

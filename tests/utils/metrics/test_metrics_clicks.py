@@ -1,4 +1,4 @@
-"""AUC, log loss and GAUC: scikit-learn's values, for any weights, and merged as if seen at once."""
+"""AUC, log loss and GAUC: scikit-learn's values, any weights, and exact merging."""
 
 import math
 
@@ -40,7 +40,7 @@ def by_sklearn(name: str, rows: list[tuple[float, bool, int]]) -> float:
 @pytest.mark.parametrize("name", METRICS)
 @settings(max_examples=30, deadline=None)
 @given(ROWS)
-def test_they_are_scikit_learns(name: str, rows: list[tuple[float, bool, int]]) -> None:
+def test_values_equal_scikit_learn(name: str, rows: list[tuple[float, bool, int]]) -> None:
     np.testing.assert_allclose(seen(name, rows).compute(), by_sklearn(name, rows), rtol=1e-6)
 
 
@@ -58,7 +58,7 @@ def test_a_weight_repeats_a_row(name: str, rows: list[tuple[float, bool, int]], 
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_parts_are_merged_to_the_last_bit(name: str) -> None:
+def test_exact_merge(name: str) -> None:
     chance = np.random.default_rng(0)
     rows = [(float(chance.random()), bool(chance.random() < 0.4), int(chance.integers(4))) for _ in range(200)]
     whole, one, other = seen(name, rows), seen(name, rows[120:]), seen(name, rows[:120])
@@ -68,40 +68,40 @@ def test_parts_are_merged_to_the_last_bit(name: str) -> None:
     assert whole.higher_is_better == (name != "log_loss")
 
 
-def test_the_baseline_is_told_where_every_row_has_one() -> None:
+def test_the_baseline_needs_a_value_for_every_row() -> None:
     metric = Clicks()
     metric.update([0.2, 0.8, 0.5], [Click(False, "a", 0.9), Click(True, "a", 0.1), Click(True, "b", 0.1)])
     assert metric.compute() == 1
-    told = metric.secondary()
-    assert (told["item_mean_auc"], told["gauc"], told["users_of_both_kinds"]) == (0, 1, 1)
+    figures = metric.secondary()
+    assert (figures["item_mean_auc"], figures["gauc"], figures["users_of_both_kinds"]) == (0, 1, 1)
     metric.update([0.5], [Click(True)])
     assert "item_mean_auc" not in metric.secondary()
 
 
-def test_rows_of_nobody_are_in_no_group() -> None:
+def test_rows_without_a_user_are_skipped() -> None:
     metric = Clicks()
     metric.update([0.2, 0.8], [Click(False), Click(True)])
     assert "gauc" not in metric.secondary()
     gauc = Clicks("gauc")
     gauc.update([0.2, 0.8], [Click(False), Click(True)])
     assert math.isnan(gauc.compute())
-    assert gauc.unknown().startswith("no user has rows of both kinds")
+    assert gauc.unknown().startswith("no user has rows")
 
 
-def test_what_has_no_value_says_why() -> None:
+def test_undefined_values_and_invalid_input() -> None:
     metric = Clicks()
     metric.update([0.2, 0.8], [Click(True, "a"), Click(True, "b")])
     assert math.isnan(metric.compute())
-    assert metric.unknown().startswith("all 2 rows are clicked, so there is nothing to tell apart")
-    with pytest.raises(ConfigError, match="metric 'mse' is none of auc, log_loss, gauc"):
+    assert metric.unknown().startswith("all 2 rows are clicked")
+    with pytest.raises(ConfigError, match=r"'mse' .*auc, log_loss, gauc"):
         Clicks("mse")
-    with pytest.raises(InputError, match="a str is no probability"):
+    with pytest.raises(InputError, match="not a probability"):
         metric.update(["x"], [Click(True)])
-    with pytest.raises(InputError, match="a bool is no Click"):
+    with pytest.raises(InputError, match="not a Click"):
         metric.update([0.1], [True])
 
 
-def test_a_score_of_nan_is_wrong_whatever_was_right() -> None:
+def test_nan_scores_are_wrong() -> None:
     for clicked in (True, False):
         for name in ("auc", "gauc"):
             assert seen(name, [(math.nan, clicked, 0), (0.5, not clicked, 0)]).compute() == 0

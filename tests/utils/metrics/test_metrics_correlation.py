@@ -1,4 +1,4 @@
-"""Spearman and Pearson agree with scipy, ties and weights included."""
+"""Spearman and Pearson agree with scipy, including ties and weights."""
 
 import math
 
@@ -32,13 +32,13 @@ def test_agrees_with_scipy(pairs: list[tuple[float, float]]) -> None:
         assert math.isnan(_value("spearman", scores, ratings))
         return
     assert _value("spearman", scores, ratings) == pytest.approx(stats.spearmanr(scores, ratings)[0], abs=1e-9)
-    if np.ptp(ratings) > 1e-6:  # below that scipy itself warns of lost digits
+    if np.ptp(ratings) > 1e-6:  # below this scipy warns about lost digits
         assert _value("pearson", scores, ratings) == pytest.approx(stats.pearsonr(scores, ratings)[0], abs=1e-9)
 
 
 @given(NUMBERS, st.data())
 @settings(max_examples=40, deadline=None)
-def test_a_weight_is_a_repetition(pairs: list[tuple[float, float]], data: st.DataObject) -> None:
+def test_weights_repeat_samples(pairs: list[tuple[float, float]], data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(0, 3), min_size=len(pairs), max_size=len(pairs)))
     repeated = [pair for pair, times in zip(pairs, weights, strict=True) for _ in range(times)]
     for kind in ("spearman", "pearson"):
@@ -50,7 +50,7 @@ def test_a_weight_is_a_repetition(pairs: list[tuple[float, float]], data: st.Dat
         assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
-def test_parts_in_any_order_give_one_value() -> None:
+def test_merge_in_any_order() -> None:
     rng = np.random.default_rng(0)
     scores, ratings = rng.random(50), rng.integers(0, 6, 50).astype(float)
     whole, parts = Correlation(), [Correlation(), Correlation()]
@@ -62,7 +62,7 @@ def test_parts_in_any_order_give_one_value() -> None:
     assert set(whole.secondary()) == {"pearson"}
 
 
-def test_what_has_no_value_says_why() -> None:
+def test_undefined_values_and_invalid_input() -> None:
     metric = Correlation()
     metric.update([0.5, 0.7], [3.0, 3.0])
     assert math.isnan(metric.compute())
@@ -72,5 +72,5 @@ def test_what_has_no_value_says_why() -> None:
     assert math.isnan(lost.compute())
     with pytest.raises(ConfigError, match="kendall"):
         Correlation("kendall")
-    with pytest.raises(InputError, match="no rating"):
+    with pytest.raises(InputError, match="not a rating"):
         metric.update([0.1], ["high"])

@@ -1,4 +1,4 @@
-"""nDCG, recall, the reciprocal rank and average precision agree with pytrec_eval (trec_eval), ties included."""
+"""nDCG, recall, reciprocal rank and average precision agree with pytrec_eval (trec_eval), including ties."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def test_agrees_with_trec_eval(queries: list[tuple[dict[str, int], dict[str, flo
         assert metric.compute() == pytest.approx(np.mean(values), abs=1e-9)
 
 
-def test_a_query_counts_by_its_weight() -> None:
+def test_weights_repeat_queries() -> None:
     metric = Ranking()
     found = [Found(["a", "b"], [0.9, 0.1]), Found(["a", "b"], [0.1, 0.9])]
     records = metric.records(found, [{"a": 1}, {"a": 1}])
@@ -57,10 +57,10 @@ def test_a_query_counts_by_its_weight() -> None:
     assert set(beside) == {"mrr10", "map", "recall1", "recall5", "recall10", "recall100"}
 
 
-def test_nan_is_no_rank_and_nothing_counts_twice() -> None:
+def test_nan_scores_and_duplicate_documents() -> None:
     metric = Ranking("map")
     assert np.isnan(metric.records([Found(["a"], [np.nan])], [{"a": 1}])).all()
-    with pytest.raises(InputError, match="each once"):
+    with pytest.raises(InputError, match="each document once"):
         metric.records([Found(["a", "a"], [0.1, 0.2])], [{"a": 1}])
     with pytest.raises(ConfigError, match="precision"):
         Ranking("precision")

@@ -1,4 +1,4 @@
-"""The metric of recommendations: scikit-learn's nDCG, the hit rate, and what is popular beside it."""
+"""Metrics of recommendations: scikit-learn's nDCG, the hit rate, and the popular items as baseline."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def _made(users: int, items: int) -> tuple[list[Recommended], list[dict[str, int
 
 
 @pytest.mark.slow
-def test_it_is_scikit_learns_ndcg_with_the_popular_items_beside() -> None:
+def test_ndcg_equals_scikit_learn_also_for_the_baseline() -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     predictions, targets, scores, right = _made(40, 50)
     metric = Recommendations("ndcg", 10)
     metric.update(predictions, targets)
     assert metric.compute() == pytest.approx(sklearn.ndcg_score(right, scores, k=10))
     popular = np.tile(-np.arange(50), (40, 1))
-    told = metric.secondary()
-    assert told["popular_ndcg10"] == pytest.approx(sklearn.ndcg_score(right, popular, k=10))
+    figures = metric.secondary()
+    assert figures["popular_ndcg10"] == pytest.approx(sklearn.ndcg_score(right, popular, k=10))
     first = np.array([np.flatnonzero(row[np.argsort(-score)])[0] + 1 for row, score in zip(right, scores, strict=True)])
-    assert told["mrr10"] == pytest.approx(np.where(first <= 10, 1 / first, 0).mean())
-    assert {"recall10", "map", "popular_mrr10", "popular_recall10"} <= set(told)
-    assert "ndcg10" not in told
+    assert figures["mrr10"] == pytest.approx(np.where(first <= 10, 1 / first, 0).mean())
+    assert {"recall10", "map", "popular_mrr10", "popular_recall10"} <= set(figures)
+    assert "ndcg10" not in figures
 
 
-def test_recall_of_one_right_item_is_the_hit_rate() -> None:
+def test_recall_of_one_relevant_item_is_the_hit_rate() -> None:
     predictions, _, scores, _ = _made(30, 20)
     targets = [{"i4": 1}] * 30
     metric = Recommendations("recall", 5)
@@ -52,7 +52,7 @@ def test_recall_of_one_right_item_is_the_hit_rate() -> None:
     assert metric.secondary()["popular_recall5"] == 1.0
 
 
-def test_another_process_makes_it_again(tmp_path: object) -> None:
+def test_definition_as_json(tmp_path: object) -> None:
     predictions, targets, _, _ = _made(12, 20)
     whole, first = Recommendations("mrr", 3), Recommendations("mrr", 3)
     records = whole.update(predictions, targets)

@@ -1,4 +1,4 @@
-"""Mean IoU and what is told beside it, against scikit-learn and torchvision's reference."""
+"""Mean IoU and its secondary figures compared with scikit-learn and torchvision's reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from utils.metrics.segmentation import MeanIoU
 
 
 class Reference:
-    """torchvision's references/segmentation/utils.py, by its description: a matrix filled with bincount."""
+    """torchvision's references/segmentation/utils.py, reimplemented: a matrix filled with bincount."""
 
     def __init__(self, classes: int) -> None:
         self.classes, self.matrix = classes, torch.zeros((classes, classes), dtype=torch.int64)
@@ -41,7 +41,7 @@ class Reference:
 
 
 def pictures(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return truths and predictions of pictures of several sizes; some of the truth is ignored."""
+    """Return targets and predictions of images of several sizes; some target pixels are ignored."""
     rng = np.random.default_rng(seed)
     truths, found = [], []
     for _ in range(count):
@@ -55,9 +55,9 @@ def pictures(seed: int, count: int, classes: int, *, ignored: float = 0.1) -> tu
 
 
 @settings(deadline=None, max_examples=40)
-@example(3639, 1, 2, 0.5)  # nothing but pixels that do not count
+@example(3639, 1, 2, 0.5)  # only ignored pixels
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 9), st.floats(0, 0.6))
-def test_figures_are_those_of_scikit_learn_and_torchvision(seed: int, count: int, classes: int, ignored: float) -> None:
+def test_figures_equal_scikit_learn_and_torchvision(seed: int, count: int, classes: int, ignored: float) -> None:
     truths, found = pictures(seed, count, classes, ignored=ignored)
     metric, reference = MeanIoU(), Reference(classes)
     metric.update(found, truths)
@@ -74,7 +74,7 @@ def test_figures_are_those_of_scikit_learn_and_torchvision(seed: int, count: int
     assert metric.compute() == pytest.approx(jaccard_score(real, guessed, labels=present, average="macro"), abs=1e-12)
     assert figures["dice"] == pytest.approx(f1_score(real, guessed, labels=present, average="macro"), abs=1e-12)
     assert figures["pixel_accuracy"] == pytest.approx(accuracy_score(real, guessed), abs=1e-12)
-    labels = range(max(2, present[-1] + 1))  # scikit-learn warns of a single one
+    labels = range(max(2, present[-1] + 1))  # scikit-learn warns about a single one
     matrix = confusion_matrix(real, guessed, labels=labels)
     np.testing.assert_array_equal(metric.confusion(), matrix[: present[-1] + 1, : present[-1] + 1])
     overall, accuracy, iou = reference.compute()
@@ -91,7 +91,7 @@ def test_figures_are_those_of_scikit_learn_and_torchvision(seed: int, count: int
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.data())
-def test_weights_are_repetitions_and_parts_add_up_exactly(seed: int, count: int, data: st.DataObject) -> None:
+def test_weights_repeat_images_and_exact_merge(seed: int, count: int, data: st.DataObject) -> None:
     truths, found = pictures(seed, count, 5)
     whole = MeanIoU()
     records = whole.update(found, truths)
@@ -113,7 +113,7 @@ def test_weights_are_repetitions_and_parts_add_up_exactly(seed: int, count: int,
     assert replayed.compute() == whole.compute()
 
 
-def test_absent_classes_are_left_out_and_names_are_the_models() -> None:
+def test_absent_classes_are_omitted() -> None:
     metric = MeanIoU(["sky", "road", "car", "tree"])
     metric.update([np.array([[0, 0, 3, 3]])], [np.array([[0, 0, 0, -1]])])
     assert metric.compute() == pytest.approx((2 / 3 + 0) / 2)
@@ -133,7 +133,7 @@ def test_pixels_without_an_answer_are_wrong() -> None:
     assert metric.confusion().tolist() == [[1, 0], [0, 2]]
 
 
-def test_nothing_labelled() -> None:
+def test_no_labelled_pixels() -> None:
     metric = MeanIoU()
     records = metric.update([np.zeros((2, 2), int)], [np.full((2, 2), -1)])
     assert not len(records.values)
@@ -142,42 +142,42 @@ def test_nothing_labelled() -> None:
     assert np.isnan(MeanIoU().value(records.values, np.ones(0)))
 
 
-def test_the_truth_may_come_with_the_context() -> None:
+def test_targets_in_the_context() -> None:
     metric = MeanIoU()
     metric.update([np.array([[1, 0]])], ["elsewhere"], [SimpleNamespace(truth=np.array([[1, 1]]))])
     assert metric.secondary()["pixel_accuracy"] == 0.5
 
 
 @pytest.mark.parametrize(
-    ("prediction", "target", "said"),
+    ("prediction", "target", "message"),
     [
-        (np.zeros((2, 3), int), np.zeros((3, 2), int), "3x2 came with a target of shape"),
+        (np.zeros((2, 3), int), np.zeros((3, 2), int), "3x2 for a target of shape"),
         (np.zeros((2, 3)), np.zeros((2, 3), int), "dtype float64"),
         (np.zeros(3, int), np.zeros(3, int), r"shape \(3,\)"),
         (np.zeros((2, 3), int), np.zeros((2, 3)), "target dtype float64"),
     ],
 )
-def test_what_does_not_fit(prediction: np.ndarray, target: np.ndarray, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_input(prediction: np.ndarray, target: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         MeanIoU().update([prediction], [target])
 
 
-def test_many_classes_take_no_large_table() -> None:
+def test_many_classes_need_little_memory() -> None:
     truth = np.arange(40_000, dtype=np.int32).reshape(200, 200) % 30_000
     metric = MeanIoU()
     metric.update([truth], [truth])
     assert metric.compute() == 1
 
 
-def test_it_travels_as_json(tmp_path: Path) -> None:
+def test_definition_as_json(tmp_path: Path) -> None:
     made = metric_from_json(json.loads(json.dumps(metric_to_json(MeanIoU(["a", "b"])))), tmp_path)
     assert isinstance(made, MeanIoU)
     assert made.labels == ("a", "b")
 
 
 @pytest.mark.parametrize("classes", [21, 150])
-def test_the_gate_resamples_it(classes: int) -> None:
-    """A run that is worse is known as such, whatever the number of classes."""
+def test_the_gate_detects_a_worse_run(classes: int) -> None:
+    """A worse run is detected for any number of classes."""
     rng = np.random.default_rng(0)
     truths, near, worse = [], [], []
     for _ in range(500):

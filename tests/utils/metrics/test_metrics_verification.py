@@ -1,4 +1,4 @@
-"""Verification: agreement with scikit-learn, folds that never see their own people, draws of people, exact merging."""
+"""Verification: agreement with scikit-learn, folds with disjoint people, resampling of people, exact merging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from utils.metrics.verification import RECORD, Verification
 
 
 def measured(scores: Any, same: Any, folds: Any = None, people: Any = None, **how: Any) -> Verification:
-    """Return the metric of pairs; without people every pair has two of its own."""
+    """Return the metric of pairs; without people every pair has its own two."""
     found = Verification(**how)
     folds = [i % 4 for i in range(len(scores))] if folds is None else folds
     people = [(f"a{i}", f"a{i}" if one else f"b{i}") for i, one in enumerate(same)] if people is None else people
@@ -42,7 +42,7 @@ def pairs(draw: st.DrawFn) -> tuple[list[float], list[bool], list[int]]:
 
 @settings(max_examples=15, deadline=None)
 @given(pairs())
-def test_auc_and_eer_are_those_of_scikit_learn(drawn: tuple[list[float], list[bool], list[int]]) -> None:
+def test_auc_and_eer_equal_scikit_learn(drawn: tuple[list[float], list[bool], list[int]]) -> None:
     scores, same, weights = drawn
     kept = measured(scores, same, primary="auc")
     records, own = kept._all(), np.array(weights, float)
@@ -50,14 +50,14 @@ def test_auc_and_eer_are_those_of_scikit_learn(drawn: tuple[list[float], list[bo
     false, true, _ = roc_curve(same, scores, drop_intermediate=False)
     places = np.arange(len(false))
     fine = np.linspace(0, places[-1], 20001)
-    gap = np.interp(fine, places, false + true - 1)  # rises from -1 to 1
+    gap = np.interp(fine, places, false + true - 1)  # increases from -1 to 1
     eer = float(np.interp(fine[np.abs(gap).argmin()], places, false))
     assert kept.secondary()["eer"] == pytest.approx(eer, abs=1e-2)
 
 
 @settings(max_examples=15, deadline=None)
 @given(pairs())
-def test_tar_is_the_best_point_of_the_curve_within_the_rate(drawn: tuple[list[float], list[bool], list[int]]) -> None:
+def test_tar_is_the_maximum_within_the_rate(drawn: tuple[list[float], list[bool], list[int]]) -> None:
     scores, same, _ = drawn
     false, true, _ = roc_curve(same, scores, drop_intermediate=False)
     figures = measured(scores, same, fars=(0.25, 0.5)).secondary()
@@ -71,7 +71,7 @@ def test_tar_is_the_best_point_of_the_curve_within_the_rate(drawn: tuple[list[fl
 
 
 def brute(scores: Any, same: Any, folds: Any) -> float:
-    """Return the accuracy by folds, every threshold between two scores tried one by one."""
+    """Return the accuracy by folds, trying every threshold between two scores."""
     values = []
     for fold in sorted(set(folds)):
         train = [(s, y) for s, y, f in zip(scores, same, folds, strict=True) if f != fold]
@@ -100,21 +100,21 @@ def test_accuracy_by_folds(drawn: tuple[list[float], list[bool], list[int]]) -> 
         assert again == pytest.approx(measured(*drawn_twice).compute())
 
 
-def test_a_threshold_is_not_chosen_on_the_fold_it_judges() -> None:
-    """Fold 0 has all its scores 10 higher: what is best for itself is 10 off for it by the others' threshold."""
+def test_a_fold_does_not_choose_its_own_threshold() -> None:
+    """All scores of fold 0 are 10 higher, so its own best threshold is 10 above that of the others."""
     scores = [11, 10, 1.0, 0.0, 1.0, 0.0]
     found = measured(scores, [True, False] * 3, [0, 0, 1, 1, 2, 2])
     assert found.per_class()["fold 1"] == {"accuracy": 0.5, "threshold": 0.5, "pairs": 2}
     assert found.compute() == pytest.approx((0.5 + 0.5 + 0.5) / 3)
 
 
-def test_what_has_no_fold_counts_for_the_curve_only() -> None:
+def test_pairs_without_a_fold_count_only_for_the_curve() -> None:
     found = measured([1, 0, 1, 0, 5], [True, False, True, False, False], [0, 0, 1, 1, NO_FOLD])
     assert found.compute() == 1.0
     assert found.secondary()["auc"] == pytest.approx(2 / 3)
 
 
-def test_without_two_folds_there_is_no_accuracy() -> None:
+def test_no_accuracy_with_fewer_than_two_folds() -> None:
     found = measured([1, 0], [True, False], [NO_FOLD, NO_FOLD])
     assert math.isnan(found.compute())
     assert found.per_class() == {}
@@ -131,24 +131,24 @@ def test_nan_is_wrong_at_every_threshold() -> None:
     assert measured([nan] * 4, [True, False] * 2).compute() == 0
 
 
-def test_one_kind_alone_has_no_curve() -> None:
+def test_no_curve_for_pairs_of_one_kind() -> None:
     figures = measured([1, 2], [True, True], primary="auc").secondary()
     assert math.isnan(figures["eer"])
     assert math.isnan(measured([1, 2], [False, False], primary="auc").compute())
 
 
-def test_one_kind_alone_has_no_accuracy_and_says_so() -> None:
-    """Accepting all of them, or none, would be right: that is no success."""
+def test_no_accuracy_for_pairs_of_one_kind() -> None:
+    """Accepting all of them, or none, would be right."""
     alone = measured([1, 2, 3, 4], [True] * 4)
     assert math.isnan(alone.compute())
     assert alone.per_class() == {}
-    assert alone.unknown() == "all 4 pairs that were run show one person; add pairs of two people"
-    assert "show two people; add pairs of one person" in measured([1, 2], [False] * 2, primary="auc").unknown()
+    assert "all 4 pairs that were run show one person" in alone.unknown()
+    assert "show two people" in measured([1, 2], [False] * 2, primary="auc").unknown()
     assert measured([1, 0], [True, False], [2, 2]).unknown().endswith("use --metric auc")
     assert measured([1, 0], [True, False]).unknown() == ""
 
 
-def test_too_few_pairs_of_two_people_say_so() -> None:
+def test_too_few_pairs_of_two_people() -> None:
     scores = [*np.linspace(1, 2, 20), *np.linspace(0, 1.5, 100)]
     figures = measured(scores, [True] * 20 + [False] * 100).secondary()
     assert figures["tar_at_far_0.01"] > 0
@@ -156,8 +156,8 @@ def test_too_few_pairs_of_two_people_say_so() -> None:
     assert "tar_at_far_0.001_high" not in figures
 
 
-def test_the_interval_draws_people() -> None:
-    """One of five people is never recognised: drawing pairs would say far more than drawing five people can."""
+def test_the_interval_resamples_people() -> None:
+    """One of five people is never recognised: resampling pairs would give a far too narrow interval."""
     people = [(f"p{i // 20}",) * 2 for i in range(100)] + [(f"p{i % 5}", f"p{(i + 1) % 5}") for i in range(100)]
     same = [True] * 100 + [False] * 100
     scores = [2.0 if i < 80 else 0.0 for i in range(100)] + [1.0] * 100
@@ -168,7 +168,7 @@ def test_the_interval_draws_people() -> None:
     assert figures == measured(scores, same, people=people, fars=(0.1,)).secondary()
 
 
-def test_parts_of_a_run_are_the_run_to_the_last_bit() -> None:
+def test_exact_merge() -> None:
     chance = np.random.default_rng(0)
     same = chance.random(300) < 0.5
     scores = chance.normal(size=300) + same
@@ -188,6 +188,6 @@ def test_parts_of_a_run_are_the_run_to_the_last_bit() -> None:
 @pytest.mark.parametrize(
     ("how", "word"), [({"primary": "eer"}, "accuracy"), ({"fars": (0,)}, "--far 0"), ({"fars": (1.0,)}, "1.0")]
 )
-def test_what_is_refused(how: dict[str, Any], word: str) -> None:
+def test_invalid_arguments(how: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         Verification(**how)

@@ -31,7 +31,7 @@ class WordErrorRate(RecordMetric):
 
 
 class Detected(RecordMetric):
-    """As many records as the prediction says, with weights that a float sum does not add up exactly."""
+    """As many records as in the prediction, with weights whose float sum is not exact."""
 
     name = "detected"
 
@@ -46,7 +46,7 @@ class Detected(RecordMetric):
         return Records(values, np.array([row[0] for row in rows], np.int64))
 
     def value(self, records: Array, weights: Array) -> float:
-        running = np.cumsum(records[:, 0] * weights)  # goes by the order of the records
+        running = np.cumsum(records[:, 0] * weights)  # depends on the order of the records
         return float((running**self.power).sum() / weights.sum())
 
 
@@ -63,7 +63,7 @@ SAMPLES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 30)), min_size=1,
 
 @settings(deadline=None)
 @given(SAMPLES, st.integers(1, 4), st.integers(1, 7), st.sampled_from([WordErrorRate, Detected, Error]), st.randoms())
-def test_equal_to_the_last_bit_for_any_split(
+def test_equal_bit_for_bit_for_any_split(
     samples: list[tuple[int, int]], processes: int, batch: int, kind: type[RecordMetric], random: Random
 ) -> None:
     whole = kind()
@@ -79,7 +79,7 @@ def test_equal_to_the_last_bit_for_any_split(
     for part in parts[1:]:
         merged.merge(part)
     if kind is Detected and not sum(count for count, _ in samples):
-        with pytest.raises(DataError, match="there are no records"):
+        with pytest.raises(DataError, match="no records"):
             merged.compute()
     else:
         assert merged.compute() == whole.compute()
@@ -108,7 +108,7 @@ def test_means_at_the_ends_of_floats() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=3), st.lists(st.integers(0, 9), min_size=3, max_size=3))
-def test_a_weight_is_how_often_a_record_counts(weights: list[int], values: list[int]) -> None:
+def test_weights_repeat_records(weights: list[int], values: list[int]) -> None:
     if not sum(weights):
         return
     repeated = Error()
@@ -131,7 +131,7 @@ def test_records_are_copied_and_packed() -> None:
     assert metric.compute() == pytest.approx(2 / 9)
 
 
-def test_one_line_for_what_does_not_fit() -> None:
+def test_invalid_records() -> None:
     class Given(RecordMetric):
         name = "given"
 
@@ -146,40 +146,38 @@ def test_one_line_for_what_does_not_fit() -> None:
             Given().update([1, 2], [1, 2], found)
         assert "\n" not in str(caught.value)
 
-    refused(np.zeros(3), "given: 3 records for 2 samples; where that is meant, return Records")
-    refused(np.array(["a", None]), "given: records of dtype object .* cannot be kept; return numbers")
+    refused(np.zeros(3), "given: 3 records for 2 samples")
+    refused(np.array(["a", None]), "given: records of dtype object")
     refused(["a", "b"], "given: records of dtype <U1")
-    refused(Records(np.zeros(3), np.array([0, 1])), "given: 2 samples for 3 records; give one per record")
-    refused(Records(np.zeros(1), np.array([2])), "given: samples of records must be whole numbers from 0 to 1")
-    refused(Records(np.zeros(1), np.array([0.5])), "given: samples of records must be whole numbers")
-    refused(Records(np.zeros(2), None, ["a"]), "given: 1 units for 2 records; give one per record")
-    with pytest.raises(InputError, match="given: 1 predictions came with 2 targets"):
+    refused(Records(np.zeros(3), np.array([0, 1])), "given: 2 samples for 3 records")
+    refused(Records(np.zeros(1), np.array([2])), "given: samples of records .* from 0 to 1")
+    refused(Records(np.zeros(1), np.array([0.5])), "given: samples of records must be integers")
+    refused(Records(np.zeros(2), None, ["a"]), "given: 1 units for 2 records")
+    with pytest.raises(InputError, match=r"given: 1 predictions .*2 targets"):
         Given().update([1], [1, 2])
     metric = Given()
     metric.update([1], [1], np.zeros(1))
-    metric.update([], [], np.zeros((0, 4), bool))  # nothing, of whatever kind
-    with pytest.raises(InputError, match=r"records of dtype bool and shape \(\) each came after some of dtype float64"):
+    metric.update([], [], np.zeros((0, 4), bool))  # empty, of any dtype
+    with pytest.raises(InputError, match=r"dtype bool .*dtype float64"):
         metric.update([1], [1], np.zeros(1, bool))
-    with pytest.raises(InputError, match="a list is not a record; pass what update"):
+    with pytest.raises(InputError, match="list is not a record"):
         metric.replay([1.0])
-    with pytest.raises(InputError, match="a mean takes one each"):
+    with pytest.raises(InputError, match="one number each"):
         Error()._packed(np.zeros((2, 2)))
 
 
 def test_merge_of_another_metric() -> None:
     with pytest.raises(ConfigError, match="cannot merge error into wer"):
         WordErrorRate().merge(Error())
-    with pytest.raises(ConfigError, match=r"cannot merge detected into detected; .* the same options"):
+    with pytest.raises(ConfigError, match=r"cannot merge detected into detected"):
         Detected(1.0).merge(Detected(2.0))
 
 
-def test_nothing_seen() -> None:
+def test_no_records() -> None:
     metric: Metric
     for metric in (WordErrorRate(), Error()):
-        with pytest.raises(
-            DataError, match=f"{metric.name}: there are no records, so there is no value; check the data"
-        ):
+        with pytest.raises(DataError, match=f"{metric.name}: no records"):
             metric.compute()
         metric.update([], [])
-        with pytest.raises(DataError, match="there are no records"):
+        with pytest.raises(DataError, match="no records"):
             metric.compute()

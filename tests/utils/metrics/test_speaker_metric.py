@@ -1,4 +1,4 @@
-"""Speaker verification: agreement with scikit-learn's DET curve and with a plain count of errors at every threshold."""
+"""Speaker verification: agreement with scikit-learn's DET curve and with error counts at every threshold."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ trials = st.integers(6, 40).flatmap(
 
 @settings(max_examples=25, deadline=None)
 @given(trials, st.sampled_from([0.01, 0.05, 0.5, 0.9]))
-def test_the_least_cost_is_that_of_a_plain_count_and_of_the_det_curve(drawn: Any, share: float) -> None:
+def test_the_minimum_cost_equals_counts_and_the_det_curve(drawn: Any, share: float) -> None:
     scores, same = drawn
     found = measured(scores, same, p_targets=[share]).secondary()[f"min_dcf_{share:g}"]
     assert found == pytest.approx(plain_cost(scores, same, share), abs=1e-12)
     false, missed, _ = det_curve(same, scores)
-    # scikit-learn leaves out the points where all is accepted, or none
+    # scikit-learn omits the points where all pairs are accepted, or none
     ends = [(1.0, 0.0), (0.0, 1.0)]
     points = [*zip(false, missed, strict=True), *ends]
     known = min((share * miss + (1 - share) * wrong) / min(share, 1 - share) for wrong, miss in points)
@@ -64,7 +64,7 @@ def test_the_least_cost_is_that_of_a_plain_count_and_of_the_det_curve(drawn: Any
 
 @settings(max_examples=15, deadline=None)
 @given(trials)
-def test_the_equal_error_rate_lies_between_the_points_of_the_det_curve(drawn: Any) -> None:
+def test_the_equal_error_rate_is_between_points_of_the_det_curve(drawn: Any) -> None:
     scores, same = drawn
     metric = measured(scores, same)
     false, missed, _ = det_curve(same, scores)
@@ -79,19 +79,19 @@ def test_the_equal_error_rate_lies_between_the_points_of_the_det_curve(drawn: An
     assert max(min(over, under), 0) <= metric.compute() + 1e-12
 
 
-def test_a_score_that_is_nan_is_wrong_everywhere() -> None:
+def test_nan_scores_are_wrong_at_every_threshold() -> None:
     assert measured([math.nan, 1.0, 0.0, -1.0], [True, True, False, False]).compute() == pytest.approx(0.5)
     assert measured([1.0, 1.0, 0.0, -1.0], [True, True, False, False]).compute() == 0
 
 
-def test_trials_of_one_kind_have_no_value_and_say_so() -> None:
+def test_no_value_for_trials_of_one_kind() -> None:
     metric = measured([0.1, 0.2, 0.3], [True, True, True])
     assert math.isnan(metric.compute())
     assert "all 3 pairs" in metric.unknown()
     assert all(math.isnan(metric.secondary()[name]) for name in ("min_dcf_0.01", "auc", "threshold"))
 
 
-def test_another_process_makes_the_same_metric() -> None:
+def test_definition_as_json() -> None:
     metric = measured([0.1, 0.9], [False, True], fars=[0.5], p_targets=[0.2])
     again = metric_from_json(metric_to_json(metric), ROOT)
     again.merge(metric)
@@ -100,6 +100,6 @@ def test_another_process_makes_the_same_metric() -> None:
 
 
 @pytest.mark.parametrize("how", [{"p_targets": [0.0]}, {"p_targets": [1.0]}, {"fars": [1.0]}])
-def test_shares_are_above_nothing_and_below_all(how: Any) -> None:
+def test_shares_must_be_between_0_and_1(how: Any) -> None:
     with pytest.raises(ConfigError, match="above 0 and below 1"):
         SpeakerVerification(**how)

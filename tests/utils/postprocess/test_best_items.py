@@ -28,7 +28,7 @@ def test_nan_comes_last() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 20), st.integers(1, 200), st.sets(st.integers(0, 199), max_size=30), st.integers(0, 9))
-def test_what_is_drawn_is_allowed_different_and_repeatable(count: int, total: int, banned: set[int], seed: int) -> None:
+def test_drawn_items_are_allowed_distinct_and_repeatable(count: int, total: int, banned: set[int], seed: int) -> None:
     left_out = [place for place in banned if place < total]
     found = drawn(count, total, left_out, (seed, 7))
     assert len(set(found.tolist())) == len(found) == min(count, total - len(left_out))
@@ -44,8 +44,8 @@ def test_every_item_is_drawn_as_often_as_any_other() -> None:
 
 
 @pytest.mark.parametrize("scores", [[], [1.0], [2.0, 1.0, 1.0], [3.0, 3.0]])
-def test_a_recommendation_is_drawn_whatever_its_scores(scores: list[float]) -> None:
-    titles = [f"A title that is far too long for any column of this picture {n}" for n in range(len(scores))]
+def test_drawings_of_recommendations_with_any_scores(scores: list[float]) -> None:
+    titles = [f"A title that is far too long for any column of this image {n}" for n in range(len(scores))]
     picture = np.asarray(draw_recommended("user 1", ["Čapek", "b"], titles, scores))
     assert picture.ndim == 3
     bars = (picture[:, 2 * COLUMN :] == (60, 120, 190)).all(axis=2)

@@ -62,7 +62,7 @@ def test_scaling_undoes_the_letterbox(width: int, height: int, size: tuple[int, 
     assert (back[:, 4] == 1).all()
 
 
-def test_scaling_by_what_a_loader_says() -> None:
+def test_scaling_with_a_loaders_geometry() -> None:
     boxes = np.array([[12, 24, 32, 64], [-5, -5, 900, 900]], np.float32)
     scale_boxes((100, 100), boxes, (80, 45, 3), ((0.5, 2.0), (10, 20)))
     np.testing.assert_allclose(boxes, [[1, 8, 11, 80], [0, 0, 45, 80]])

@@ -172,9 +172,9 @@ def test_padding_is_dropped() -> None:
     assert len(postprocess(made, np.int64(1))) == 1
     assert postprocess(made, 0) == []
     assert len(postprocess(made[0], 1)) == 1
-    with pytest.raises(InputError, match="says that 5 pictures are real, and the prediction is for 4"):
+    with pytest.raises(InputError, match=r"padding_shape is 5 .*for 4"):
         postprocess(made, 5)
-    with pytest.raises(InputError, match="padding_shape 'two' is no number of pictures"):
+    with pytest.raises(InputError, match="padding_shape 'two' is not a number"):
         postprocess(made, "two")
 
 
@@ -200,21 +200,21 @@ def test_known_objects_take_part() -> None:
         (found,) = postprocess(prediction, 1, labels=[known], multi_label=True)
         assert found[:2, 4].tolist() == [1, 1]
         assert [195, 200, 205, 220, 1, 2] in found.tolist()
-    for wrong, words in (([known, known], "labels are given for 2 pictures"), ([known[:, :4]], "are no objects")):
+    for wrong, words in (([known, known], "labels are for 2 images"), ([known[:, :4]], "are not objects")):
         with pytest.raises(InputError, match=words):
             postprocess(made, 1, labels=wrong)
-    with pytest.raises(InputError, match="labels name class 7; the prediction has 3 classes"):
+    with pytest.raises(InputError, match=r"class 7; .*3 classes"):
         postprocess(made, 1, labels=[[[7, 1, 1, 1, 1]]])
 
 
-def test_only_the_surest_pairs_take_part() -> None:
+def test_only_the_best_pairs_take_part() -> None:
     made = rows(4, 50, 3)
     (every,), (some,) = postprocess(made, 1, 0.01, 1.0), postprocess(made, 1, 0.01, 1.0, max_nms=7)
     assert len(every) > 7
     np.testing.assert_array_equal(some, every[:7])
 
 
-def test_rows_that_are_answers_already_are_not_suppressed() -> None:
+def test_final_rows_are_not_suppressed() -> None:
     """YOLOv10's layout: corners, score, class."""
     answers = np.zeros((2, 300, 6), np.float32)
     answers[0, :3] = [[5, 5, 20, 20, 0.9, 0], [5, 5, 20, 21, 0.8, 0], [0, 0, 9, 9, 0.1, 1]]
@@ -224,7 +224,7 @@ def test_rows_that_are_answers_already_are_not_suppressed() -> None:
     assert postprocess(answers, 2, 0.05, classes=[1])[0][:, 5].tolist() == [1]
     assert postprocess(answers, 2, 0.05, classes=1)[0][:, 5].tolist() == [1]
     assert postprocess(answers, 2, 0.05, classes=[])[0].shape == (0, 6)
-    with pytest.raises(InputError, match="have 0 shapes; pass image and image0_shapes"):
+    with pytest.raises(InputError, match=r"0 shapes; .*image0_shapes"):
         postprocess(answers, 2, 0.05, image=np.zeros((2, 3, 64, 64)), image0_shapes=None)  # type: ignore[arg-type]
     # a model of one class gives six numbers too; its classes are scores
     (scored,) = postprocess(rows(5, 300, 1), 1, max_det=300)
@@ -235,7 +235,7 @@ def test_rows_that_are_answers_already_are_not_suppressed() -> None:
         np.testing.assert_allclose(postprocess(few, 1)[0], [[0, 0, 100, 100, 0.9, 0]])
 
 
-def test_the_number_of_names_tells_the_layouts_of_few_boxes_apart() -> None:
+def test_the_number_of_names_distinguishes_layouts_of_few_boxes() -> None:
     few = rows(6, 12, 80)
     assert len(postprocess(few, 1)[0])
     np.testing.assert_array_equal(postprocess(few, 1)[0], postprocess(few, 1, class_name=["a"] * 5)[0])
@@ -247,11 +247,11 @@ def test_the_number_of_names_tells_the_layouts_of_few_boxes_apart() -> None:
     np.testing.assert_array_equal(postprocess(plain, 1)[0], postprocess(small, 1)[0])
 
 
-def test_confidences_above_one_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_confidences_above_one_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     made = rows(8, 120, 3)
     made[..., 5:] *= 30
     assert postprocess(made, 1)[0][0, 4] > 1
-    assert "these are no probabilities, or another layout" in capsys.readouterr().err
+    assert "not probabilities" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -263,20 +263,20 @@ def test_confidences_above_one_are_said(capsys: pytest.CaptureFixture[str]) -> N
         ((100,), "is neither N x A x"),
     ],
 )
-def test_what_has_no_layout_is_refused(shape: tuple[int, ...], words: str) -> None:
+def test_unknown_layouts(shape: tuple[int, ...], words: str) -> None:
     with pytest.raises(InputError, match=words):
         postprocess(np.zeros(shape, np.float32), 1)
 
 
 def test_arguments_out_of_range_are_refused() -> None:
-    with pytest.raises(InputError, match="the list of outputs is empty"):
+    with pytest.raises(InputError, match="outputs is empty"):
         postprocess([], 1)
     for wrong in ({"conf_thres": 1.5}, {"iou_thres": -0.1}, {"max_det": -1}, {"nm": -1}, {"max_nms": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             postprocess(rows(0, 20, 3), 1, **wrong)
 
 
-def test_scores_that_are_nan_are_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nan_scores_are_dropped_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     made = rows(7, 30, 3)
     made[0, :4, 4], made[0, 4, 0] = np.nan, np.nan
     made[0, 5, 5:] = np.nan
@@ -291,7 +291,7 @@ def test_scores_that_are_nan_are_named_and_left_out(capsys: pytest.CaptureFixtur
 
 
 def shown(names: Any = CLASSES) -> Any:
-    """Return answers for two pictures of 200 x 100 and 50 x 50 pixels in an input of 64 x 64."""
+    """Return answers for two images of 200 x 100 and 50 x 50 pixels in an input of 64 x 64."""
     prediction = np.zeros((4, 40, 9), np.float32)
     prediction[0, 0] = [32, 32, 16, 8, 1, 0, 0.9, 0, 0]
     prediction[0, 1] = [10, 32, 4, 4, 0.9, 0, 0.9, 0, 0]
@@ -300,12 +300,12 @@ def shown(names: Any = CLASSES) -> Any:
     return postprocess(prediction, 2, image=image, image0_shapes=[(100, 200), (50, 50)], class_name=names)
 
 
-def test_answers_for_people_are_in_pixels_of_the_picture() -> None:
+def test_display_boxes_are_in_pixels_of_the_image() -> None:
     first, second = shown()
     assert second == {}
     assert list(first) == ["bicycle", "motorcycle"]
     assert first["bicycle"][0] == pytest.approx([75, 37.5, 125, 62.5])
-    assert first["motorcycle"] == [[0, 0, 200, 100]]  # clipped to the picture
+    assert first["motorcycle"] == [[0, 0, 200, 100]]  # clipped to the image
     assert list(shown(None)[0]) == ["1", "3"]
     assert list(shown({1: "one", 3: "three"})[0]) == ["one", "three"]
 
@@ -319,7 +319,7 @@ def test_no_detections_are_an_empty_list() -> None:
     image = np.zeros((2, 3, 64, 64))
     none = np.zeros((2, 40, 9), np.float32)
     assert postprocess(none, 2, image=image, image0_shapes=[(9, 9), (9, 9)]) == []
-    with pytest.raises(InputError, match="have 0 shapes; pass image and image0_shapes"):
+    with pytest.raises(InputError, match=r"0 shapes; .*image0_shapes"):
         postprocess(none, 2, image=image)
 
 

@@ -57,7 +57,7 @@ def test_the_first_output_is_read(form: str) -> None:
 
 
 @pytest.mark.torch
-def test_scripts_put_a_tensor_into_what_the_engine_returned() -> None:
+def test_tensors_assigned_into_the_engines_output() -> None:
     torch = pytest.importorskip("torch")
     wanted = postprocess(IMAGES, output(NEAR), THREE)[1][0]
     several, single = [output(NEAR), output([])], output(NEAR)
@@ -73,7 +73,7 @@ def test_scripts_put_a_tensor_into_what_the_engine_returned() -> None:
 
 
 @pytest.mark.parametrize("kind", ["array", "picture"])
-def test_an_answer_is_in_the_pictures_pixels_and_reads_well(kind: str) -> None:
+def test_an_answer_is_in_pixels_of_the_image(kind: str) -> None:
     source: Any = np.zeros((64, 128, 3), np.uint8)  # lies in rows 16 to 48 of the input, at half its size
     source = source if kind == "array" else Image.fromarray(source)
     _, answer = postprocess(IMAGES, output(NEAR), THREE, source_image=source, conf_thres=0.1)
@@ -83,7 +83,7 @@ def test_an_answer_is_in_the_pictures_pixels_and_reads_well(kind: str) -> None:
     assert str(postprocess(IMAGES, output([]), THREE, source_image=source)[1]) == "no object"
 
 
-def test_coco_names_where_nothing_names_the_classes() -> None:
+def test_coco_names_without_a_data_config() -> None:
     made = np.zeros((1, 84, 10), np.float32)
     made[0, :4, 0], made[0, 4 + 16, 0] = (20, 40, 8, 8), 0.9
     _, answer = detection.postprocess(IMAGES, made, source_image=np.zeros((64, 64)))
@@ -100,7 +100,7 @@ box = st.tuples(st.integers(0, 40), st.integers(0, 40), side, side)
 
 @st.composite
 def scenes(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Per picture objects (class, box) and detections (box, score, class) in pixels of the input; scores differ."""
+    """Per image objects (class, box) and detections (box, score, class) in pixels of the input; scores differ."""
     order = iter(draw(st.permutations(range(1, 80))))
     made = []
     for _ in range(draw(st.integers(1, 4))):
@@ -119,9 +119,7 @@ def test_figures_are_those_of_the_zoos_metric(pictures: list[tuple[np.ndarray, n
     own = MeanAveragePrecision(("cat", "dog", "cow"))
     targets = []
     for number, (objects, found) in enumerate(pictures):
-        real = np.clip(
-            (objects[:, 1:] - 8) * 2, 0, 80
-        )  # the picture of 80 x 80 lies at half its size, 8 from the edges
+        real = np.clip((objects[:, 1:] - 8) * 2, 0, 80)  # the image of 80 x 80 lies at half its size, 8 from the edges
         seen = np.clip((found[:, :4] - 8) * 2, 0, 80)
         labels = objects[:, 0].astype(np.int64)
         right = Objects(real, labels, np.zeros(len(labels), bool), (), None, number)
@@ -133,7 +131,7 @@ def test_figures_are_those_of_the_zoos_metric(pictures: list[tuple[np.ndarray, n
     stats, seen_count = get_stats(IMAGES, preds, [""] * 4, shapes, [], np.concatenate(targets), 10, IOUV, 5)
     assert seen_count == 5 + len(pictures)
     if not any(len(objects) for objects, _ in pictures):
-        with pytest.raises(DataError, match="no object to be found"):
+        with pytest.raises(DataError, match="images have no objects"):
             get_metrics(stats, THREE)
         return
     made = get_metrics(stats, THREE)
@@ -148,15 +146,15 @@ def test_figures_are_those_of_the_zoos_metric(pictures: list[tuple[np.ndarray, n
     assert detection.get_metrics(stats).map == made.map
 
 
-def test_thresholds_may_be_some_of_the_ten() -> None:
+def test_subsets_of_the_ten_thresholds() -> None:
     target = np.array([[0, 1, 20, 20, 10, 10]])
     pred = np.array([[15, 15, 25, 23, 0.9, 1]])  # overlaps by 0.8
     shapes = [((64, 64), ((1, 1), (0, 0)))]
     stats, _ = get_stats(IMAGES, [pred], [""], shapes, [], target, 3, [0.5, 0.75, 0.9], 0)
     assert stats[0].correct.tolist() == [[True, True, False]]
-    with pytest.raises(InputError, match="pass thresholds out of"):
+    with pytest.raises(InputError, match="niou 2 and iouv"):
         get_stats(IMAGES, [pred], [""], shapes, [], target, 2, [0.5, 0.77], 0)
-    with pytest.raises(InputError, match="0 predictions came for 1"):
+    with pytest.raises(InputError, match="0 predictions for 1"):
         get_stats(IMAGES, [], [""], shapes, [], target, 10, IOUV, 0)
 
 
@@ -166,25 +164,25 @@ def test_thresholds_may_be_some_of_the_ten() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (np.zeros((1, 10, 7), np.float32), "so of 6 classes, and data_config that was given has 3"),
+        (np.zeros((1, 10, 7), np.float32), "of 6 classes, .*data_config .* has 3"),
         (np.zeros((7, 10), np.float32), "pass floats N x"),
-        (output([(20, 20, 10, 20, 7.0, -3.0, 0.0)]), "no probabilities; export the model with its sigmoid"),
-        ([], "there is no output"),
+        (output([(20, 20, 10, 20, 7.0, -3.0, 0.0)]), "not probabilities; .*sigmoid"),
+        ([], "outputs is empty"),
     ],
 )
-def test_outputs_that_cannot_be_read_are_named(given: Any, words: str) -> None:
+def test_invalid_outputs(given: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         postprocess(IMAGES, given, THREE)
 
 
-def test_arguments_that_cannot_be_used() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(ConfigError, match="conf_thres 2"):
         postprocess(IMAGES, output(NEAR), THREE, conf_thres=2)
     with pytest.raises(InputError, match="targets are 1x5"):
         postprocess(IMAGES, output(NEAR), THREE, np.zeros((1, 5)))
     with pytest.raises(InputError, match="images are 3x64x64"):
         postprocess(IMAGES[0], output(NEAR), THREE)
-    with pytest.raises(InputError, match="source_image is one picture and the output of 2"):
+    with pytest.raises(InputError, match=r"source_image .* for 2"):
         postprocess(IMAGES, np.repeat(output(NEAR), 2, axis=0), THREE, source_image=np.zeros((9, 9)))
 
 
@@ -193,18 +191,18 @@ def test_arguments_that_cannot_be_used() -> None:
     [
         (None, "No such file"),
         ("names: [a, b\n", "is not YAML"),
-        ("[1, 2]", "holds no mapping"),
+        ("[1, 2]", "mapping"),
         ("nc: 4\nnames: [a, b, c]", "nc is 4 and there are 3 names"),
         ("names: 5", "write names, a list"),
     ],
 )
-def test_a_data_config_that_cannot_be_read_is_named(text: str | None, words: str, tmp_path: Path) -> None:
+def test_an_unreadable_data_config(text: str | None, words: str, tmp_path: Path) -> None:
     file = tmp_path / "coco.yaml"
     if text is not None:
         file.write_text(text)
     with pytest.raises(DataError, match=f"coco.yaml.*{words}"):
         postprocess(IMAGES, output(NEAR), file)
-    with pytest.raises(DataError, match="data_config 5 is neither a YAML file nor a mapping"):
+    with pytest.raises(DataError, match="data_config 5 is neither"):
         postprocess(IMAGES, output(NEAR), 5)  # type: ignore[arg-type]
 
 

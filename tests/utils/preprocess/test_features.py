@@ -66,10 +66,10 @@ def test_a_step_keeps_every_digit(step: float, value: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["ten", "nan", "inf", "1e999", "1_000"])
-def test_what_is_no_number_is_told(text: str) -> None:
+def test_invalid_numbers(text: str) -> None:
     features = Features.from_json({"fields": FIELDS})
     for name in ("age", "price"):
-        with pytest.raises(DataError, match=rf"^{name} '{text}' is no finite number; write one, or leave"):
+        with pytest.raises(DataError, match=rf"^{name} '{text}' is not a finite number"):
             features.encoded([{name: text}])
 
 
@@ -81,36 +81,36 @@ def test_what_is_no_number_is_told(text: str) -> None:
         ({"values": []}, "a field of kind vocabulary needs 'values'"),
         ({"offset": -1}, "offset -1 must be a whole number of at least 0"),
         ({"size": True}, "size True must be a whole number of at least 1"),
-        ({"vlaues": []}, "'vlaues' is none of name, input"),
+        ({"vlaues": []}, "'vlaues' is not one of name, input"),
         ({"kind": "hashed"}, "a field of kind hashed needs 'size'"),
         ({"input": "dense"}, "input 'dense' holds both row numbers and floats"),
     ],
 )
-def test_features_that_are_none(change: dict[str, Any], said: str) -> None:
+def test_invalid_features(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=rf"^a\.onnx: metadata 'features': .*{said}.*export the model again$"):
         Features.of(model({"fields": [{**FIELDS[0], **change}, *FIELDS[1:]]}))
 
 
 def test_features_that_do_not_fit_the_model() -> None:
-    with pytest.raises(ModelError, match="no 'features' in its metadata, so nobody knows what its inputs mean"):
+    with pytest.raises(ModelError, match="no 'features' in its metadata"):
         Features.of(model(None))
     for data in ([], {"fields": []}, {"fields": 3}):
-        with pytest.raises(ModelError, match="must be an object with 'fields', one at least"):
+        with pytest.raises(ModelError, match=r"must be an object with .*'fields'"):
             Features.of(model(data))
-    with pytest.raises(ModelError, match="they fill the inputs dense, ids, and the model takes ids"):
+    with pytest.raises(ModelError, match=r"inputs dense, ids, .* takes ids"):
         Features.of(model({"fields": FIELDS}, INPUTS[:1]))
     wide = (TensorSpec("ids", np.dtype("int64"), (None, 5)), INPUTS[1])
-    with pytest.raises(ModelError, match=r"input 'ids' of shape \(None, 5\) must be N x 4"):
+    with pytest.raises(ModelError, match=r"'ids' of shape \(None, 5\) must be N x 4"):
         Features.of(model({"fields": FIELDS}, wide))
     floats = (TensorSpec("ids", np.dtype("float32"), (None, 4)), INPUTS[1])
-    with pytest.raises(ModelError, match="input 'ids' of dtype float32 must take whole numbers"):
+    with pytest.raises(ModelError, match="input 'ids' of dtype float32 "):
         Features.of(model({"fields": FIELDS}, floats))
     with pytest.raises(ModelError, match="not JSON"):
         Features.of(Model(Path("a.onnx"), INPUTS, metadata={"features": "{"}))
 
 
 @pytest.mark.parametrize("text", ["zz", "1_0", "-5"])
-def test_what_is_no_hexadecimal_number_is_told(text: str) -> None:
+def test_invalid_hexadecimal_numbers(text: str) -> None:
     field = {"name": "C1", "input": "ids", "kind": "hashed", "hash": "hex", "size": 7}
-    with pytest.raises(DataError, match=f"C1 '{text}' is no hexadecimal number"):
+    with pytest.raises(DataError, match=f"C1 '{text}' is not a hexadecimal number"):
         Features.from_json({"fields": [field]}).encoded([{"C1": text}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,9 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
+from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.modes import DECODES
+from utils.preprocess.image.resizing import paddle_start, torchvision_start
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
 
@@ -34,7 +37,7 @@ def noise(seed: int, mode: str = "RGB") -> Image.Image:
     after=st.integers(0, 3),
     face=st.sampled_from([preprocess, preprocess_paddle]),
 )
-def test_a_slice_of_a_batch_is_written_and_nothing_beside_it(
+def test_only_the_slice_of_a_batch_is_written(
     modes: list[str], dtype: str, decode: str, crop: tuple[int, int], before: int, after: int, face: Any
 ) -> None:
     pictures = [noise(seed, mode) for seed, mode in enumerate(modes)]
@@ -48,8 +51,8 @@ def test_a_slice_of_a_batch_is_written_and_nothing_beside_it(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_blocks_of_pictures_give_what_single_ones_give(dtype: str) -> None:
-    """Many small pictures are normalised together, in blocks that do not divide their number."""
+def test_blocks_of_images_equal_single_ones(dtype: str) -> None:
+    """Many small images are normalised together, in blocks that do not divide their number."""
     pictures = [noise(seed, "L" if seed % 3 else "RGB") for seed in range(101)]
     batch = preprocess(pictures, dtype, 32, 32)
     assert batch.flags.c_contiguous
@@ -57,7 +60,7 @@ def test_blocks_of_pictures_give_what_single_ones_give(dtype: str) -> None:
         np.testing.assert_array_equal(preprocess(picture, dtype, 32, 32)[0], row)
 
 
-def test_every_other_row_of_a_buffer_will_do() -> None:
+def test_every_other_row_of_a_buffer() -> None:
     pictures = [noise(seed) for seed in range(4)]
     for dtype in ("float32", "float16"):
         buffer = np.zeros((8, 3, 16, 16), dtype)
@@ -117,3 +120,16 @@ def test_four_threads_into_one_buffer(decode: str, tmp_path: Path) -> None:
             buffer[:] = 0
             list(pool.map(chunk, range(0, 24, 4)))
             np.testing.assert_array_equal(buffer, expected)
+
+
+@pytest.mark.parametrize("decode", DECODES)
+def test_a_preprocessor_is_reused_and_pickled(decode: str) -> None:
+    for start, face in ((torchvision_start, preprocess), (paddle_start, preprocess_paddle)):
+        arguments = {"decode": decode, "mean": [0.1, 0.2, 0.3], "std": 0.5, "interpolation": "bicubic"}
+        run = ImagePreprocessor("float32", 20, (33, 16), start, **arguments)
+        for seed, again in enumerate((run, pickle.loads(pickle.dumps(run)), run)):  # noqa: S301
+            images, out = [noise(seed), noise(seed + 1, "L")], np.empty((2, 3, 33, 16), np.float32)
+            assert again(images, out) is out
+            np.testing.assert_array_equal(out, face(images, "float32", 20, (33, 16), **arguments))
+    with pytest.raises(ConfigError, match="std=0"):
+        ImagePreprocessor(std=0)

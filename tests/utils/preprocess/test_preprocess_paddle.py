@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from engine import ConfigError
-from utils.preprocess.image.classification import MEAN, STD
+from utils.preprocess.image.modes import MEAN, STD
 from utils.preprocess.paddle.classification import preprocess
 from utils.preprocess.pytorch.classification import preprocess as preprocess_pytorch
 

@@ -128,7 +128,7 @@ def test_the_scale_is_the_models_own_in_any_turn(face: Any, dtype: str) -> None:
 
 
 def test_a_filter_and_a_scale_go_with_any_way_to_decode(tmp_path: Path) -> None:
-    """On a smooth picture, where the ways differ little; a filter or scale that were lost would differ by more."""
+    """On a smooth image, where the ways differ little; a filter or scale that were lost would differ by more."""
     ramp = np.add.outer(np.arange(1100), np.arange(1300))[..., None] * [0.1, 0.05, 0.02]
     Image.fromarray(ramp.astype(np.uint8)).save(tmp_path / "ramp.jpg", quality=95)
     for name in INTERPOLATIONS:
@@ -142,7 +142,7 @@ def test_a_filter_and_a_scale_go_with_any_way_to_decode(tmp_path: Path) -> None:
 @FACES
 @pytest.mark.parametrize("interpolation", ["cubic", "BICUBIC", "nearest-exact", "", None, 3])
 def test_unknown_interpolation(face: Any, interpolation: Any) -> None:
-    with pytest.raises(ConfigError, match=r"unknown interpolation .*; use one of: bilinear, bicubic, nearest, box"):
+    with pytest.raises(ConfigError, match=r"unknown interpolation .*: bilinear, bicubic, nearest, box"):
         face(Image.new("RGB", (4, 4)), interpolation=interpolation)
 
 
@@ -160,12 +160,12 @@ def test_impossible_scale(face: Any, name: str, values: Any) -> None:
 @pytest.mark.parametrize("std", [-0.1, (0.2, -1, 0.2), 0, 1e-60])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_std_that_gives_no_numbers(face: Any, std: Any, dtype: str) -> None:
-    with pytest.raises(ConfigError, match=r"must be three numbers above 0|make samples that float\d\d cannot hold"):
+    with pytest.raises(ConfigError, match=r"three numbers above 0|float\d\d cannot hold"):
         face(Image.new("RGB", (4, 4)), dtype, std=std)
 
 
-def test_what_float32_holds_and_float16_does_not() -> None:
+def test_samples_beyond_float16() -> None:
     image = Image.new("RGB", (4, 4), "white")
     assert preprocess(image, "float32", 4, 4, mean=0, std=1e-6).max() == np.float32(1) / np.float32(1e-6)
-    with pytest.raises(ConfigError, match=r"std=\(1e-06,\) make samples that float16 cannot hold; pass a larger std"):
+    with pytest.raises(ConfigError, match=r"std=\(1e-06,\) .*float16 .*larger std"):
         preprocess(image, "float16", 4, 4, mean=0, std=1e-6)

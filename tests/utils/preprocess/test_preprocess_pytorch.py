@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError, DataError
-from utils.preprocess.image.classification import MEAN, STD
+from utils.preprocess.image.modes import MEAN, STD
 from utils.preprocess.pytorch.classification import preprocess
 
 PHOTOS = ["astronaut", "chelsea", "coffee", "rocket", "camera", "coins", "logo"]  # RGB, RGBA and grey; bundled
@@ -121,14 +121,14 @@ def test_bad_elements() -> None:
         preprocess([])
     with pytest.raises(DataError, match="cannot preprocess a ndarray"):
         preprocess(np.zeros((4, 4, 3), np.uint8))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="cannot preprocess a int in the list"):
+    with pytest.raises(DataError, match="a int in the list"):
         preprocess([Image.new("RGB", (4, 4)), 3])  # type: ignore[list-item]
-    with pytest.raises(DataError, match=r"missing\.png: no such picture"):
+    with pytest.raises(DataError, match=r"missing\.png: no such image"):
         preprocess([Image.new("RGB", (4, 4)), "missing.png"])
-    with pytest.raises(DataError, match="picture 1: 0x4 has no pixels"):
+    with pytest.raises(DataError, match="image 1: 0x4 has no pixels"):
         preprocess([Image.new("RGB", (4, 4)), Image.new("RGB", (0, 4))])
 
 
 def test_a_strip_that_would_fill_the_memory() -> None:
-    with pytest.raises(DataError, match="1x100000 would be resized to 256x25600000"):
+    with pytest.raises(DataError, match=r"1x100000 .*256x25600000"):
         preprocess(Image.new("RGB", (1, 100_000)))

@@ -54,7 +54,7 @@ def test_a_batch_of_the_loader_keeps_every_pixel() -> None:
     np.testing.assert_array_equal(images[:3], batch.astype(np.float32) / 255)
     assert preprocess(batch, 4, (32, 64), batch_padding=False)[0].shape == (3, 3, 32, 64)
     assert preprocess(batch, 2, (16, 16))[0].shape == (4, 3, 16, 16)  # the next multiple of the batch size
-    with pytest.warns(UserWarning, match="preprocess does not use more, stride"):
+    with pytest.warns(UserWarning, match="more, stride"):
         preprocess(batch, 3, (32, 64), stride=32, more=1)
 
 
@@ -74,16 +74,16 @@ def test_the_formats_are_those_of_the_zoo() -> None:
     assert {"jpg", "jpeg", "png", "bmp"} <= set(IMG_FORMATS)
 
 
-def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "b.jpg").write_bytes(b"no picture")
+def test_invalid_images(tmp_path: Path) -> None:
+    (tmp_path / "b.jpg").write_bytes(b"no image")
     for wrong, words in (
-        (str(tmp_path / "a.jpg"), "a.jpg: no such picture"),
-        ([tmp_path / "b.jpg"], "b.jpg: is not a picture"),
-        ([], "there is no picture"),
+        (str(tmp_path / "a.jpg"), "a.jpg: no such image"),
+        ([tmp_path / "b.jpg"], "b.jpg: is not an image"),
+        ([], "list of images is empty"),
         (np.zeros((2, 3, 8, 8), np.float32), "inputs are float32 of shape"),
-        (np.zeros((0, 3, 8, 8), np.uint8), "there is no picture"),
-        (np.zeros((8, 8), np.uint8), "picture 0 is 8x8 of uint8"),
-        ([np.zeros((8, 8, 4), np.uint8)], "picture 0 is 8x8x4 of uint8"),
+        (np.zeros((0, 3, 8, 8), np.uint8), "list of images is empty"),
+        (np.zeros((8, 8), np.uint8), "image 0 is 8x8 of uint8"),
+        ([np.zeros((8, 8, 4), np.uint8)], "image 0 is 8x8x4 of uint8"),
     ):
         with pytest.raises((DataError, InputError), match=words):
             preprocess(wrong, 1, 32)
@@ -91,5 +91,5 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="input_size"):
             preprocess(pixels(8, 8), 1, size)
     for batch_size in (0, "4", 2.5, None):
-        with pytest.raises(ConfigError, match=f"batch_size {batch_size!r} must be a whole number"):
+        with pytest.raises(ConfigError, match=f"batch_size {batch_size!r} must be"):
             preprocess(pixels(8, 8), batch_size, 32)  # type: ignore[arg-type]

@@ -1,1 +1,3 @@
-"""Dumps of trainings, as ``torch_sdaa.utils.dumper`` writes them: two compared, one call repeated, arrays taken out."""
+"""Dumps of trainings written by ``torch_sdaa.utils.dumper``: comparison, replay of one call, conversion to .npy
+files.
+"""

@@ -1,4 +1,6 @@
-"""Two sequences of calls laid side by side: the surest pairs first, and what lies between them by ever less."""
+"""Alignment of two sequences of calls: the most reliable criterion first, then less reliable ones between the
+matches.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +13,43 @@ from engine import KeptTensor, OpCall
 
 Pairs = list[tuple[int, int]]
 Level = Callable[[Sequence[OpCall], Sequence[OpCall]], Pairs]
-"""Returns places of both sequences that belong together, rising in both."""
+"""Returns pairs of indices of matching calls, increasing in both sequences."""
 
 _FLOATS = ("float", "bfloat")
 COPIES = ("aten._to_copy.", "aten.clone.", "aten.copy_.")
-"""Operators that give the values they read another dtype, layout or place."""
+"""Operators that change only dtype, memory layout or device of values."""
 
 
 _SAME_LINES = 0.95
-"""Share of the calls that read the same bits of which the lines must be the same, for lines to mean something."""
+"""Share of the calls with bit-identical inputs that must have the same source line, for lines to be comparable."""
 
 
 def same_lines(ours: Iterable[OpCall], theirs: Iterable[OpCall]) -> bool:
-    """Say whether a line of the script is the same one in both runs, by the calls that read the same bits."""
+    """Return whether source lines of both runs are comparable, judged by the calls with bit-identical inputs."""
     here, there = _lines(ours), _lines(theirs)
     both = [token for token in here if token in there]
     return sum(here[token] == there[token] for token in both) >= _SAME_LINES * len(both)
 
 
 def _lines(calls: Iterable[OpCall]) -> dict[Hashable, str]:
-    """Return the lines of what a run reads once."""
+    """Return the source line of each set of inputs that a run reads exactly once."""
     found: dict[Hashable, list[str]] = {}
     for call in calls:
-        found.setdefault(_by_what_they_read(call), []).append(call.source)
+        found.setdefault(_inputs_token(call), []).append(call.source)
     return {token: lines[0] for token, lines in found.items() if len(lines) == 1}
 
 
 def aligned(ours: Sequence[OpCall], theirs: Sequence[OpCall], lines: bool) -> list[tuple[OpCall, OpCall]]:
-    """Return the calls of two sequences that belong together.
+    """Return the matching calls of two sequences.
 
-    Calls that read the same bits are the surest, or, where ``lines`` says that these are the same, calls of one line;
-    casts, of which mixed precision has many more, come last, so that none of them puts the others out of step.
+    Calls with bit-identical inputs are matched first, or, if ``lines`` is set, calls of one source line. Casts are
+    matched last: mixed precision has many more of them, and they must not shift the other matches.
     """
     return list(_filled(ours, theirs, (*(_OF_LINES if lines else ()), *_LEVELS)))
 
 
 def is_cast(call: OpCall) -> bool:
-    """Say whether a call only gives floating-point numbers another dtype."""
+    """Return whether a call only changes the dtype of floating-point values."""
     if not call.op.startswith(COPIES[0]) or not call.inputs or not call.outputs:
         return False
     before, after = call.inputs[0].dtype, call.outputs[0].dtype
@@ -67,12 +69,12 @@ def _filled(
         begin = (i + 1, j + 1)
 
 
-def _by_what_they_read(call: OpCall) -> Hashable:
+def _inputs_token(call: OpCall) -> Hashable:
     read = call.inputs or call.outputs
     return (call.op, *(one.digest for one in read)) if read else None
 
 
-def _by_form_and_line(call: OpCall) -> Hashable:
+def _form_and_line(call: OpCall) -> Hashable:
     return (_form(call), call.source)
 
 
@@ -85,7 +87,7 @@ def _shape(one: KeptTensor) -> Hashable:
 
 
 def _single(token: Callable[[OpCall], Hashable]) -> Level:
-    """Return the level of calls whose token each sequence has once: the longest run of them that rises in both."""
+    """Return the criterion for calls whose token occurs once in each sequence: the longest increasing run of them."""
 
     def level(ours: Sequence[OpCall], theirs: Sequence[OpCall]) -> Pairs:
         here, there = [token(call) for call in ours], [token(call) for call in theirs]
@@ -99,9 +101,9 @@ def _single(token: Callable[[OpCall], Hashable]) -> Level:
 
 
 def _rising(pairs: Pairs) -> Pairs:
-    """Return the longest part of pairs, in the order of the first places, whose second places rise too."""
-    ends: list[int] = []  # the least second place in which a run of each length ends
-    last: list[int] = []  # which pair that is
+    """Return the longest subsequence of pairs, sorted by the first index, whose second indices increase too."""
+    ends: list[int] = []  # smallest final second index of a run of each length
+    last: list[int] = []  # index of that pair
     before: list[int] = []
     for k, (_, j) in enumerate(pairs):
         length = bisect_left(ends, j)
@@ -117,7 +119,9 @@ def _rising(pairs: Pairs) -> Pairs:
 
 
 def _blocks(token: Callable[[OpCall], Hashable], use: Callable[[OpCall], bool], least: float = 0.0) -> Level:
-    """Return the level of the longest blocks; ``least``: the share of the longer sequence that a block must be."""
+    """Return the criterion of longest matching blocks; ``least``: minimum block size as a share of the longer
+    sequence.
+    """
 
     def level(ours: Sequence[OpCall], theirs: Sequence[OpCall]) -> Pairs:
         here = [i for i, call in enumerate(ours) if use(call)]
@@ -134,18 +138,18 @@ def _blocks(token: Callable[[OpCall], Hashable], use: Callable[[OpCall], bool], 
     return level
 
 
-def _is_no_cast(call: OpCall) -> bool:
+def _is_not_cast(call: OpCall) -> bool:
     return not is_cast(call)
 
 
 _OF_LINES = (
-    _single(lambda call: (_by_what_they_read(call), call.source)),
-    _single(lambda call: None if is_cast(call) else _by_form_and_line(call)),
-    _blocks(_by_form_and_line, _is_no_cast),
+    _single(lambda call: (_inputs_token(call), call.source)),
+    _single(lambda call: None if is_cast(call) else _form_and_line(call)),
+    _blocks(_form_and_line, _is_not_cast),
 )
 _LEVELS = (
-    _single(_by_what_they_read),
-    _blocks(_form, _is_no_cast),
+    _single(_inputs_token),
+    _blocks(_form, _is_not_cast),
     _blocks(_form, is_cast),
     _blocks(lambda call: call.op, lambda call: not call.op.startswith(COPIES), least=0.5),  # of other shapes
 )

@@ -1,4 +1,4 @@
-"""The arrays of dumps as .npy files."""
+"""Conversion of the arrays of dumps to .npy files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tecoinfer_modelzoo.trees import below
 
 
 def convert(source: Path, target: Path) -> Iterator[Path]:
-    """Write the arrays of a dump, or of every dump in a folder and below, each as a .npy file; yield the files.
+    """Write the arrays of a dump, or of all dumps in a folder and its subfolders, to .npy files; yield the files.
 
     Raises:
-        ConfigError: there is no such file, or no dump in the folder. DataError: one cannot be read or written.
+        ConfigError: the file does not exist, or the folder has no dump. DataError: a file cannot be read or written.
     """
     files = sorted(path for path in below(source) if path.is_file()) if source.is_dir() else [source]
     if not files:
-        raise ConfigError(f"{source} has no dump in it")
+        raise ConfigError(f"{source} contains no dump")
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Calls of a dump repeated on this machine's CPU, or on a device; PyTorch is imported here alone."""
+"""Replay of dumped calls on the CPU or on a device. The only module of this folder that imports PyTorch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tecoinfer_modelzoo.text import did_you_mean, one_line
 
 
 class Repeater:
-    """Repeats calls.
+    """Replays calls on a device.
 
     Raises:
-        ConfigError: there is no PyTorch here, or the device is not there.
+        ConfigError: PyTorch or the device is not available.
     """
 
     def __init__(self, device: str = "cpu") -> None:
         try:
             import torch
         except ModuleNotFoundError as error:
-            raise ConfigError("PyTorch is not installed, and repeats no operator") from error
+            raise ConfigError("PyTorch is not installed, which repeats the operators") from error
         from torch_sdaa.dump import replay
 
         self._replay, self.device = replay, device
@@ -31,24 +31,24 @@ class Repeater:
             raise ConfigError(f"device {device!r} cannot be used:{hint or f' {one_line(error)}'}") from error
 
     def refusal(self, recorded: Recorded) -> str:
-        """Return why a call that was refused is refused again; "" where it is not."""
+        """Return the error of a call that failed in the run and fails again; "" if it succeeds now."""
         try:
             self._replay.called(recorded, self.device)
         except DataError:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:  # what operators raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:  # errors raised by operators
             return one_line(error)
         return ""
 
     def outputs(self, recorded: Recorded) -> Sequence[Array]:
-        """Return what a call gives when it is repeated.
+        """Return the results of a repeated call.
 
         Raises:
-            DataError: it cannot be repeated; one line says why.
+            DataError: the call cannot be repeated.
         """
         try:
             return self._replay.replayed(recorded, self.device)
         except DataError:
             raise
-        except Exception as error:  # an operator raises what it likes, and a fault may refuse it
+        except Exception as error:  # operators raise any type of error
             raise DataError(f"{recorded.call.where} fails when it is repeated: {one_line(error)}") from error

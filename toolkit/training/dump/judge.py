@@ -1,8 +1,8 @@
-"""Which operator went wrong first: each against the other run, and each by itself, repeated on its own inputs.
+"""Find the first wrong operator: compare each call with the other run, and repeat it on its own recorded inputs.
 
-A value may be off for what it inherits. An operator is at fault where it, repeated on what it read, gives something
-else than the run has; where its arguments differ; where it was refused; or where it reads, in the first step, another
-batch or other weights.
+A value may be off because an input was. An operator is at fault if its result differs from its repetition on the same
+inputs, if its arguments differ from the reference's, if it raised an error, or if it reads other data or weights in
+the first step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from engine import (
     Recorded,
     TrainingDump,
     as_numbers,
+    census,
     differences,
 )
 from toolkit.training.dump.alignment import COPIES, is_cast
-from toolkit.training.dump.held import census_of, real, same_state, scale_of
 from toolkit.training.dump.isolated import Repeater
 from toolkit.training.dump.matching import Matched, matched, other_arguments, tensors_of
 from toolkit.training.dump.optimizers import ALONE, begun_off, off_after, steps
@@ -44,26 +44,26 @@ from toolkit.training.dump.unmatched import (
 )
 
 LIMIT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
-"""diff2 from which a value is off, by the coarser precision of the two runs."""
+"""diff2 above which a value is off, by the lower precision of the two runs."""
 
 ROUNDING = 1e-6
-"""Share by which an argument of two runs may differ."""
+"""Relative difference allowed between an argument of the two runs."""
 
 FAR = 10
-"""How many limits a value of mixed precision must be off, for an operator that only one run has to be at fault."""
+"""Multiple of the limit by which a mixed-precision value must be off before an operator of one run only is at fault."""
 
 _COARSE = ("bfloat16", "float16")
 
 
 @dataclass
 class Pair:
-    """A call of the judged run beside its like of the reference.
+    """A call of the judged run and the matching call of the reference.
 
     Attributes:
-        a, b: the calls. status: ``compared``, or in a few words why not.
-        difference: of the output that is furthest off; ``output`` its number. census: of that output.
-        inputs: the largest diff2 of its inputs. isolated: the call repeated, against what the run has.
-        why: in words why the operator is at fault; "" where it is not. at: ``b``, or ``a`` where it is the reference's.
+        a, b: the calls of the reference and of the judged run. status: ``compared``, or why not.
+        difference: of the output that is furthest off; ``output`` is its index. census: statistics of that output.
+        inputs: largest diff2 of its inputs. isolated: difference between the repeated call and the run.
+        why: why the operator is at fault; "" if it is not. at: the run at fault: ``b``, or ``a`` for the reference.
     """
 
     a: OpCall
@@ -80,7 +80,7 @@ class Pair:
 
 @dataclass
 class Judged:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
         pairs: in the order of the judged run. limit, precision: see :data:`LIMIT`. notes: one line each.
@@ -99,7 +99,7 @@ class Judged:
 
     @property
     def first_off(self) -> Pair | None:
-        """The first value that is off, for whatever reason."""
+        """The first value that is off, for any reason."""
         return next((one for one in self.pairs if one.difference and _off(one.difference.diff2, self.limit)), None)
 
 
@@ -107,11 +107,11 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
     """Compare two runs.
 
     Args:
-        a: the reference. b: the run that is judged. limit: diff2; ``None`` takes :data:`LIMIT`.
-        repeater: repeats calls; ``None``: none is. exact: whether any other bit is a fault.
+        a: the reference. b: the run to judge. limit: diff2; ``None`` takes :data:`LIMIT`.
+        repeater: repeats calls; ``None``: no call is repeated. exact: whether any bit difference is a fault.
 
     Raises:
-        DataError: they are of different models, or damaged.
+        DataError: the dumps are of different models, or damaged.
     """
     found = matched(a, b)
     precision = _precision([*a.calls, *b.calls])
@@ -129,28 +129,28 @@ def judged(a: TrainingDump, b: TrainingDump, limit: float | None, repeater: Repe
 
 
 def unscaled(values: Array, factor: float) -> Array:
-    """Return floating-point values without their loss scale, in float64; others, and unscaled ones, as they are."""
+    """Return floating-point values divided by their loss scale, in float64; other values unchanged."""
     if factor == 1.0 or values.dtype.kind != "f":
         return values
-    with np.errstate(invalid="ignore"):  # memory that was never written may hold a signalling NaN
+    with np.errstate(invalid="ignore"):  # uninitialized memory may hold a signalling NaN
         unscaled: Array = values.astype(np.float64) / factor
     return unscaled
 
 
 class _Judge:
-    """Goes through the pairs in the order of the judged run."""
+    """Comparison of the pairs in the order of the judged run."""
 
     def __init__(self, a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater | None) -> None:
         self._a, self._b, self._result, self._repeater = a, b, result, repeater
         self._threshold = THRESHOLD["float32" if result.precision == "float32" else "float16"]
         self._made: set[str] = set()
-        self._walked = 0
+        self._position = 0
         self._was_off = self._was_infinite = False
         self._first = min((call.step for call in b.calls), default=0)
 
     def pair(self, a: OpCall, b: OpCall) -> Pair:
-        """Return what is to be said of two calls."""
-        self._walk(b.index)
+        """Return the comparison of two matching calls."""
+        self._advance(b.index)
         pair = Pair(a, b)
         if a.failed or b.failed:
             return self._refused(pair)
@@ -166,9 +166,9 @@ class _Judge:
             pair.difference = Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
             return pair
         held_a, held_b = self._a.read(a), self._b.read(b)
-        factor = scale_of(a, b)
+        factor = _scale_of(a, b)
         pair.output, pair.difference = self._worst(held_a, held_b, factor)
-        pair.census = census_of(held_a, held_b, pair.output)
+        pair.census = _census_of(held_a, held_b, pair.output)
         pair.inputs = self._inputs(held_a, held_b, factor)
         self._isolate(pair, held_a, held_b)
         if not pair.why:
@@ -182,7 +182,7 @@ class _Judge:
         ) and not other_arguments(a, b, 0.0)
 
     def alone(self, call: OpCall) -> Pair:
-        """Return what is to be said of a call that the reference has not: of it by itself."""
+        """Return the judgement of a call that only the judged run has, from its repetition."""
         pair = Pair(call, call, "only in the judged run")
         if call.failed:
             pair.why = f"was refused: {call.failed}"
@@ -191,7 +191,7 @@ class _Judge:
         return pair
 
     def steps(self) -> None:
-        """Look for steps of optimizers that leave other values behind, though no operator of theirs is at fault."""
+        """Find optimizer steps whose results are off although none of their operators is at fault."""
         if self._result.precision != "float32" or any(pair.why for pair in self._result.pairs if pair.b.failed):
             return
         pairs = {pair.b.where: pair for pair in self._result.pairs}
@@ -206,12 +206,12 @@ class _Judge:
                 pair = self._pair_of(call)
                 pair.output = k
                 pair.why = (
-                    f"computes rightly, but the step of {call.module} ends with values that are off (diff2 "
+                    f"computes correctly, but the step of {call.module} ends with values that are off (diff2 "
                     f"{diff2:.3g}) from ones that agree: a learning rate, decay or momentum"
                 )
 
     def unmatched(self) -> None:
-        """Look for operators that only one run has, behind values that are off before any operator is at fault."""
+        """Find operators of one run only that make values off before any other operator is at fault."""
         off = [pair for pair in self._result.pairs if self._is_off(pair) and not self._passes_on(pair)]
         both = self._result.matched.pairs
         flows = (Flow(self._a, (a.where for a, _ in both)), Flow(self._b, (b.where for _, b in both)))
@@ -224,7 +224,7 @@ class _Judge:
             self._gradients(flows[1], names)
 
     def _gradients(self, flow: Flow, off: set[int]) -> None:
-        """Look for what only the judged run has behind gradients that no operator but the optimizer's own reads."""
+        """Find operators of the judged run only behind wrong gradients that only the optimizer reads."""
         ours, limit = steps(self._a.calls), FAR * self._result.limit
         for key, theirs in steps(self._b.calls).items():
             for call, k, diff2 in begun_off(
@@ -235,20 +235,20 @@ class _Judge:
                 if way.alone and not inherits and all(one.phase == "backward" for one in way.alone):
                     at = forward_of(self._result.matched.only_b, way.alone[0])
                     self._pair_of(at).why = (
-                        f"has no like in the reference, and the step of {call.module} reads values that are off "
+                        f"has no match in the reference, and the step of {call.module} reads values that are off "
                         f"(diff2 {diff2:.3g})"
                     )
                     return
 
     def _passes_on(self, pair: Pair) -> bool:
-        """Say whether a call casts a value that is off before; of many casts, two may not belong together."""
+        """Return whether a call casts a value that is already off; with many casts, the match may be wrong."""
         return is_cast(pair.b) and _off(pair.inputs, self._result.limit)
 
     def _is_off_by_unmatched(self, pair: Pair, flows: tuple[Flow, Flow], off: set[int]) -> bool:
-        """Say whether a value is off for what only one run has, or for another value that is read; it is noted then."""
+        """Return whether a value is off due to operators of one run only, or a different input; record the fault."""
         least = self._result.limit * (1 if self._result.precision == "float32" else FAR)
         held = self._b.read(pair.b)
-        for k_a, k_b, diff2 in self._apart(self._a.read(pair.a), held, scale_of(pair.a, pair.b)):
+        for k_a, k_b, diff2 in self._apart(self._a.read(pair.a), held, _scale_of(pair.a, pair.b)):
             if not _off(diff2, least):
                 continue
             ours, theirs = without_steps(flows[0].way(pair.a, k_a), flows[1].way(pair.b, k_b))
@@ -261,23 +261,23 @@ class _Judge:
         return False
 
     def _of_ways(self, pair: Pair, ours: Way, theirs: Way) -> tuple[OpCall, str]:
-        """Return the call that is at fault for what two ways back from a value have, and in words why."""
+        """Return the call at fault, and why, for the paths back from a value in both runs."""
         if ours.alone or theirs.alone:
             first_a = next((forward_of(self._result.matched.only_a, one) for one in ours.alone), None)
             first_b = next((forward_of(self._result.matched.only_b, one) for one in theirs.alone), None)
             return first_b or theirs.last_step or pair.b, in_words(first_a, first_b)
-        if pair.b.phase != "forward" or ours.steps:  # a backward reads what its forward says
+        if pair.b.phase != "forward" or ours.steps:  # the inputs of a backward follow from its forward
             return pair.b, ""
         view, why = other_way(ours, theirs, {b.where: a for a, b in self._result.matched.pairs})
         return view or pair.b, why
 
     def _is_read_elsewhere(self, pair: Pair, held: Recorded) -> bool:
-        """Say whether another call of the reference reads what the judged one does: the runs only differ in order."""
+        """Return whether another call of the reference has the same inputs: the runs differ only in order."""
         key, shapes = _group(pair.b), [one.shape for one in pair.b.inputs]
         for call in self._a.calls:
             if call is pair.a or _group(call) != key or [one.shape for one in call.inputs] != shapes:
                 continue
-            if not _off(self._inputs(self._a.read(call), held, scale_of(call, pair.b)), self._result.limit):
+            if not _off(self._inputs(self._a.read(call), held, _scale_of(call, pair.b)), self._result.limit):
                 return True
         return False
 
@@ -285,25 +285,25 @@ class _Judge:
         return pair.difference is not None and _off(pair.difference.diff2, self._result.limit)
 
     def _pair_of(self, call: OpCall) -> Pair:
-        """Return the row of a call, which is made if it has none."""
+        """Return the pair of a call; add one if it has none."""
         found = next((pair for pair in self._result.pairs if pair.b is call), None)
-        if found is None:  # it was not repeated
+        if found is None:  # the call was not repeated
             found = Pair(call, call, "only in the judged run")
             self._result.pairs.append(found)
             self._result.pairs.sort(key=lambda pair: pair.b.index)
         return found
 
-    def _walk(self, index: int) -> None:
-        """Note what the judged run has made so far; a view, cast or copy of what it has not made is not made."""
-        while self._walked < len(self._b.calls) and self._b.calls[self._walked].index < index:
-            call = self._b.calls[self._walked]
+    def _advance(self, index: int) -> None:
+        """Record the values made before ``index``; a view, cast or copy counts only if its input was made."""
+        while self._position < len(self._b.calls) and self._b.calls[self._position].index < index:
+            call = self._b.calls[self._position]
             passes_on = call.view or call.op.startswith(COPIES)
             if not passes_on or any(one.digest in self._made for one in call.inputs):
                 self._made.update(one.digest for one in call.outputs)
-            self._walked += 1
+            self._position += 1
 
     def _refused(self, pair: Pair) -> Pair:
-        """Say that a call ended one of the runs; two that end in the same one are equally wrong."""
+        """Record that a call failed in one run; if both failed, neither is at fault."""
         pair.at = "b" if pair.b.failed else "a"
         words = pair.b.failed or f"in the reference: {pair.a.failed}"
         pair.status = "was refused"
@@ -311,11 +311,13 @@ class _Judge:
         return pair
 
     def _worst(self, a: Recorded, b: Recorded, factor: float) -> tuple[int, Difference]:
-        """Return the result that is furthest off; a gradient is scaled as the loss is, another value not."""
+        """Return the index and difference of the result furthest off, with or without the loss scale, the nearer of
+        both.
+        """
         found = [
             min(
                 (self._difference(x, one, y, other, f) for f in dict.fromkeys((factor, 1.0))),
-                key=lambda told: told.diff2,
+                key=lambda difference: difference.diff2,
             )
             for x, one, y, other in zip(a.outputs, a.call.outputs, b.outputs, b.call.outputs, strict=True)
         ]
@@ -327,7 +329,7 @@ class _Judge:
             return Difference(1.0, 0.0, 0.0, 0.0, 0.0, 0)
         if x.shape != y.shape:
             return OTHER_SHAPE
-        reference, value = real(as_numbers(x, one.dtype)), real(as_numbers(y, other.dtype))
+        reference, value = _real(as_numbers(x, one.dtype)), _real(as_numbers(y, other.dtype))
         return differences([unscaled(value, factor)], reference, self._threshold)[0]
 
     def _inputs(self, a: Recorded, b: Recorded, factor: float) -> float:
@@ -337,9 +339,10 @@ class _Judge:
         return max((diff2 for _, _, diff2 in self._apart(a, b, factor)), default=0.0)
 
     def _apart(self, a: Recorded, b: Recorded, factor: float) -> list[tuple[int, int, float]]:
-        """Return what stands in one place of both calls: the number of either's input, and diff2 of the two.
+        """Return input index in ``a``, input index in ``b`` and diff2 for each argument position.
 
-        Gradients are scaled as the loss is, other values not. One tensor may stand in several places.
+        Values are compared with and without the loss scale; the smaller diff2 counts. One tensor may occur several
+        times.
         """
         found = []
         for i, j in dict.fromkeys(zip(tensors_of(a.call), tensors_of(b.call), strict=False)):
@@ -353,7 +356,7 @@ class _Judge:
         return found
 
     def _isolate(self, pair: Pair, a: Recorded, b: Recorded) -> None:
-        """Repeat the call, and the reference's where only that one can be at fault."""
+        """Repeat the call, and the reference's call if only that one can be at fault."""
         limit = ALONE * self._result.limit
         pair.isolated = self._alone(pair, b)
         if pair.isolated is not None and _off(pair.isolated.diff2, limit):
@@ -373,48 +376,75 @@ class _Judge:
             pair.status = f"compared, not repeated: {error}"
             return None
         found = [
-            differences([real(as_numbers(x, one.dtype))], real(y), self._threshold)[0]
+            differences([_real(as_numbers(x, one.dtype))], _real(y), self._threshold)[0]
             for x, one, y in zip(held.outputs, held.call.outputs, again, strict=True)
             if x.shape == y.shape
         ]
         return max(found, key=lambda one: one.diff2 if one.diff2 == one.diff2 else inf, default=None)
 
     def _judge(self, pair: Pair, a: Recorded, b: Recorded) -> None:
-        """Say why an operator is at fault that computes rightly, or that cannot be repeated."""
+        """Record why an operator is at fault that computes correctly, or that cannot be repeated."""
         limit = self._result.limit
         if pair.difference is None:
             return
         if not _off(pair.difference.diff2, limit):
-            if pair.difference.diff2 > 0 and not _off(pair.inputs, limit):  # it matters, however little a call shows
+            if pair.difference.diff2 > 0 and not _off(
+                pair.inputs, limit
+            ):  # an argument differs, even if one call shows little of it
                 other = other_arguments(pair.a, pair.b, ROUNDING)
-                pair.why = f"computes rightly from other arguments: {other}" if other else ""
+                pair.why = f"computes correctly from other arguments: {other}" if other else ""
             return
         if not _off(pair.inputs, limit):
             other = other_arguments(pair.a, pair.b, limit)
             if other:
-                pair.why = f"computes rightly from other arguments: {other}"
+                pair.why = f"computes correctly from other arguments: {other}"
             elif pair.b.draws and [one.dtype for one in pair.a.outputs] != [one.dtype for one in pair.b.outputs]:
                 pair.why = DRAWS_IN_OTHER_DTYPE.format(pair.b.outputs[0].dtype, pair.a.outputs[0].dtype)
-            elif pair.b.draws and not same_state(a, b):
+            elif pair.b.draws and not _same_state(a, b):
                 pair.why = DRAWS
             elif pair.isolated is None and not pair.b.draws:
                 pair.why = f"diff2 {pair.difference.diff2:.3g} from inputs that agree, beyond {limit:g}"
         elif pair.b.phase == "optimizer" and not self._was_infinite:
-            # Its numbers are the script's, whatever it inherits; a scale that overflows has steps left out.
+            # Its scalar arguments come from the script, not from other operators; after an overflow, steps are skipped.
             other = other_arguments(pair.a, pair.b, limit)
-            pair.why = f"computes rightly from other arguments: {other}" if other else ""
+            pair.why = f"computes correctly from other arguments: {other}" if other else ""
         elif pair.b.phase == "forward" and (pair.b.step == self._first or not self._was_off):
             self._given(pair, a, b)
         self._was_off = True
         self._was_infinite |= not isfinite(pair.difference.diff2)
 
     def _given(self, pair: Pair, a: Recorded, b: Recorded) -> None:
-        """Say whether an input that is off was never made: a batch, or weights."""
+        """Record whether an input that is off was not made by an operator: a batch or weights."""
         for k, (x, one, y, other) in enumerate(zip(a.inputs, a.call.inputs, b.inputs, b.call.inputs, strict=False)):
             difference = self._difference(x, one, y, other)
             if other.digest not in self._made and _off(difference.diff2, self._result.limit):
                 pair.why = f"reads another input {k} than the reference, which no operator made: a batch or weights"
                 return
+
+
+def _same_state(a: Recorded, b: Recorded) -> bool:
+    """Return whether two random calls started from the same generator state."""
+    return a.state is not None and b.state is not None and np.array_equal(a.state, b.state)
+
+
+def _scale_of(a: OpCall, b: OpCall) -> float:
+    """Return the loss scale of the judged run relative to the reference's: the factor between their gradients."""
+    return (b.loss_scale or 1.0) / (a.loss_scale or 1.0)
+
+
+def _real(array: Array) -> Array:
+    """Return a comparable array: a complex one as real and imaginary part."""
+    if array.dtype.kind == "c":
+        return np.stack([array.real, array.imag])
+    return array
+
+
+def _census_of(a: Recorded, b: Recorded, k: int) -> Census | None:
+    """Return statistics of result ``k`` and its reference; ``None`` for different shapes or non-numeric dtypes."""
+    value, reference = (_real(as_numbers(one.outputs[k], one.call.outputs[k].dtype)) for one in (b, a))
+    if value.shape != reference.shape or not value.size or value.dtype.kind not in "fiub":
+        return None
+    return census(value, reference, b.call.outputs[k].dtype == "float16")
 
 
 def _group(call: OpCall) -> tuple[str, int, str]:
@@ -437,13 +467,17 @@ def _notes(a: TrainingDump, b: TrainingDump, result: Judged, repeater: Repeater 
             names = ", ".join(dict.fromkeys(call.where for call in rest[:3]))
             notes.append(f"only {dump.path} has {len(rest)} calls, such as {names}")
     if repeater is None:
-        notes.append("no operator was repeated by itself: what is named first may inherit its error")
+        notes.append("operators were not repeated: the first bad one may inherit its error")
     first = result.first_off
     if first is not None and not any(pair.why for pair in result.pairs) and first.difference is not None:
         finite = isfinite(first.difference.diff2)
         notes.append(
             f"values are off from {first.b.where} on (diff2 {first.difference.diff2:.3g}), though every operator "
-            "computes rightly from its inputs: "
-            + ("rounding that adds up, or is made larger" if finite else "an overflow; see dumper(check_overflow=True)")
+            "computes correctly from its inputs: "
+            + (
+                "rounding that accumulates or is amplified"
+                if finite
+                else "an overflow; see dumper(check_overflow=True)"
+            )
         )
     return notes

@@ -1,4 +1,4 @@
-"""Which call of one run is which of another: by step, phase and module, and there in the order of the operators."""
+"""Match the calls of two runs: by step, phase and module, then by the order of the operators."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tecoinfer_modelzoo.formatting import plural
 from toolkit.training.dump.alignment import aligned, same_lines
 
 _SAME = 0.5
-"""Share of the modules of one run that the other must have, where neither file says what the models are."""
+"""Minimum share of common modules, if neither file describes its model."""
 
 
 _FEW = 4
-"""Equal numbers in a list that are written out: those of a kernel or stride."""
+"""Number of equal list entries up to which they are written out, such as those of a kernel size or stride."""
 
 _LEFT_OUT = "left out"
-"""Stands for an argument that a call is not given."""
+"""Stands for an argument that is not passed."""
 
 
 @dataclass
 class Matched:
-    """Pairs of calls, in the order of the judged run.
+    """Matched calls, in the order of the judged run.
 
     Attributes:
-        pairs: (reference, judged). only_a, only_b: calls that the other run has not.
+        pairs: (reference, judged). only_a, only_b: calls that only this run has.
     """
 
     pairs: list[tuple[OpCall, OpCall]] = field(default_factory=list)
@@ -36,10 +36,10 @@ class Matched:
 
 
 def matched(a: TrainingDump, b: TrainingDump) -> Matched:
-    """Match the calls of two runs; views and empty memory, which compute nothing, are left out.
+    """Match the calls of two runs, without views and allocations, which compute nothing.
 
     Raises:
-        DataError: they are of different models.
+        DataError: the runs are of different models.
     """
     _check_models(a, b)
     found = Matched()
@@ -56,12 +56,12 @@ def matched(a: TrainingDump, b: TrainingDump) -> Matched:
     for rest in (found.only_a, found.only_b):
         rest.sort(key=lambda call: call.index)
     if not found.pairs:
-        raise DataError(f"{a.path} and {b.path} have no call in common; dump the same steps of the same model")
+        raise DataError(f"{a.path} and {b.path} have no common call; dump the same steps of the same model")
     return found
 
 
 def computes(call: OpCall) -> bool:
-    """Say whether a call has values to compare."""
+    """Return whether a call has values to compare."""
     return not (call.view or call.empty or call.op == "aten._local_scalar_dense.default")
 
 
@@ -101,7 +101,7 @@ def _first_other(ours: Mapping[str, Any], theirs: Mapping[str, Any], a: Training
 
 
 def other_arguments(a: OpCall, b: OpCall, tolerance: float) -> str:
-    """Return in words which argument of a call differs, beyond devices, dtypes and rounding; "" where none does."""
+    """Return a text for the first argument that differs beyond device, dtype and rounding; "" if none does."""
     for name, ours, theirs in _arguments(a, b):
         if not _equal(ours, theirs, tolerance):
             return f"{name} is {_shown(theirs)}, {_shown(ours)} in the reference"
@@ -109,7 +109,7 @@ def other_arguments(a: OpCall, b: OpCall, tolerance: float) -> str:
 
 
 def _arguments(a: OpCall, b: OpCall) -> list[tuple[str, Any, Any]]:
-    """Return what both calls are given, by name; PyTorch leaves out what an operator takes by itself."""
+    """Return the arguments of both calls by name; PyTorch omits default values."""
     by_place = [(f"argument {k}", *pair) for k, pair in enumerate(zip_longest(a.args, b.args, fillvalue=_LEFT_OUT))]
     names = dict.fromkeys((*a.kwargs, *b.kwargs))
     return [*by_place, *((name, a.kwargs.get(name, _LEFT_OUT), b.kwargs.get(name, _LEFT_OUT)) for name in names)]
@@ -119,12 +119,10 @@ def _equal(a: Any, b: Any, tolerance: float) -> bool:
     if (a is None and b is _LEFT_OUT) or (b is None and a is _LEFT_OUT):
         return True
     if isinstance(a, Mapping) or isinstance(b, Mapping):
-        told = [one if isinstance(one, Mapping) else {} for one in (a, b)]
-        if "float" in told[0] or "float" in told[1]:
+        kinds = [one if isinstance(one, Mapping) else {} for one in (a, b)]
+        if any("float" in kind for kind in kinds):
             return bool(a == b)
-        return ("tensor" in told[0]) == (
-            "tensor" in told[1]
-        )  # they are compared by value; dtypes and devices may differ
+        return ("tensor" in kinds[0]) == ("tensor" in kinds[1])  # compared by value elsewhere; devices may differ
     if isinstance(a, Sequence) and isinstance(b, Sequence) and not isinstance(a, str):
         return len(a) == len(b) and all(_equal(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
@@ -133,7 +131,7 @@ def _equal(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def tensors_of(call: OpCall) -> list[int]:
-    """Return which of its inputs a call is given, place by place; one may stand in several."""
+    """Return the input index for each tensor argument of a call; an index may occur several times."""
     found: list[int] = []
 
     def look(value: Any) -> None:

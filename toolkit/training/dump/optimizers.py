@@ -1,7 +1,7 @@
-"""What a step of an optimizer leaves behind: the CPU and the card do the same step in other operators.
+"""Compare the results of optimizer steps: CPU and card may use different operators for the same step.
 
-A wrong learning rate or weight decay has no operator that computes wrongly, nor one in the other run that it could be
-compared with. So the parameters and states that a step ends with are compared, where what it began with agrees.
+With a wrong learning rate or weight decay, no operator computes wrongly, and there may be no matching one. Therefore
+the parameters and states after a step are compared if those before it agree.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ import numpy as np
 from engine import Array, KeptTensor, OpCall, TrainingDump
 
 ALONE = 0.1
-"""Share of the limit from which something is off that inherits nothing."""
+"""Share of the limit above which the result of a repeated call, or of a step from equal values, is off."""
 
 GROWTH = 100
-"""How many times further off a step may leave values than it found them: an optimizer may divide by little."""
+"""Factor by which a step may increase the difference of values: an optimizer may divide by small numbers."""
 
 _STATES = "aten.zeros"
-"""Operators that make what an optimizer keeps from its first step on."""
+"""Prefix of the operators that create the state of an optimizer in its first step."""
 
 Apart = Callable[[Array, KeptTensor, Array, KeptTensor], float]
-"""Returns diff2 of a tensor of the reference and one of the judged run."""
+"""Returns diff2 between a tensor of the reference and one of the judged run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A tensor of a call: the k-th input or output."""
+    """A tensor of a call: the k-th of ``inputs`` or ``outputs``."""
 
     call: OpCall
     k: int
     slot: str
 
     @property
-    def told(self) -> KeptTensor:
+    def tensor(self) -> KeptTensor:
         tensors: tuple[KeptTensor, ...] = getattr(self.call, self.slot)
         return tensors[self.k]
 
 
 def steps(calls: Iterable[OpCall]) -> dict[tuple[int, str], list[OpCall]]:
-    """Return the calls of each step of each optimizer; of two of a class in one step, those of both."""
+    """Return the calls of each optimizer step; two optimizers of one class in one step are merged."""
     found: dict[tuple[int, str], list[OpCall]] = {}
     for call in calls:
         if call.phase == "optimizer" and not call.failed:
@@ -53,7 +53,9 @@ def steps(calls: Iterable[OpCall]) -> dict[tuple[int, str], list[OpCall]]:
 def off_after(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> tuple[OpCall, int, float] | None:
-    """Return the first tensor that a step leaves off, as call, output and diff2; none where it began with such ones."""
+    """Return call, output index and diff2 of the first tensor that a step makes wrong; ``None`` if its inputs were
+    off.
+    """
     begun, given = _begins(theirs), _begins(ours)
     before = max((_nearest(a, b, given, one, apart) for one in begun), default=0.0)
     if before > limit:
@@ -70,7 +72,7 @@ def off_after(
 def begun_off(
     a: TrainingDump, b: TrainingDump, ours: list[OpCall], theirs: list[OpCall], apart: Apart, limit: float
 ) -> list[tuple[OpCall, int, float]]:
-    """Return what only this step reads, as call, input and diff2; what is rounding beside the rest is left out."""
+    """Return call, input index and diff2 of wrong inputs of a step, without those small compared with the others."""
     begun, given = _begins(theirs), _begins(ours)
     sizes = [_largest(b, one) for one in begun]
     found = []
@@ -82,11 +84,11 @@ def begun_off(
 
 
 def _largest(dump: TrainingDump, value: _Value) -> float:
-    return float(np.abs(_array(dump, value)).max(initial=0.0)) if value.told.dtype == "float32" else 0.0
+    return float(np.abs(_array(dump, value)).max(initial=0.0)) if value.tensor.dtype == "float32" else 0.0
 
 
 def _begins(calls: list[OpCall]) -> list[_Value]:
-    """Return what a step reads and has not made, without single numbers."""
+    """Return the tensors that a step reads and has not made, without scalars."""
     made: set[str] = set()
     found: dict[str, _Value] = {}
     for call in calls:
@@ -98,9 +100,9 @@ def _begins(calls: list[OpCall]) -> list[_Value]:
 
 
 def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
-    """Return the last values of tensors that a step writes into; ``made_here``: also those that it made itself.
+    """Return the final values of tensors that a step updates in place; ``made_here``: also of those that it creates.
 
-    What one run writes into a gradient, as Nesterov's momentum in lists, another one makes anew.
+    One run may update a gradient in place (Nesterov momentum with foreach), another may create a new tensor.
     """
     fresh: set[str] = set()
     found: dict[str, _Value] = {}
@@ -122,12 +124,12 @@ def _ends(calls: list[OpCall], made_here: bool) -> list[_Value]:
 
 
 def _nearest(a: TrainingDump, b: TrainingDump, pool: list[_Value], one: _Value, apart: Apart) -> float:
-    """Return how far a tensor is off the nearest of its shape; infinite where there is none."""
-    like = [value for value in pool if value.told.shape == one.told.shape]
-    if any(value.told.digest == one.told.digest for value in like):
+    """Return the smallest difference to a tensor of the same shape; infinite if there is none."""
+    like = [value for value in pool if value.tensor.shape == one.tensor.shape]
+    if any(value.tensor.digest == one.tensor.digest for value in like):
         return 0.0
     theirs = _array(b, one) if like else None
-    return min((apart(_array(a, x), x.told, theirs, one.told) for x in like if theirs is not None), default=inf)
+    return min((apart(_array(a, x), x.tensor, theirs, one.tensor) for x in like if theirs is not None), default=inf)
 
 
 def _array(dump: TrainingDump, value: _Value) -> Array:

@@ -1,4 +1,4 @@
-"""What a comparison of two trainings found, as a table, a picture and a sentence."""
+"""Report of a comparison of two trainings: table, chart and summary."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 def report(found: Judged, title: str, facts: dict[str, str]) -> ToolReport:
-    """Return what is printed and written."""
+    """Return the report to print and write."""
     rows = [_row(pair) for pair in found.pairs]
     bad = frozenset(k for k, pair in enumerate(found.pairs) if pair.why)
     facts |= {"threshold": f"diff2 {found.limit:g}, {found.precision}", "calls": str(len(rows))}
@@ -48,12 +48,12 @@ def report(found: Judged, title: str, facts: dict[str, str]) -> ToolReport:
     data |= {"first_bad": _named(found.first_bad), "first_off": _named(found.first_off)}
     data |= {name: [_place(call) for call in getattr(found.matched, name)] for name in ("only_a", "only_b")}
     return ToolReport(
-        "teco compare-train", title, lead(found), COLUMNS, rows, bad, facts, found.notes, [_chart(found)], data
+        "teco train compare", title, lead(found), COLUMNS, rows, bad, facts, found.notes, [_chart(found)], data
     )
 
 
 def lead(found: Judged) -> str:
-    """Return the answer in a sentence."""
+    """Return the summary in one sentence."""
     bad = found.first_bad
     if bad is not None:
         return f"first bad operator: {_words(bad.a if bad.at == 'a' else bad.b)}: {bad.why}"

@@ -1,8 +1,8 @@
-"""Operators that one run alone has: where values agree they are nothing, such as casts or another way to the same.
+"""Operators that only one run has: harmless if later values agree, such as casts or equivalent formulas.
 
-A value that is off may have been made by an operator with no like in the other run: another activation, a factor that
-was forgotten. So the way back from such a value is followed in both runs, through what has no like, to what has one.
-Where it leads through views and copies alone, the runs read other values, or other parts of one.
+A value may be off due to an operator without a match in the other run: a different activation, a missing factor.
+Therefore the path back from such a value is followed in both runs, through operators without a match to matched ones.
+If the path has only views and copies, the runs read different values or different parts of one value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Flow:
     """Which call of a run made a value.
 
     Args:
-        dump: the run. like: the names of the calls that have a like in the other run.
+        dump: the run. like: names of the calls that are matched in the other run.
     """
 
     def __init__(self, dump: TrainingDump, like: Iterable[str]) -> None:
@@ -42,13 +42,13 @@ class Flow:
         self._places = {call.where: place for place, call in enumerate(dump.calls)}
 
     def maker(self, digest: str, before: OpCall) -> OpCall | None:
-        """Return the last call that made a value before another one; ``None``: it was given."""
+        """Return the last call before ``before`` that made a value; ``None`` if no call did."""
         makers = self._makers.get(digest, [])
         k = bisect_left(makers, self._places[before.where])
         return self._calls[makers[k - 1]] if k else None
 
     def way(self, call: OpCall, k: int) -> Way:
-        """Return the way back from the k-th input of a call."""
+        """Return the path back from the k-th input of a call."""
         found, seen, rest = Way(), set(), [(call, call.inputs[k].digest)]
         while rest:
             reader, digest = rest.pop()
@@ -63,7 +63,7 @@ class Flow:
             if made.view:
                 found.views.append(made)
             elif self._scales_the_loss(made):
-                read = read[:1]  # what scales goes back to the scaler's own numbers
+                read = read[:1]  # the other operand comes from the scaler
             elif not passes_on(made):
                 found.alone.append(made)
             rest += [(made, one.digest) for one in read]
@@ -72,10 +72,10 @@ class Flow:
         return found
 
     def _scales_the_loss(self, call: OpCall) -> bool:
-        """Say whether a call makes the loss scale, or multiplies by it: what a ``GradScaler`` does is no fault."""
+        """Return whether a call makes the loss scale or multiplies by it, as a ``GradScaler`` does."""
         if call.loss_scale is None or not call.op.startswith(("aten.mul.", "aten.full.")):
             return False
-        numbers = [("input", k, one) for k, one in enumerate(call.inputs)][1:]  # the first is the loss, or its gradient
+        numbers = [("input", k, one) for k, one in enumerate(call.inputs)][1:]  # input 0 is the loss or its gradient
         for slot, k, one in (*numbers, *(("output", k, one) for k, one in enumerate(call.outputs))):
             if one.shape in ((), (1,)) and one.dtype.startswith(("float", "bfloat")):
                 value = as_numbers(self._dump.array(call, slot, k), one.dtype)
@@ -86,11 +86,11 @@ class Flow:
 
 @dataclass
 class Way:
-    """What stands behind a value.
+    """Path back from a value.
 
     Attributes:
-        alone: the calls that the other run has not, in order. ends: those before them that it has.
-        views: the views in between, in order. steps: the calls of optimizers that :func:`without_steps` took out.
+        alone: calls that the other run does not have, in order. ends: the matched calls before them.
+        views: views on the path, in order. steps: optimizer calls that :func:`without_steps` removed.
     """
 
     alone: list[OpCall] = field(default_factory=list)
@@ -100,15 +100,16 @@ class Way:
 
     @property
     def last_step(self) -> OpCall | None:
-        """The first call of the last step that was taken out; what came before that one agreed."""
+        """The first call of the last removed step."""
         last = max((one.step for one in self.steps), default=None)
         return next((one for one in self.steps if one.step == last), None)
 
 
 def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
-    """Return two ways back without the steps of optimizers, where one run makes these in lists of parameters.
+    """Return both paths without optimizer steps, if only one run computes these on lists of parameters.
 
-    No operator of such a step has a like; where an optimizer divides by little, both compute rightly and end apart.
+    The operators of such steps have no match; both compute correctly, and may differ if the optimizer divides by small
+    numbers.
     """
     steps = [[one for one in way.alone if one.phase == "optimizer"] for way in (ours, theirs)]
     in_lists = [any(one.op.startswith(_IN_LISTS) for one in some) for some in steps]
@@ -122,12 +123,12 @@ def without_steps(ours: Way, theirs: Way) -> tuple[Way, Way]:
 
 
 def passes_on(call: OpCall) -> bool:
-    """Say whether a call only hands on what it reads."""
+    """Return whether a call only forwards its inputs."""
     return call.view or call.empty or call.op.startswith(COPIES)
 
 
 def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
-    """Return the first call of the forward that a call of a backward, which the other run has not, belongs to."""
+    """Return the first forward call that an unmatched backward call belongs to."""
     if found.phase != "backward":
         return found
     like = (one for one in calls if one.phase == "forward" and not passes_on(one))
@@ -136,13 +137,14 @@ def forward_of(calls: Iterable[OpCall], found: OpCall) -> OpCall:
 
 
 def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCall | None, str]:
-    """Return how a value comes to be another one though no operator made it so, in words; "" where it does not.
+    """Return why a value differs although no operator on its path computes anything; "" if there is no reason.
 
     Args:
-        ours, theirs: the ways back from the value, with nothing alone. like: the reference's call, by the judged one's.
+        ours, theirs: the paths back from the value, without unmatched calls. like: the reference's call by the judged
+            call's name.
 
     Returns:
-        The view of the judged run that takes another part, if it is one; and the words.
+        The view of the judged run that selects a different part, or ``None``; and the text.
     """
     if len(ours.ends) != 1 or len(theirs.ends) != 1:
         return None, ""
@@ -159,14 +161,16 @@ def other_way(ours: Way, theirs: Way, like: Mapping[str, OpCall]) -> tuple[OpCal
 
 
 def in_words(ours: OpCall | None, theirs: OpCall | None) -> str:
-    """Return what stands behind a value that is off: in the reference, and in the judged run."""
+    """Return a text about the first unmatched operators, of the reference and of the judged run, behind a wrong
+    value.
+    """
     if theirs is None:
-        return f"reads a value in which {_named(ours)} of the reference has no part: it is missing"
+        return f"reads a value without {_named(ours)} of the reference, which is missing here"
     if ours is not None and ours.draws and theirs.draws:
         return DRAWS
     if ours is None:
-        return "has no like in the reference, and what follows is off"
-    return f"stands where the reference has {_named(ours)}, and what follows is off"
+        return "has no match in the reference, and later values are off"
+    return f"replaces {_named(ours)} of the reference, and later values are off"
 
 
 def _named(call: OpCall | None) -> str:

@@ -1,10 +1,9 @@
-"""Is a training the same on two devices: where curves part, whether one diverges, and what the seeds say of the metric.
+"""Compare a training on two devices: the first step where losses differ, divergence, and the metric over several seeds.
 
-Equal losses and equal metrics pass: there is nothing to weigh. Otherwise the seeds are the sample: d is the mean over
-seeds of (metric on the device - metric on the baseline), relative to the baseline's mean. With Student's 95 % interval
-of d the words are the inference gate's: ``PASS`` where it lies inside the tolerance, ``FAIL`` where it lies wholly
-outside, else ``INCONCLUSIVE``. The interval takes the differences of seeds as normally distributed; a run of another
-kind that no seed showed (one in a hundred diverges, say) is not in it.
+Equal losses and metrics pass. Otherwise d is the mean over seeds of (metric on the device - metric on the baseline),
+relative to the baseline's mean. With Student's 95 % interval of d, the verdict is that of the inference gate: ``PASS``
+if it lies inside the tolerance, ``FAIL`` if it lies wholly outside, else ``INCONCLUSIVE``. The interval assumes
+normally distributed differences; a rare failure that no seed shows (one run in a hundred diverges) is not covered.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from engine import DataError
+from model_config.judge.bound import Z_DECIDES, Z, t_factor, whole_samples
 from model_config.judge.gate import verdict_of
-from model_config.judge.intervals import Z_DECIDES, Z, t_factor, whole_samples
 from model_config.results import Verdict
 from toolkit.training.gate.runs import Run
 
 BOUNDS = (0.001, 0.01)
-"""Relative differences that are always answered for: the zoo's between targets, and from another framework."""
+"""Relative differences that are always reported: the zoo's between targets, and between frameworks."""
 
 _FEW = 100
 _ENDS = 10
-"""The first and the last tenth of a curve say where it begins and ends."""
+"""Start and end of a curve are the means of its first and last tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The runs of a seed.
+    """The two runs of a seed.
 
     Attributes:
-        baseline, target: both have the same steps, unless ``trouble`` says otherwise.
-        parted: the first step whose losses differ; ``None``: none does.
+        baseline, target: with the same steps, unless ``trouble`` is set.
+        parted: the first step whose losses differ; ``None`` if none does.
         largest: largest relative difference of two losses of a step.
-        trouble: why the target's run cannot be right; empty where nothing says so.
+        trouble: why the target's run is wrong; empty if nothing was found.
     """
 
     baseline: Run
@@ -48,24 +47,24 @@ class Pair:
 
     @property
     def same(self) -> bool:
-        """Whether losses and metric are equal, bit for bit."""
+        """Whether losses and metric are bit-identical."""
         return self.parted is None and not self.trouble and self.target.metric == self.baseline.metric
 
     @property
     def difference(self) -> float:
-        """Of the metrics."""
+        """Difference of the metrics."""
         return self.target.metric - self.baseline.metric
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is said of a training.
+    """Verdict on a training.
 
     Attributes:
-        verdict, reason: and why, in one line.
-        difference: relative, of the mean metrics; ``None`` where there is none.
-        interval: its 95 % interval; ``None`` where the seeds give none.
-        needed: seeds that would decide; ``None`` where decided, or where none would.
+        verdict, reason: the verdict and its reason, one line.
+        difference: relative, of the mean metrics; ``None`` if undefined.
+        interval: its 95 % interval; ``None`` if the seeds do not determine one.
+        needed: number of seeds that would decide; ``None`` if decided, or if no number would.
         bounds: the verdict at each of :data:`BOUNDS`.
     """
 
@@ -78,7 +77,7 @@ class Outcome:
 
 
 def paired(baseline: Run, target: Run) -> Pair:
-    """Hold the runs of a seed against each other.
+    """Compare the runs of a seed.
 
     Raises:
         DataError: the baseline's losses or metric are not finite.
@@ -104,7 +103,7 @@ def _relative(a: float, b: float) -> float:
 
 
 def _trouble(baseline: Run, target: Run) -> str:
-    """Say why the target's run cannot be right, whatever its metric is."""
+    """Return why the target's run is wrong regardless of its metric; "" if it is not."""
     for step, loss in zip(target.steps, target.losses, strict=True):
         if not math.isfinite(loss):
             return f"the loss of step {step} is {loss}"
@@ -133,7 +132,7 @@ def judge(pairs: Sequence[Pair], tolerance: float = BOUNDS[0]) -> Outcome:
         tolerance: largest relative difference of the metric that passes.
 
     Raises:
-        DataError: two seeds gave the same losses: the script does not use its seed.
+        DataError: two seeds gave the same losses: the script ignores its seed.
     """
     _check_seeds(pairs)
     target = pairs[0].target.device
@@ -155,17 +154,17 @@ def _check_seeds(pairs: Sequence[Pair]) -> None:
         other = seen.setdefault(pair.baseline.losses, pair.baseline)
         if other is not pair.baseline:
             seeds = f"seeds {other.seed} and {pair.baseline.seed}"
-            raise DataError(f"{seeds} give the same losses on {other.device}; let the script use what --seed says")
+            raise DataError(f"{seeds} give the same losses on {other.device}; use the value of --seed in the script")
 
 
 def _weighed(pairs: Sequence[Pair], tolerance: float, what: str) -> Outcome:
-    """Judge metrics of runs that are not the same."""
+    """Judge the metrics of runs that differ."""
     reference = fmean(pair.baseline.metric for pair in pairs)
     drift = fmean(pair.difference for pair in pairs)
     words = f"{what}: metric {reference + drift:.5g} against {reference:.5g}"
     undecided = Outcome(Verdict.INCONCLUSIVE, words, bounds=tuple(Verdict.INCONCLUSIVE for _ in BOUNDS))
     if reference == 0:
-        return replace(undecided, reason=f"{words}: there is no relative difference from 0")
+        return replace(undecided, reason=f"{words}: the relative difference from 0 is undefined")
     relative = drift / abs(reference)
     undecided = replace(undecided, difference=relative)
     words += f": {100 * relative:+.3g} %"
@@ -184,17 +183,17 @@ def _weighed(pairs: Sequence[Pair], tolerance: float, what: str) -> Outcome:
     needed = None
     if verdict is Verdict.INCONCLUSIVE:
         needed = _needed(abs(relative), error * math.sqrt(len(pairs)), tolerance, len(pairs))
-        words += f": {_seeds(needed)} would decide" if needed else ": no number of seeds can be named"
+        words += f": {_seeds(needed)} would decide" if needed else ": no number of seeds would decide"
     elif verdict is Verdict.FAIL:
         words += ": outside"
     return Outcome(verdict, words, relative, interval, needed, tuple(verdict_of(interval, bound) for bound in BOUNDS))
 
 
 def _spread(pairs: Sequence[Pair]) -> float | None:
-    """Return the standard deviation of a seed's difference, at least the metric's resolution; ``None``: unknown.
+    """Return the standard deviation of the metric's difference, at least the metric's resolution; ``None``: unknown.
 
-    A share of 360 pictures moves in steps of 1/360: differences that are all 0 say no more than "less than a step". The
-    smallest step that was seen between any two runs stands for it.
+    An accuracy over 360 images moves in steps of 1/360, so that differences of 0 only mean "less than a step". The
+    smallest step observed between any two runs is the lower bound.
     """
     if len(pairs) < 2:
         return None
@@ -206,12 +205,12 @@ def _spread(pairs: Sequence[Pair]) -> float | None:
 
 
 def _needed(relative: float, spread: float, tolerance: float, seeds: int) -> int | None:
-    """Return how many seeds would decide at the difference and the spread that were seen."""
+    """Return how many seeds would decide, given the observed difference and spread."""
     margin = abs(tolerance - relative)
     if not margin:
         return None
     count = max(seeds + 1, math.ceil(min((Z_DECIDES * spread / margin) ** 2, 1e12)))
-    # Student's factor depends on the number itself; it matters for few only.
+    # Student's factor depends on the number of seeds; it matters for small numbers only.
     while count < _FEW and ((Z * t_factor(count) + Z_DECIDES - Z) * spread / margin) ** 2 > count:
         count += 1
     return whole_samples(count, seeds)

@@ -1,11 +1,11 @@
-"""One run of a training script: a process with limits, and what it wrote down of itself.
+"""One run of a training script: a process with limits, and the files it writes.
 
-The contract of a script is small (docs/training.md has an example). It is run as
+The contract of a script (example in docs/training.md). It is run as
 
     python SCRIPT [arguments] --device DEVICE --seed SEED --losses FILE
 
-and writes JSON lines to FILE: first ``{"device": "sdaa:0", "seed": 0}``, which says where the weights are and what was
-seeded; then ``{"step": 0, "loss": 2.31}`` for every step, in order. Its last line on standard output that begins with
+and writes JSON lines to FILE: first ``{"device": "sdaa:0", "seed": 0}``, the device of the weights and the seed;
+then ``{"step": 0, "loss": 2.31}`` for every step, in order. The last line of standard output that begins with
 ``eval_metric`` has the final metric.
 """
 
@@ -31,20 +31,20 @@ from tecoinfer_modelzoo.text import shortened
 from utils.pipeline.launch.exit_status import how_ended
 
 LARGEST = 1 << 28
-"""Bytes of a file that a run may write: losses, standard output or standard error."""
+"""Maximum size in bytes of a file that a run writes: losses, standard output or standard error."""
 
 _METRIC = re.compile(r"^eval_metric[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _TAIL = 1 << 16
 _INTERVAL = 0.05
-_PAGE = "docs/training.md says what a script must write"
+_PAGE = "see docs/training.md for what a script must write"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run wrote.
+    """Results of a run.
 
     Attributes:
-        device: as it was asked for. seed: of the run.
+        device: as requested. seed: of the run.
         steps, losses: of equal length; a loss may be NaN or infinite.
         metric: the final one; it may be NaN.
         seconds: wall time of the process.
@@ -59,23 +59,23 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Name of the run in messages."""
         return f"{self.device}, seed {self.seed}"
 
 
 def run_script(
     script: Path, arguments: Sequence[str], device: str, seed: int, folder: Path, timeout: float = 600.0
 ) -> Run:
-    """Run a script once, in the current folder; return what it wrote.
+    """Run a script once, in the current folder; return its results.
 
     Args:
-        script: a Python file. arguments: those that come before the three of the contract.
+        script: a Python file. arguments: those before the three of the contract.
         device: such as ``sdaa:1``. seed: from 0 up.
-        folder: for its losses and logs, named by device and seed; made where it is missing.
-        timeout: seconds after which it is killed, with all that it started.
+        folder: for its losses and logs, named by device and seed; created if missing.
+        timeout: seconds after which it is killed, with all processes that it started.
 
     Raises:
-        DataError: it failed, took too long, or did not write what it must; the text names the run.
+        DataError: it failed, took too long, or did not write the required output; the text names the run.
     """
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,48 +100,48 @@ def run_script(
         why = _wait(process, timeout, (losses, out, err))
     finally:
         if process is not None:
-            with suppress(OSError):  # nothing of it is left
+            with suppress(OSError):  # the process group has ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if why:
         raise DataError(f"{name}: {why}")
     if process.returncode:
-        said = _last_line(err) or _last_line(out) or "it printed nothing"
-        raise DataError(f"{name}: {how_ended(process.returncode)}: {said}")
+        last = _last_line(err) or _last_line(out) or "it printed nothing"
+        raise DataError(f"{name}: {how_ended(process.returncode)}: {last}")
     steps, values = read_losses(losses, device, seed, name)
     return Run(device, seed, steps, values, _metric(out, name), time.perf_counter() - start)
 
 
 @contextmanager
 def _signals_after() -> Iterator[None]:
-    """Keep Ctrl-C and SIGTERM back until the end: a process that is half started could not be ended."""
-    came: list[int] = []
-    ours = threading.current_thread() is threading.main_thread()  # no other may set handlers, nor sees the signals
-    kinds = (signal.SIGINT, signal.SIGTERM) if ours else ()
-    before = {kind: signal.signal(kind, lambda number, _: came.append(number)) for kind in kinds}
+    """Defer Ctrl-C and SIGTERM until the end of the block: a process that is being started could not be ended."""
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()  # only this thread may set handlers
+    kinds = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {kind: signal.signal(kind, lambda number, _: received.append(number)) for kind in kinds}
     try:
         yield
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-    for number in came[:1]:
+    for number in received[:1]:
         signal.raise_signal(number)
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of a run: on the card it draws what it draws on the CPU, unless it is told otherwise.
+    """Return the environment of a run: unless set otherwise, the card draws the random numbers of the CPU.
 
-    With a generator of its own for each device, dropout alone would part the curves, and hide what else does.
+    With a generator per device, dropout alone would make the losses differ, and hide other causes.
     """
     return {"TORCH_SDAA_RANDOM": "cpu", **os.environ}
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float, files: Sequence[Path]) -> str:
-    """Wait until a process ends; return why it must be ended, empty where it did so by itself."""
+    """Wait until a process ends; return why it must be killed, or "" if it ended by itself."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         if time.monotonic() > deadline:
-            return f"took longer than {timeout:g} s and was killed; make it faster, or give it more: --timeout"
+            return f"took longer than {timeout:g} s and was killed; make it faster, or raise --timeout"
         for file in files:
             if file.exists() and file.stat().st_size > LARGEST:
                 return f"wrote more than {LARGEST >> 20} MiB to {file.name} and was killed; write one line a step"
@@ -154,14 +154,14 @@ def read_losses(file: Path, device: str, seed: int, name: str) -> tuple[tuple[in
     """Return the steps and losses that a run wrote.
 
     Raises:
-        DataError: the file is missing or not as the contract says, or it is of another device or seed.
+        DataError: the file is missing or violates the contract, or is of another device or seed.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{name}: its losses cannot be read: {error}; {_PAGE}") from error
     if not lines:
-        raise DataError(f"{name}: wrote nothing to the file that --losses names; {_PAGE}")
+        raise DataError(f"{name}: wrote nothing to the file given by --losses; {_PAGE}")
     head = _record(lines[0], 1, name)
     _check_head(head, device, seed, name)
     steps: list[int] = []
@@ -170,10 +170,12 @@ def read_losses(file: Path, device: str, seed: int, name: str) -> tuple[tuple[in
         record = _record(line, number, name)
         step, loss = record.get("step"), record.get("loss")
         if type(step) is not int or not isinstance(loss, (int, float)) or isinstance(loss, bool):
-            raise DataError(f'{name}: line {number} of its losses is no {{"step": 0, "loss": 2.31}}; {_PAGE}')
+            raise DataError(
+                f'{name}: line {number} of its losses is not of the form {{"step": 0, "loss": 2.31}}; {_PAGE}'
+            )
         if steps and step <= steps[-1]:
             raise DataError(
-                f"{name}: line {number} of its losses has step {step} behind {steps[-1]}; write them in order"
+                f"{name}: line {number} of its losses has step {step} after {steps[-1]}; write them in order"
             )
         steps.append(step)
         losses.append(_float(loss))
@@ -185,7 +187,7 @@ def read_losses(file: Path, device: str, seed: int, name: str) -> tuple[tuple[in
 def _float(loss: int | float) -> float:
     try:
         return float(loss)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of float
         return math.inf
 
 
@@ -193,21 +195,27 @@ def _record(line: str, number: int, name: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}: line {number} of its losses is no JSON; {_PAGE}") from error
+        raise DataError(f"{name}: line {number} of its losses is not JSON; {_PAGE}") from error
     if not isinstance(found, dict):
-        raise DataError(f"{name}: line {number} of its losses is no JSON object; {_PAGE}")
+        raise DataError(f"{name}: line {number} of its losses is not a JSON object; {_PAGE}")
     return found
 
 
 def _check_head(head: dict[str, Any], device: str, seed: int, name: str) -> None:
-    """Refuse a run that did not do what it was told: on another device nothing would be compared."""
+    """Raise DataError if the run used another device or seed than requested."""
     if "device" not in head or "seed" not in head:
-        raise DataError(f'{name}: the first line of its losses is no {{"device": "{device}", "seed": {seed}}}; {_PAGE}')
+        raise DataError(
+            f'{name}: the first line of its losses is not {{"device": "{device}", "seed": {seed}}}; {_PAGE}'
+        )
     where, seeded = str(head["device"]), head["seed"]
     if where != device and (":" in device or where.partition(":")[0] != device):
-        raise DataError(f"{name}: it says that it ran on {shortened(where, 60)}; let it use what --device says")
+        raise DataError(
+            f"{name}: it ran on {shortened(where, 60)}, not on {device}; use the value of --device in the script"
+        )
     if seeded != seed:
-        raise DataError(f"{name}: it says that its seed was {shortened(str(seeded), 60)}; let it use what --seed says")
+        raise DataError(
+            f"{name}: its seed was {shortened(str(seeded), 60)}, not {seed}; use the value of --seed in the script"
+        )
 
 
 def _metric(out: Path, name: str) -> float:
@@ -216,7 +224,9 @@ def _metric(out: Path, name: str) -> float:
         return float(found[-1])
     except (IndexError, ValueError):
         why = (
-            f"printed {shortened('eval_metric ' + found[-1], 60)!r}" if found else "printed no line 'eval_metric 0.98'"
+            f"printed {shortened('eval_metric ' + found[-1], 60)!r}"
+            if found
+            else "did not print a line 'eval_metric 0.98'"
         )
         raise DataError(f"{name}: {why}; {_PAGE}") from None
 

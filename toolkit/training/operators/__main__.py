@@ -1,4 +1,4 @@
-"""Writes the zoo's table of the device, from the device of this process: ``python -m toolkit.training.operators``."""
+"""Write the zoo's operator table from the device of this process: ``python -m toolkit.training.operators``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolkit.training.operators.table import STORED, yaml_text
 
 
 def main() -> None:
-    """Write the table and say where."""
+    """Write the table and print its path."""
     table = live_table()
     STORED.write_text(yaml_text(table), encoding="utf-8")
     sys.stdout.write(f"written: {STORED} ({len(table.levels)} operators of torch {table.torch})\n")

@@ -1,4 +1,4 @@
-"""The live device: its table, read off PyTorch's dispatcher, and single calls made on it. A process of its own."""
+"""The live device: its operator table, read from PyTorch's dispatcher, and single calls. Runs in its own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-import torch_sdaa  # noqa: F401 - it makes the device
+import torch_sdaa  # noqa: F401 - registers the device
 from toolkit.training.operators.table import COMPOSITE, FALLBACK, KERNEL, MISSING, DeviceTable, as_text
 from torch_sdaa.loading.core import C
 
@@ -28,18 +28,19 @@ _FAMILIES = re.compile(
     r"|(elu|gelu|silu|hard\w+|leaky_relu|rrelu_with_noise|log_sigmoid|mish|softplus|softshrink|threshold)(_(back|for)ward)?_?$"
     r"|binary_cross_entropy|slow_conv|narrow_copy|trace|put_|floor_divide|weight_norm|max_unpool|aminmax|cumm)"
 )
-"""Operators that make one pass over their bytes, or multiply and add as often as their shapes say, beside views and
-those that torch tags as pointwise or as reductions."""
+"""Operators that make one pass over their bytes, or whose multiply-adds follow from their shapes. Views, and operators
+tagged by torch as pointwise or reduction, are recognized otherwise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What the device made of one call.
+    """Result of one call on the device.
 
     Attributes:
-        outcome: ``ran``, ``refused`` (no kernel) or ``failed`` (it would not take the values made up for it).
-        why: one line, where it did not run. seconds, assumed: simulated, and what of them rests on assumed rates.
-        launches: names of what was launched. strict: why strict mode would refuse some of it.
+        outcome: ``ran``, ``refused`` (no kernel) or ``failed`` (the generated values were not accepted).
+        why: one line, if it did not run. seconds, assumed: simulated, and the part that rests on assumed rates.
+        launches: names of the launched kernels. strict: why strict mode would refuse some of them.
     """
 
     outcome: str
@@ -51,7 +52,7 @@ class Tried:
 
 
 def live_table() -> DeviceTable:
-    """Return how the device of this process serves each operator of ATen."""
+    """Return how the device of this process serves each ATen operator."""
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
     levels = {name: level_of(name) for name in sorted(names)}
     tag = torch.Tag.dynamic_output_shape
@@ -59,7 +60,7 @@ def live_table() -> DeviceTable:
 
 
 def level_of(name: str) -> str:
-    """Return how the device serves an operator: what its dispatch key leads to."""
+    """Return how the device serves an operator, from its dispatch table entry."""
     found = re.search(r"^PrivateUse1: .*\[(.+)\]$", torch._C._dispatch_dump_table(name), re.MULTILINE)
     way = found[1] if found else ""
     if way in ("math kernel", "default backend kernel"):
@@ -71,14 +72,14 @@ def level_of(name: str) -> str:
 
 
 def _boxed(name: str) -> bool:
-    """Say whether the one kernel that serves every operator serves this one; an own kernel has a signature."""
+    """Return whether the generic kernel serves an operator; a specific kernel has a signature."""
     lines = torch._C._dispatch_dump(name).splitlines()
     line = next(line for line in lines if line.startswith("PrivateUse1: "))
     return line.endswith(":: (none) [ boxed ]") and ".py:" not in line
 
 
 def _priced(name: str) -> bool:
-    """Say whether shapes tell what an operator has to do."""
+    """Return whether shapes determine the work of an operator."""
     overload = _overload(name)
     view = any(one.alias_info is not None and not one.alias_info.is_write for one in overload._schema.returns)
     tagged = torch.Tag.pointwise in overload.tags or torch.Tag.reduction in overload.tags
@@ -95,7 +96,7 @@ def _overload(name: str) -> Any:
 
 
 def tried(name: str, call: Sequence[Any]) -> Tried:
-    """Make one call on the device: of tensors with the same sizes, strides and dtypes, and any values."""
+    """Make one call on the device, on tensors of the recorded sizes, strides and dtypes, with generated values."""
     try:
         args, kwargs = (decoded(one) for one in call)
         function = _overload(name)
@@ -108,7 +109,7 @@ def tried(name: str, call: Sequence[Any]) -> Tried:
             function(*args, **kwargs)
     except NotImplementedError as error:
         return Tried("refused", str(error).strip().partition("\n")[0])
-    except Exception as error:  # noqa: BLE001 - an operator raises what it likes about values that it does not
+    except Exception as error:  # noqa: BLE001 - operators raise any type of error for invalid values
         return Tried("failed", f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0])
     C.settle()
     after = dict(C.times(0))
@@ -120,12 +121,12 @@ def tried(name: str, call: Sequence[Any]) -> Tried:
 
 
 def _counts() -> dict[str, int]:
-    """Return how often each launch was made."""
+    """Return the number of launches by signature."""
     return {repr(one): count for one, count, _, _ in C.signatures()}
 
 
 def _refusal() -> Callable[[Any], str]:
-    """Return what says why strict mode refuses a launch; "" where it does not."""
+    """Return the function that returns why strict mode refuses a launch, or ""."""
     if importlib.util.find_spec("torch_sdaa.options.strict") is None:
         return lambda launch: ""
     found: Callable[[Any], str] = importlib.import_module("torch_sdaa.options.strict").refusal
@@ -133,33 +134,33 @@ def _refusal() -> Callable[[Any], str]:
 
 
 def decoded(value: Any) -> Any:
-    """Return an argument for the device of what the recorder wrote.
+    """Return an argument on the device from its recorded form.
 
     Raises:
-        ValueError: it is of a kind that was not written down.
+        ValueError: its type was not recorded.
     """
     if isinstance(value, list):
         return [decoded(one) for one in value]
     if not isinstance(value, dict):
         return value
-    ((kind, told),) = value.items()
+    ((kind, content),) = value.items()
     if kind == "dict":
-        return {name: decoded(one) for name, one in told.items()}
+        return {name: decoded(one) for name, one in content.items()}
     if kind == "tensor":
-        return _made(*told)
+        return _made(*content)
     if kind == "sparse":
-        return _sparse(*told)
+        return _sparse(*content)
     if kind == "float":
-        return float(told)
+        return float(content)
     if kind == "device":
         return torch.device("sdaa", 0)
     if kind == "opaque":
-        raise ValueError(f"not tried: it takes a {told}")
-    return getattr(torch, told)
+        raise ValueError(f"not tried: it takes a {content}")
+    return getattr(torch, content)
 
 
 def _made(dtype: str, shape: Sequence[int], stride: Sequence[int], offset: int, stored: int) -> torch.Tensor:
-    """Return a tensor of the device: whole numbers are 0, which every index may be, others between 0 and 1."""
+    """Return a tensor on the device: integers are 0, a valid index everywhere, other values lie between 0 and 1."""
     kind: torch.dtype = getattr(torch, dtype)
     storage = torch.zeros(stored, dtype=kind, device="sdaa")
     if kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
@@ -168,20 +169,20 @@ def _made(dtype: str, shape: Sequence[int], stride: Sequence[int], offset: int, 
 
 
 def _sparse(dtype: str, shape: Sequence[int], sparse: int, count: int) -> torch.Tensor:
-    """Return a sparse tensor of the device, whose elements all stand at 0."""
+    """Return a sparse tensor on the device, all elements at index 0."""
     values = torch.zeros(count, *shape[sparse:], dtype=getattr(torch, dtype), device="sdaa")
     places = torch.zeros(sparse, count, dtype=torch.int64, device="sdaa")
     return torch.sparse_coo_tensor(places, values, tuple(shape), check_invariants=False)
 
 
 def examined(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, Any]:
-    """Return the table, and what the device made of each call, in the order given."""
+    """Return the table, and the results of all calls in the given order."""
     found = {name: [asdict(tried(name, call)) for call in forms] for name, forms in calls.items()}
     return {"table": as_text(live_table()), "tried": found}
 
 
 def main() -> None:
-    """Answer the question in one file in another."""
+    """Read the calls from one JSON file and write the results to another."""
     question, answer = map(Path, sys.argv[1:3])
     found = examined(json.loads(question.read_text(encoding="utf-8")))
     answer.write_text(json.dumps(found), encoding="utf-8")

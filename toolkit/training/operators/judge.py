@@ -1,4 +1,4 @@
-"""The operators of a training against the device's table."""
+"""Judge the operators of a training by the device's table."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from toolkit.training.operators.table import COMPOSITE, FALLBACK, KERNEL, LEVELS
 from toolkit.training.operators.watch import Asked, Watched
 
 FIX = (
-    "compute it on the host (.cpu() before it, .sdaa() after), or give the device a kernel of yours "
+    "compute it on the host (.cpu() before it, .sdaa() after), or register a custom kernel for the device "
     "(example/training/custom_op)"
 )
 LIMITS = {
     "float64": "float64, which such cards lack: use float32",
     "complex128": "complex128, which such cards lack: use complex64",
 }
-"""What a strict mode refuses, by dtype: 002, the adapter guide, says of such a card that it has no float64."""
-VARYING = "the shape of its result follows from values, which such cards cannot plan for"
+"""dtypes that strict mode refuses: the adapter guide (002) states that such cards have no float64."""
+VARYING = "the shape of its result depends on values, which such cards do not support"
 _DEVICE = "PrivateUse1"
 
 
@@ -29,9 +29,9 @@ class Served:
 
     Attributes:
         name: ``aten::add.Tensor``. calls: by phase. dtypes, shapes, first: of the recorder.
-        level: a word of ``LEVELS``, or ``unknown``. source: how that is known.
-        seconds: simulated, of all its calls that count; ``None`` where not all could be tried. assumed: what of them
-            rests on assumed rates. parts: what was launched. remarks: what else is to be said.
+        level: a key of ``LEVELS``, or ``unknown``. source: how the level was determined.
+        seconds: simulated, of all judged calls; ``None`` if not all could be made. assumed: the part of them that rests
+            on assumed rates. parts: launched kernels. remarks: what to do, and strict mode's objections.
     """
 
     name: str
@@ -48,10 +48,11 @@ class Served:
 
 
 def judge(watched: Watched, table: DeviceTable, asked: Asked | None) -> list[Served]:
-    """Judge every operator that does not stay on the host; those that are missing come first.
+    """Judge every operator that does not stay on the host; missing ones come first.
 
     Args:
-        watched: what ran. table: of the device, stored or live. asked: what the live one said of each call.
+        watched: the recorded training. table: of the device, stored or live. asked: results of the calls on the live
+            one.
     """
     later = watched.steps > 1
     found = [_served(one, table, asked, later) for one in watched.operators if one["calls"].keys() - {"host"}]
@@ -60,7 +61,7 @@ def judge(watched: Watched, table: DeviceTable, asked: Asked | None) -> list[Ser
 
 
 def on_host(watched: Watched) -> int:
-    """Return how many calls stay on the host."""
+    """Return the number of calls that stay on the host."""
     return sum(one["calls"].get("host", 0) for one in watched.operators)
 
 
@@ -92,7 +93,7 @@ def _served(one: Mapping[str, Any], table: DeviceTable, asked: Asked | None, lat
 
 
 def _level(one: Mapping[str, Any], table: DeviceTable) -> tuple[str, str]:
-    """Return how the device serves an operator, and how that is known."""
+    """Return how the device serves an operator, and how this was determined."""
     name, keys = one["name"], one["keys"]
     odd = [layout for layout in one["layouts"] if layout != "strided"]
     if odd:
@@ -107,21 +108,21 @@ def _level(one: Mapping[str, Any], table: DeviceTable) -> tuple[str, str]:
     return (FALLBACK, "registered for the CPU") if "CPU" in keys else (MISSING, "registered for neither CPU nor device")
 
 
-def _remarks(one: Mapping[str, Any], table: DeviceTable, level: str, told: Sequence[str]) -> list[str]:
-    """Return what else is to be said: what to do, and what strict mode refuses; ``told``: what it said itself."""
+def _remarks(one: Mapping[str, Any], table: DeviceTable, level: str, strict: Sequence[str]) -> list[str]:
+    """Return what to do about an operator, and strict mode's objections; ``strict``: those of the live device."""
     limits = [why for dtype, why in LIMITS.items() if dtype in one["dtypes"]]
     limits += [VARYING] if one["name"] in table.varying else []
-    strict = list(dict.fromkeys(told)) or [f"strict mode: {why}" for why in limits]
-    return [*([FIX] if level == MISSING else []), *strict]
+    objections = list(dict.fromkeys(strict)) or [f"strict mode: {why}" for why in limits]
+    return [*([FIX] if level == MISSING else []), *objections]
 
 
 def summary(found: Sequence[Served]) -> str:
-    """Return the answer in a sentence."""
+    """Return the summary in one sentence."""
     levels = Counter(one.level for one in found)
     known = ", ".join(f"{levels[level]} {level}" for level in (*LEVELS, UNKNOWN) if levels[level])
     lacking = [one.name for one in found if one.level == MISSING]
     if lacking:
         return f"sdaa lacks {', '.join(lacking)} ({known})"
     if levels[UNKNOWN]:
-        return f"whether sdaa has everything the training needs is not known ({known})"
+        return f"it is unknown whether sdaa has everything the training needs ({known})"
     return f"sdaa has everything the training needs ({known})"

@@ -1,6 +1,6 @@
-"""Runs a training for a few steps on the CPU and writes down its operators: a process of its own (``watch.py``).
+"""Run a training for a few steps on the CPU and record its operators. Runs in its own process (``watch.py``).
 
-It imports torch and nothing of ours: a script may have an ``utils`` or an ``engine`` of its own beside it.
+Imports torch and no module of this project: a script may have its own ``utils`` or ``engine``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import dataloader
 
 FORWARD, BACKWARD, UPDATE, HOST = "forward", "backward", "update", "host"
-"""When an operator runs: ``update`` in an optimizer's step, ``host`` where no device changes it, as in a DataLoader."""
+"""Phases: ``update`` is an optimizer's step, ``host`` runs on the host in any case, such as a DataLoader."""
 
 _KEYS = ("CPU", "PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _MOST_SHAPES = 3
@@ -35,24 +35,24 @@ _FIXES = {
     "not compiled with CUDA": "; it is run on the CPU: give it a flag for the device, or remove .cuda()",
     "attempted relative import": "; name it as python -m does: PACKAGE.MODULE, in the folder of the package",
 }
-"""What to do about errors of a script that are this command's matter."""
-optimizers: Any = sys.modules[Optimizer.__module__]  # torch.optim does not show it
+"""What to do about errors of a script that this command causes."""
+optimizers: Any = sys.modules[Optimizer.__module__]  # not exported by torch.optim
 _TORCH = str(Path(torch.__file__).resolve().parent) + os.sep
 
 
 class Enough(BaseException):
-    """Ends a script that has run as far as was asked for; no ``except Exception`` of it takes this."""
+    """Ends a script after the requested steps; not caught by ``except Exception`` in the script."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """One operator.
+    """Records of one operator.
 
     Attributes:
-        calls: by phase. dtypes: of what it reads and writes, each once. shapes: of what it reads, the first few.
-        layouts: of its tensors that are not plain. first: where it was first called from.
-        forms: calls that differ, by a key: what they were called with, how often, and how often after the first step,
-            which also builds the model.
+        calls: by phase. dtypes: of inputs and outputs. shapes: of inputs, the first few.
+        layouts: other than strided. first: source of the first call.
+        forms: distinct calls by a key: the arguments, the number of calls, and that after the first step, which also
+            builds the model.
     """
 
     calls: dict[str, int] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Seen:
 
 
 class NoTraining(Exception):  # noqa: N818
-    """What was named cannot be watched; the text is told as it stands."""
+    """The given script or function cannot be recorded; the message is shown unchanged."""
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Writes down every operator below autograd, backward's too."""
+    """Records every operator below autograd, including those of backward."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -80,17 +80,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._places: dict[int, str] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator and write it down; one that decomposes on every device is seen by its parts."""
+        """Run and record an operator; one that decomposes on every device is recorded as its parts."""
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
-            return NotImplemented  # a nested tensor, or one like it, says itself what it is made of
+            return NotImplemented  # nested tensors and other subclasses dispatch to their components
         if func._schema.name.startswith(("prim::", "profiler::")):
             return func(*args, **kwargs)
         with self:
             parts = func.decompose(*args, **kwargs)
         if parts is not NotImplemented:
             return parts
-        form = [encoded(args), encoded(kwargs)]  # before: an operator in place changes what it reads
+        form = [encoded(args), encoded(kwargs)]  # before the call: in-place operators change their inputs
         made = func(*args, **kwargs)
         self._note(func, form, args, kwargs, made)
         return made
@@ -100,7 +100,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
         read = list(_tensors([args, list(kwargs.values())]))
         if phase == UPDATE and all(tensor.dim() == 0 for tensor in read):
-            phase = HOST  # an optimizer counts its steps on the host, wherever the weights are
+            phase = HOST  # optimizers count their steps on the host
         seen = self.seen.setdefault(name, Seen())
         seen.calls[phase] = seen.calls.get(phase, 0) + 1
         if phase == HOST:
@@ -118,7 +118,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         one["later"] += self.steps > 0
 
     def _phase_and_place(self) -> tuple[str, str]:
-        """Return when this is, and where it comes from: the line of the script, and the module."""
+        """Return the phase, and the source: line of the script and module."""
         node = torch._C._current_autograd_node()
         if node is not None:
             return BACKWARD, self._places.get(node._sequence_nr(), f"{node.name()}")
@@ -126,13 +126,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         place = line or "loss"
         if self._modules:
             place = f"{self._modules[-1]} ({line})" if line else self._modules[-1]
-        # The node of backward, where there is one, was made just before its operator runs.
+        # The node of backward, if any, was created just before its operator runs.
         self._places.setdefault(torch.autograd._get_sequence_nr() - 1, place)
         return self._phases[-1] if self._phases else FORWARD, place
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Say when this is."""
+        """Set the phase in a block."""
         self._phases.append(name)
         try:
             yield
@@ -140,14 +140,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self._phases.pop()
 
     def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Be told by an optimizer that its step begins."""
+        """Begin an optimizer step."""
         self._phases.append(UPDATE)
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Be told that it has ended.
+        """End an optimizer step.
 
         Raises:
-            Enough: that was the last one.
+            Enough: it was the last one.
         """
         self._phases.pop()
         self.steps += 1
@@ -155,18 +155,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise Enough
 
     def module_begins(self, module: torch.nn.Module, args: Any) -> None:
-        """Be told that a module's forward begins."""
+        """Begin the forward of a module."""
         if not self._modules and id(module) not in self._names:
             self._names |= {id(one): name or type(one).__name__ for name, one in module.named_modules()}
         self._modules.append(self._names.get(id(module), type(module).__name__))
 
     def module_ends(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        """Be told that it has ended."""
+        """End the forward of a module."""
         self._modules.pop()
 
 
 def _line() -> str:
-    """Return the file and line that called torch; "" where that was this file."""
+    """Return the file and line that called torch; "" if this file did."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -191,7 +191,7 @@ def _layout(tensor: torch.Tensor) -> str:
 
 
 def encoded(value: Any) -> Any:
-    """Return an argument as JSON has it: a tensor by its sizes, strides, offset, dtype and stored elements."""
+    """Return an argument as JSON: a tensor by dtype, sizes, strides, offset and number of stored elements."""
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         layout = _layout(value)
@@ -216,7 +216,7 @@ def encoded(value: Any) -> Any:
 
 
 def _key(form: Any) -> str:
-    """Return what tells calls apart: not the numbers with a fraction, which an optimizer changes every step."""
+    """Return the key of distinct calls, without floating-point numbers, which an optimizer changes every step."""
     return json.dumps(_without_floats(form))
 
 
@@ -228,12 +228,12 @@ def _without_floats(form: Any) -> Any:
     return form
 
 
-# ------------------------------------------------------------------------------------------------ as the device does it
+# --------------------------------------------------------------------------------------------- as on the device
 
 
 @contextmanager
 def as_on_the_device(recorder: Recorder) -> Iterator[None]:
-    """Let torch choose on the CPU what it chooses on the device, tell the recorder of phases, and undo it."""
+    """Let torch take on the CPU the code paths of the device, and call the recorder's hooks."""
     hooks = [
         optimizers.register_optimizer_step_pre_hook(recorder.step_begins),
         optimizers.register_optimizer_step_post_hook(recorder.step_ends),
@@ -248,7 +248,7 @@ def as_on_the_device(recorder: Recorder) -> Iterator[None]:
             return loaded(self)
 
     dataloader._BaseDataLoaderIter.__next__ = next_batch
-    # An optimizer takes its _foreach_ form on the device, and a loop on the CPU.
+    # Optimizers use _foreach_ operators on the device, and a loop on the CPU.
     optimizers._get_foreach_kernels_supported_devices = lambda: [*devices(), "cpu"]
     try:
         yield
@@ -259,7 +259,7 @@ def as_on_the_device(recorder: Recorder) -> Iterator[None]:
             hook.remove()
 
 
-# --------------------------------------------------------------------------------------------------- what is watched
+# ---------------------------------------------------------------------------------------------------- trainings
 
 
 def run_script(what: str, arguments: Sequence[str]) -> None:
@@ -274,10 +274,10 @@ def run_script(what: str, arguments: Sequence[str]) -> None:
 
 
 def run_function(recorder: Recorder, place: str, name: str) -> None:
-    """Call what ``module:callable`` names, on the host, and make one forward and backward of what it returns.
+    """Call ``module:callable`` on the host, and make one forward and backward of the model that it returns.
 
     Raises:
-        NoTraining: it is not there, or does not return a model and a batch.
+        NoTraining: it does not exist, or does not return a model and a batch.
     """
     with recorder.phase(HOST):
         build = getattr(_imported(place), name, None)
@@ -291,8 +291,8 @@ def run_function(recorder: Recorder, place: str, name: str) -> None:
     output = model(**batch) if isinstance(batch, dict) else model(*(batch if isinstance(batch, tuple) else (batch,)))
     value = loss[0](output) if loss else _sum(output)
     if loss and not (isinstance(value, torch.Tensor) and value.numel() == 1):
-        told = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-        raise NoTraining(f"{place}:{name}: the loss must be a tensor of one number, and is of {told}")
+        kind = f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise NoTraining(f"{place}:{name}: the loss must be a tensor of one number, got {kind}")
     if value is None or not value.requires_grad:
         raise NoTraining(f"{place}:{name}: nothing in the model's output has a gradient; return a loss as the third")
     value.backward()
@@ -305,7 +305,7 @@ def _imported(place: str) -> Any:
     sys.path[0] = str(Path(place).resolve().parent)
     spec = importlib.util.spec_from_file_location(Path(place).stem, place)
     if spec is None or spec.loader is None:
-        raise NoTraining(f"{place} is no Python file")
+        raise NoTraining(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -313,14 +313,14 @@ def _imported(place: str) -> Any:
 
 
 def _sum(output: Any) -> Any:
-    """Return a loss of a model that has none of its own: the sum of all in its output that has a gradient."""
+    """Return the loss of a model without one: the sum of its outputs that require gradients."""
     if isinstance(output, Mapping):
         output = output.get("loss", list(output.values()))
     parts = [tensor.sum() for tensor in _tensors(output) if tensor.requires_grad]
     return sum(parts[1:], parts[0]) if parts else None
 
 
-# ------------------------------------------------------------------------------------------------------- the process
+# ------------------------------------------------------------------------------------------------------ process
 
 
 def watched(recorder: Recorder, run: Callable[[], None]) -> tuple[str, str]:
@@ -332,19 +332,19 @@ def watched(recorder: Recorder, run: Callable[[], None]) -> tuple[str, str]:
         return ("time" if stopped.args else "steps"), ""
     except SystemExit as ended:
         return ("end", "") if ended.code in (None, 0) else ("failed", f"it ended with {ended.code!r}")
-    except KeyboardInterrupt:  # who waits for this process had the same Ctrl-C, and says so
+    except KeyboardInterrupt:  # the parent process received the same Ctrl-C and reports it
         raise SystemExit(130) from None
     except NoTraining as error:
         return "refused", str(error)
-    except Exception as error:  # noqa: BLE001 - a script raises what it likes, and it is told
+    except Exception as error:  # noqa: BLE001 - a script may raise any error, which is reported
         traceback.print_exception(type(error), error, _of_the_script(error))
         why = traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
-        return "failed", why + next((fix for said, fix in _FIXES.items() if said in why), "")
+        return "failed", why + next((fix for text, fix in _FIXES.items() if text in why), "")
     return "end", ""
 
 
 def _of_the_script(error: BaseException) -> Any:
-    """Return the error's traceback from the script on; what started it stands above."""
+    """Return the error's traceback without the frames that started the script."""
     trace = error.__traceback__
     ours = (__file__, runpy.__file__, "<frozen")
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
@@ -357,7 +357,7 @@ def _out_of_time(number: int, frame: FrameType | None) -> None:
 
 
 def answer(recorder: Recorder, ended: str, why: str) -> dict[str, Any]:
-    """Return what is told to the one who started this."""
+    """Return the record as JSON."""
     operators = [
         {
             "name": name,
@@ -371,12 +371,17 @@ def answer(recorder: Recorder, ended: str, why: str) -> dict[str, Any]:
         }
         for name, one in recorder.seen.items()
     ]
-    told = {"torch": torch.__version__, "ended": ended, "why": why, "steps": recorder.steps}
-    return {**told, "operators": operators}
+    return {
+        "torch": torch.__version__,
+        "ended": ended,
+        "why": why,
+        "steps": recorder.steps,
+        "operators": operators,
+    }
 
 
 def main() -> None:
-    """Watch what the arguments name; the answer goes into a file, so that the script's output stays its own."""
+    """Record the given training; write the result to a file, which leaves standard output to the script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("answer", type=Path)
     parser.add_argument("steps", type=int)
@@ -384,8 +389,7 @@ def main() -> None:
     parser.add_argument("what")
     parser.add_argument("name", help="of the function; empty: a script")
     parser.add_argument("arguments", nargs="*")
-    told, rest = parser.parse_known_args(sys.argv[1:6]), sys.argv[6:]
-    args = told[0]
+    args, rest = parser.parse_known_args(sys.argv[1:6])[0], sys.argv[6:]
     recorder = Recorder(args.steps)
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.alarm(args.seconds)

@@ -1,4 +1,4 @@
-"""The device's table: how the simulated card as a PyTorch device serves each ATen operator, as a file keeps it."""
+"""Table of how the simulated card, as a PyTorch device, serves each ATen operator, and its YAML file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tecoinfer_modelzoo.text import one_line
 from tecoinfer_modelzoo.yaml_files import YamlError, read_yaml
 
 STORED = Path(__file__).resolve().parent / "aten.yaml"
-"""The table of the torch that the zoo's tests run with."""
+"""The table for the torch version of the zoo's tests."""
 
 KERNEL, FALLBACK, COMPOSITE, MISSING, UNKNOWN = "kernel", "CPU fallback", "composite", "missing", "unknown"
 LEVELS = {
     KERNEL: "the card's price model knows what it does",
-    FALLBACK: "the CPU's kernel computes it, and its price is a rough one: its bytes, and not its arithmetic",
-    COMPOSITE: "torch makes it of other operators",
-    MISSING: "the device refuses it",
+    FALLBACK: "the CPU's kernel computes it; its price is approximate: bytes only, no arithmetic",
+    COMPOSITE: "torch decomposes it into other operators",
+    MISSING: "the device does not support it",
 }
-"""How an operator is served, and what that means; one that is in no table is ``unknown``."""
+"""How an operator is served, with its meaning; operators that are not in the table are ``unknown``."""
 
 _KEYS = {KERNEL: "kernel", FALLBACK: "fallback", COMPOSITE: "composite", MISSING: "missing"}
 _WRITTEN_BY = "python -m toolkit.training.operators"
@@ -30,7 +30,7 @@ _WRITTEN_BY = "python -m toolkit.training.operators"
 HEAD = f"""\
 # How the simulated card, as a PyTorch device, serves each operator of ATen. Written by `{_WRITTEN_BY}`
 # from what torch_sdaa has registered with PyTorch's dispatcher: do not edit.
-# tests/toolkit/training/operators/test_ops_training.py holds it against that.
+# tests/toolkit/training/operators/test_ops_training.py compares both.
 #   kernel     {LEVELS[KERNEL]}
 #   fallback   {LEVELS[FALLBACK]}
 #   composite  {LEVELS[COMPOSITE]}
@@ -43,8 +43,8 @@ class DeviceTable:
     """How each operator is served.
 
     Attributes:
-        torch: the version it is of. levels: a word of :data:`LEVELS` by the operator's name (``aten::add.Tensor``).
-        varying: operators whose result has a shape that follows from values.
+        torch: its version. levels: a key of :data:`LEVELS` by operator name (``aten::add.Tensor``).
+        varying: operators whose result shape depends on values.
     """
 
     torch: str
@@ -57,10 +57,10 @@ class DeviceTable:
 
 
 def stored_table(file: Path = STORED) -> DeviceTable:
-    """Read the table that the zoo keeps.
+    """Read the zoo's table.
 
     Raises:
-        ConfigError: the file is not there, or is no table.
+        ConfigError: the file is missing or invalid.
     """
     try:
         found = read_yaml(file)
@@ -72,20 +72,20 @@ def stored_table(file: Path = STORED) -> DeviceTable:
 
 
 def as_table(found: Any, file: Path) -> DeviceTable:
-    """Return a table as YAML or JSON has it.
+    """Return a table read from YAML or JSON.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the content is not a table.
     """
     names = ("torch", "varying", *_KEYS.values())
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in names):
-        raise ConfigError(f"{file} is no table of the device; write it: {_WRITTEN_BY}")
+        raise ConfigError(f"{file} is not a table of the device; write it: {_WRITTEN_BY}")
     levels = {operator: level for level, key in _KEYS.items() for operator in found[key].split()}
     return DeviceTable(found["torch"], levels, frozenset(found["varying"].split()))
 
 
 def as_text(table: DeviceTable) -> dict[str, str]:
-    """Return a table as JSON keeps it: the operators of each kind in one text."""
+    """Return a table as JSON: the operators of each level in one string."""
     words = {
         key: " ".join(sorted(n for n, one in table.levels.items() if one == level)) for level, key in _KEYS.items()
     }
@@ -93,7 +93,7 @@ def as_text(table: DeviceTable) -> dict[str, str]:
 
 
 def yaml_text(table: DeviceTable) -> str:
-    """Return the file of a table. Folded texts: a list of three thousand names would take a second to read."""
+    """Return the YAML file of a table. Folded strings, because a list of 3000 names takes a second to read."""
     parts = as_text(table)
     text = HEAD + f"schema_version: 1\ntorch: {parts.pop('torch')}\n"
     for key, words in parts.items():

@@ -1,4 +1,4 @@
-"""Starts the processes: one that runs the training under the recorder, one that asks the device about single calls."""
+"""Child processes: one runs the training under the recorder, one makes single calls on the device."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from utils.pipeline.launch.exit_status import how_ended
 
 HERE = Path(__file__).resolve().parent
 _GRACE = 30
-"""Seconds that a training has to end by itself after its time is up."""
+"""Seconds that a training has to end by itself after its time limit."""
 _DEVICE_LIMIT = 900
-"""Seconds that the device has to compile, where it must, and to make each call once."""
+"""Seconds for the device to be compiled, if necessary, and to make each call once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a training did.
+    """A recorded training.
 
     Attributes:
-        torch: the version. ended: ``end``, ``steps`` or ``time``. steps: of optimizers.
-        operators: as ``recorder.py`` tells of them.
+        torch: its version. ended: ``end``, ``steps`` or ``time``. steps: of optimizers.
+        operators: in the format of ``recorder.py``.
     """
 
     torch: str
@@ -42,10 +42,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the device of this machine says.
+    """Results from the device of this machine.
 
     Attributes:
-        table: how it serves every operator. tried: what it made of each form of each operator, in their order.
+        table: how it serves every operator. tried: the result of each form of each operator, in their order.
     """
 
     table: DeviceTable
@@ -53,14 +53,14 @@ class Asked:
 
 
 def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watched:
-    """Run a training on the CPU for a few steps; what it prints goes to standard error.
+    """Run a training on the CPU for a few steps; its output goes to standard error.
 
     Args:
-        what: a script's file, or ``module:callable`` or ``file.py:callable`` that returns a model and a batch.
-        arguments: of the script. steps: of its optimizers, after which it is stopped. seconds: after which, too.
+        what: a script, or ``module:callable`` or ``file.py:callable`` that returns a model and a batch.
+        arguments: of the script. steps: of its optimizers, after which it is stopped. seconds: time limit.
 
     Raises:
-        ConfigError: there is no such file, or a function was given arguments.
+        ConfigError: the file does not exist, or a function was given arguments.
         TargetError: torch is not installed. ModelError: the training failed, or did not stop.
     """
     place, name = _parted(what, arguments)
@@ -69,7 +69,7 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, str(HERE / "recorder.py"), str(answer), str(steps), str(seconds), place, name]
-        # Compiled code has no operators left, and what is asked for is the CPU.
+        # Compiled code would hide the operators; the CPU is required.
         environment = {**os.environ, "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
         try:
             done = subprocess.run(
@@ -77,10 +77,10 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
             )
         except subprocess.TimeoutExpired as error:
             raise ModelError(
-                f"{what} did not stop within {seconds} s (--seconds) and was ended; nothing is known"
+                f"{what} did not stop within {seconds} s (--seconds) and was killed; nothing was recorded"
             ) from error
         if not answer.is_file():
-            raise ModelError(f"{what} ended its process: {how_ended(done.returncode)}; what it said stands above")
+            raise ModelError(f"{what} ended its process: {how_ended(done.returncode)}; see its output above")
         found = json.loads(answer.read_text(encoding="utf-8"))
     if found["ended"] == "refused":
         raise ModelError(found["why"])
@@ -88,7 +88,9 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
         ran = f"{found['steps']} step{'s' * (found['steps'] != 1)}"
         raise ModelError(f"{what} failed after {ran}: {found['why']}")
     if not found["operators"]:
-        why = " in its main thread, and only that is watched" if found["steps"] else "; pass the script that trains"
+        why = (
+            " in its main thread, the only one that is recorded" if found["steps"] else "; pass the script that trains"
+        )
         raise ModelError(f"{what} ran no operator of torch{why}")
     if found["ended"] == "end" and not any(one["calls"].get("backward") for one in found["operators"]):
         raise ModelError(f"{what} ran to its end without a backward; pass the script that trains, with its arguments")
@@ -96,10 +98,10 @@ def watch(what: str, arguments: Sequence[str], steps: int, seconds: int) -> Watc
 
 
 def _parted(what: str, arguments: Sequence[str]) -> tuple[str, str]:
-    """Return a file or module, and the function in it; a script has none."""
+    """Return the file or module, and the name of the function; "" for a script."""
     if Path(what).is_file():
         if Path(what).suffix not in ("", ".py"):
-            raise ConfigError(f"{what} is no Python file; pass the script that trains, or MODULE:NAME of a function")
+            raise ConfigError(f"{what} is not a Python file; pass the script that trains, or MODULE:NAME of a function")
         return what, ""
     if _is_module(what):
         return what, ""
@@ -117,7 +119,7 @@ def _parted(what: str, arguments: Sequence[str]) -> tuple[str, str]:
 
 
 def _is_module(what: str) -> bool:
-    """Say whether ``python -m`` could run a name here; nothing of it is imported."""
+    """Return whether ``python -m`` could run a module of this name here; nothing is imported."""
     parts = what.split(".")
     path = Path(*parts)
     here = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
@@ -125,13 +127,13 @@ def _is_module(what: str) -> bool:
 
 
 def ask_device(operators: Sequence[Mapping[str, Any]]) -> Asked:
-    """Ask the simulated card as a PyTorch device, compiled first where it was not yet, to make each call once.
+    """Make each call once on the simulated card as a PyTorch device; compile it first if necessary.
 
     Args:
-        operators: as the recorder tells of them.
+        operators: in the format of the recorder.
 
     Raises:
-        TargetError: the device cannot be had.
+        TargetError: the device is not available.
     """
     calls = {one["name"]: [form["call"] for form in one["forms"]] for one in operators}
     with tempfile.TemporaryDirectory(prefix="tecoinfer-") as folder:

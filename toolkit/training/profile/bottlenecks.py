@@ -1,6 +1,6 @@
-"""Finds the four classic bottlenecks in a profiled training: slow operator, copies, framework gaps, recompilation.
+"""Find the four classic bottlenecks in a profiled training: slow operator, copies, framework gaps, recompilation.
 
-Judged are simulated times and counts alone, so that a verdict does not depend on how fast this machine is.
+Only simulated times and counts are judged, so that the verdict does not depend on the speed of this machine.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ from toolkit.training.profile import fixes
 from toolkit.training.profile.record import Launch, Profile, total
 
 ALONE, SLOW_SHARE = 0.35, 0.2
-"""Share of the device's time from which an operator is slow: whatever binds it, and where memory does. Of the
-products that memory binds, as the layers of a small network are, one must also take twice what the next does."""
+"""Share of device time from which an operator is slow: in general, and if memory-bound. Of memory-bound matrix
+products, such as the layers of a small network, one must also take twice as long as the next.
+"""
 
 NOTICED = 0.10
-"""Share of the device's time from which anything else is named."""
+"""Share of device time from which anything else is reported."""
 
 CHAINED = 3
-"""Different operators of a module, or a line, on tensors of one size from which they are a chain."""
+"""Number of different operators of a module, or a line, on tensors of one size that form a chain."""
 
 READS, CALLS = 3, 2
-"""Reads by the host, and calls that wait, from so many a step on at one line."""
+"""Reads by the host, and calls that wait, per step and line from which they are reported."""
 
 UPLOADS, UPLOAD_SHARE, PARTS = 0.05, 0.20, 8
-"""Share of uploads that is named: of so many and more at one line, which no batch has tensors, and of fewer."""
+"""Share of device time from which uploads are reported: for at least PARTS of them per line, which is more than the
+tensors of a batch, and for fewer.
+"""
 
 LOOP, REPEATED = 32, 8
-"""Small launches of one line in a step from which it is a loop, and how often one operator must be among them."""
+"""Small launches per line and step from which they are a loop, and repetitions of one operator required among them."""
 
 PREPARING = 8
 """Small launches that prepare one read."""
 
 WARM = 2
-"""Steps in which everything may be new."""
+"""Initial steps in which new shapes are normal."""
 
 _READ = "aten::_local_scalar_dense"
 _GRAPH = "sdaa_graph::"
@@ -48,12 +51,12 @@ _D2D = ("aten::copy_", "aten::clone", "aten::contiguous", "aten::_to_copy")
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One of the four, at one place.
+    """One of the four bottlenecks, at one place.
 
     Attributes:
-        kind: one of :mod:`toolkit.training.profile.fixes`. text: what it is. fix: what helps.
-        ops: operators, those that take most first. modules: of the network. source: ``file:line`` ("": none is known).
-        per_step: launches in a step. seconds: simulated, of a step. share: of the device's time.
+        kind: one of :mod:`toolkit.training.profile.fixes`. text: description. fix: advice.
+        ops: operators, the longest first. modules: of the network. source: ``file:line``, or "" if unknown.
+        per_step: launches in a step. seconds: simulated, of a step. share: of device time.
     """
 
     kind: str
@@ -68,7 +71,7 @@ class Bottleneck:
 
 
 def bottlenecks(profile: Profile) -> list[Bottleneck]:
-    """Return what stands out, the largest share of the device's time first within each kind."""
+    """Return the bottlenecks, the largest share of device time first within each kind."""
     rows = profile.launches()
     whole = total(rows)
     found = []
@@ -80,7 +83,7 @@ def bottlenecks(profile: Profile) -> list[Bottleneck]:
 
 
 def _explained(one: Bottleneck, others: Iterable[Bottleneck]) -> bool:
-    """Say whether small launches only prepare what is read at the same line: that takes longer, or is one of few."""
+    """Return whether small launches only prepare a read at the same line that takes longer, or is one of few."""
     return one.kind == fixes.GAPS and any(
         (other.kind, other.source) == (fixes.COPIES, one.source)
         and (other.share > one.share or other.per_step * PREPARING >= one.per_step)
@@ -117,7 +120,7 @@ def _without(rows: Iterable[Launch], group: Iterable[Launch]) -> list[Launch]:
 
 
 def _main(rows: Sequence[Launch]) -> list[Launch]:
-    """Return those of the line that takes most, the largest first."""
+    """Return the rows of the line that takes most time, the largest first."""
     line = max(_grouped(rows, lambda row: (row.file, row.line)), key=total)
     return sorted(line, key=lambda row: -row.seconds)
 
@@ -126,14 +129,14 @@ def _main(rows: Sequence[Launch]) -> list[Launch]:
 
 
 def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
-    """Yield operators, each with its backward, that take most of the time by their work, not by being launched."""
+    """Yield operators, each with its backward, that take most of the time by their work, not by their launches."""
     heavy = [row for row in rows if row.engine == "compute" and row.op not in _D2D and not row.launch_bound]
     for group in _attentions([row for row in heavy if not _wide(row)]):
         if total(group) / whole >= SLOW_SHARE:
             heavy = _without(heavy, group)
             at = next(row for row in group if row.op in _SOFTMAX)
             takes = f"takes {total(group) / whole:.0%} of the device's time"
-            text = f"attention in steps, a table of {at.inputs[0]}, {takes}"
+            text = f"attention in steps, with a matrix of {at.inputs[0]}, {takes}"
             one = _made(profile, fixes.SLOW, group, whole, f"{text}, bound by memory", fixes.ATTENTION)
             yield replace(one, source=at.source)
     groups = _grouped(heavy, lambda row: "float64" if _wide(row) else (row.file, row.line, row.module))
@@ -149,16 +152,16 @@ def _slow(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bo
         bound = "float64" if wide else "memory" if by_memory else "compute"
         beside = [row for row in heavy if row.module == first.module] if first.module else group
         fix = _fix_of_slow(group, bound, first, beside)
-        text = f"{first.op} on {', '.join(first.inputs[:3])} and its like take {share:.0%} of the device's time"
+        text = f"{first.op} on {', '.join(first.inputs[:3])} and similar operators take {share:.0%} of device time"
         if first.kernels:
             inside, most = sum(each["seconds"] for each in first.kernels), first.kernels[0]
-            text = f"compiled {first.op} and its like take {share:.0%} of the device's time, "
+            text = f"compiled {first.op} and similar operators take {share:.0%} of the device's time, "
             text += f"{most['kind']} (x{most['launches']}) {most['seconds'] / inside:.0%} of the first"
         yield _made(profile, fixes.SLOW, group, whole, f"{text}, bound by {bound}", fix)
 
 
 def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch, beside: Sequence[Launch]) -> str:
-    """Return what helps a slow line; first: what takes most of it; beside: all of its module, or of the line."""
+    """Return the advice for a slow line; first: its longest operator; beside: rows of its module, or of the line."""
     if bound == "float64":
         return fixes.FLOAT64
     if first.phase == "update":
@@ -172,7 +175,7 @@ def _fix_of_slow(group: Sequence[Launch], bound: str, first: Launch, beside: Seq
         return fixes.TABLE
     if 2 * total([row for row in group if row.node in _PART_NODES]) > total(group):
         return fixes.PARTS
-    # the same sizes read and written over and over
+    # tensors of the same size are read and written repeatedly
     chained = [row for row in beside if row.phase == "forward" and row.inputs and row.inputs[0] == first.inputs[0]]
     return fixes.CHAIN if len({row.op for row in chained}) >= CHAINED else fixes.MEMORY
 
@@ -182,7 +185,7 @@ _PART_NODES = ("SelectBackward0", "SliceBackward0")
 
 
 def _multiplies(row: Launch) -> bool:
-    """Say whether a launch is a product of matrices or a convolution, or a compiled graph that is mostly such."""
+    """Return whether a launch is a matrix product, a convolution, or a compiled graph dominated by these."""
     kind = row.kernels[0]["kind"] if row.kernels else row.op.removeprefix("aten::")
     return kind.startswith(("mm", "addmm", "bmm", "baddbmm", "convolution"))
 
@@ -192,7 +195,7 @@ _PRODUCTS = ("aten::bmm", "aten::baddbmm")
 
 
 def _attentions(heavy: Sequence[Launch]) -> Iterator[list[Launch]]:
-    """Yield what is done to tables of all with all: the operators of a module around a softmax between two products."""
+    """Yield the operators of an attention matrix: those of a module around a softmax between two products."""
     for rows in _grouped(heavy, lambda row: row.module):
         tables = {_table(row.inputs[0]) for row in rows if row.op in _SOFTMAX and row.inputs}
         for table in tables:
@@ -202,7 +205,7 @@ def _attentions(heavy: Sequence[Launch]) -> Iterator[list[Launch]]:
 
 
 def _table(text: str) -> tuple[int, ...]:
-    """Return of an operand how many tables it has, and their two sizes; (): it has none."""
+    """Return the number of matrices in an operand and their two sizes; () if it has fewer than 3 dimensions."""
     sizes = [int(size) for size in re.findall(r"\d+", text.partition("[")[2])]
     return (prod(sizes[:-2]), *sizes[-2:]) if len(sizes) > 2 else ()
 
@@ -219,7 +222,7 @@ def _wide(row: Launch) -> bool:
 
 
 def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
-    # a value and a shape that the host reads at one line are one finding
+    # a value and a shape read by the host at one line are one finding
     groups = _grouped(
         (row for row in rows if _way(row)), lambda row: (row.file, row.line, _READING.get(_way(row), _way(row)))
     )
@@ -232,9 +235,9 @@ def _copies(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[
         else:
             named = share >= NOTICED or (way in ("read", "decides") and count >= READS)
         if named:
-            said = _said(way, first, profile.per_step(sum(row.count for row in group)), share)
+            text = _copy_text(way, first, profile.per_step(sum(row.count for row in group)), share)
             own = way == "read" and all(row.phase == "update" for row in group)
-            yield _made(profile, fixes.COPIES, group, whole, said, fixes.OWN_READS if own else _FIXES[way])
+            yield _made(profile, fixes.COPIES, group, whole, text, fixes.OWN_READS if own else _FIXES[way])
 
 
 _READING = {"decides": "read"}
@@ -248,7 +251,7 @@ _FIXES = {
 
 
 def _way(row: Launch) -> str:
-    """Return what kind of copy a launch is; "": none."""
+    """Return the kind of copy of a launch; "" if it is not a copy."""
     if row.engine == "copy out" or row.op == _READ:
         return "read"
     if row.engine == "copy in" and not row.op.startswith("tccl::"):
@@ -260,7 +263,7 @@ def _way(row: Launch) -> str:
     return "contiguous" if row.op in _D2D and not row.launch_bound else ""
 
 
-def _said(way: str, row: Launch, count: float, share: float) -> str:
+def _copy_text(way: str, row: Launch, count: float, share: float) -> str:
     what = {
         "read": "the host reads from the device",
         "decides": f"the host waits for {row.op}",
@@ -275,7 +278,7 @@ def _synchronisations(profile: Profile) -> Iterator[Bottleneck]:
     for one in profile.data.get("synchronisations") or ():
         count = sum(one["by_step"].get(str(step), 0) for step in profile.steady)
         if profile.per_step(count) >= CALLS:
-            text = f"the script waits for the device {profile.per_step(count):.3g} times a step by a call of its own"
+            text = f"the script waits for the device {profile.per_step(count):.3g} times a step by explicit calls"
             source = f"{one['file']}:{one['line']}" if one["line"] else ""
             ops = ("synchronize",)
             yield Bottleneck(fixes.COPIES, text, fixes.WAITS, ops, source=source, per_step=profile.per_step(count))
@@ -285,11 +288,11 @@ def _synchronisations(profile: Profile) -> Iterator[Bottleneck]:
 
 
 def _gaps(profile: Profile, rows: Sequence[Launch], whole: float) -> Iterator[Bottleneck]:
-    """Yield lines that launch the same small operators over and over, each for less work than its launch takes.
+    """Yield lines that launch the same small operators repeatedly, each for less work than its launch takes.
 
-    A loop is where one operator of a module is launched again and again by one line, in the forward or the update; a
-    backward only follows it, unless the script wrote it. Batches that share a step do not count as a loop, nor do the
-    layers of a network, each called once; but modules that are called with the same operand do.
+    A loop is one operator of a module launched repeatedly by one line, in the forward or the update; a backward only
+    follows it, unless the script defines it. Several batches per step, or the layers of a network, each called once,
+    are not a loop; modules called with the same operand are.
     """
     layers, siblings = _called(profile)
     small = [row for row in rows if row.engine == "compute" and row.launch_bound and not row.waits]
@@ -323,7 +326,7 @@ def _is_loop(profile: Profile, group: Sequence[Launch], whole: float) -> bool:
 
 
 def _called(profile: Profile) -> tuple[dict[str, int], dict[str, frozenset[str]]]:
-    """Return by line how many modules it calls in a row; and the modules in those that it calls side by side."""
+    """Return by line the number of modules it calls in sequence, and the modules it calls with the same operand."""
     layers, siblings = {}, {}
     for one in profile.data.get("calls") or ():
         source, many = f"{one['file']}:{one['line']}", len(one["modules"])
@@ -338,14 +341,14 @@ def _called(profile: Profile) -> tuple[dict[str, int], dict[str, frozenset[str]]
 
 
 def _shapes(profile: Profile) -> Iterator[Bottleneck]:
-    """Yield the line from which new shapes come in step after step: each is compiled anew on such cards."""
+    """Yield the line that creates new shapes in step after step: such cards compile each anew."""
     later = range(WARM, profile.steps)
     by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
     graphs: set[str] = set()
     for one in profile.data["fresh"]:
         compiled = one["op"].startswith(_GRAPH) and one["op"] not in graphs
         graphs.add(one["op"])
-        if one["step"] in later and not compiled:  # a graph that is new is told by why it was compiled
+        if one["step"] in later and not compiled:  # new graphs are reported with the reason of their compilation
             by_step[one["step"]].append(one)
     if len(by_step) < 2 or len(by_step) < min(3, len(later) / 2):
         return
@@ -357,7 +360,7 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
     seen = list(dict.fromkeys(", ".join(one["inputs"][:2]) for one in firsts if one["file"] == file))[:4]
     text = (
         f"operands of new shapes in {len(by_step)} of {plural(len(later), 'later step')}, first {firsts[0]['op']} on "
-        f"{'; '.join(seen)}; {len(every)} distinct launches that were not there before"
+        f"{'; '.join(seen)}; {len(every)} new distinct launches"
     )
     source = f"{file}:{line}" if line else ""
     yield Bottleneck(
@@ -366,24 +369,24 @@ def _shapes(profile: Profile) -> Iterator[Bottleneck]:
 
 
 def _recompiled(shapes: list[Bottleneck], compiled: list[Bottleneck]) -> Iterator[Bottleneck]:
-    """Yield both, as one where sizes that change are why torch.compile compiles again."""
+    """Yield both, merged if changing sizes are why torch.compile compiles again."""
     for one in shapes:
-        told = [other for other in compiled if " size " in other.text]
-        compiled = [other for other in compiled if other not in told]
-        more = "".join(f"; {other.text}" for other in told)
-        yield replace(one, text=one.text + more, fix=f"{one.fix}; or {fixes.DYNAMIC}" if told else one.fix)
+        sizes = [other for other in compiled if " size " in other.text]
+        compiled = [other for other in compiled if other not in sizes]
+        more = "".join(f"; {other.text}" for other in sizes)
+        yield replace(one, text=one.text + more, fix=f"{one.fix}; or {fixes.DYNAMIC}" if sizes else one.fix)
     yield from compiled
 
 
 def _compiled(profile: Profile) -> Iterator[Bottleneck]:
-    """Yield functions that torch.compile compiled again more than once; one time makes a size dynamic."""
+    """Yield functions that torch.compile compiled again more than once; once is normal: it makes a size dynamic."""
     again: dict[tuple[str, int, str], list[str]] = defaultdict(list)
     for one in profile.data.get("compilations") or ():
         if one["reason"]:
             again[one["file"], one["line"], one["function"]].append(one["reason"])
     for (file, line, function), reasons in again.items():
         if len(reasons) > 1:
-            reason = reasons[-1].partition("  #")[0].strip()  # without the line of PyTorch that made the guard
+            reason = reasons[-1].partition("  #")[0].strip()  # without PyTorch's source line of the guard
             text = f"torch.compile compiled {function} again {plural(len(reasons), 'time')}: {reason}"
             source = f"{file}:{line}" if line else ""
             fix = fixes.GUARDS if re.search(r"size|stride|== -?\d", reasons[-1]) else fixes.CONSTANTS

@@ -1,4 +1,4 @@
-"""Two profiles of a training side by side: simulated time by operator and step, launches, bottlenecks gone and come."""
+"""Comparison of two profiles of a training: simulated time and launches per step by operator, and bottlenecks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolkit.training.profile.record import Profile, total
 
 @dataclass(frozen=True, slots=True)
 class Change(TimeChange):
-    """An operator in a step before and now: simulated seconds, launches."""
+    """An operator before and now: simulated seconds and launches per step."""
 
     launches_before: float
     launches_now: float
@@ -20,12 +20,12 @@ class Change(TimeChange):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed.
+    """Result of a comparison.
 
     Attributes:
-        before, now: names. total, operators: of a step, the largest change first.
-        gone, come: bottlenecks that only the first, or only the second has.
-        notes: in what the two differ besides.
+        before, now: names. total, operators: per step, the largest change first.
+        gone, come: bottlenecks of the first, or of the second profile only.
+        notes: other differences.
     """
 
     before: str
@@ -38,7 +38,7 @@ class Comparison:
 
 
 def compare(before: Profile, now: Profile) -> Comparison:
-    """Compare two profiles, step by step: they may have different numbers of them."""
+    """Compare two profiles per step; their numbers of steps may differ."""
     old, new = _by_op(before), _by_op(now)
     changes = [Change(op, *_pair(old, new, op, 0), *_pair(old, new, op, 1)) for op in {**old, **new}]
     sums = [sum(value[i] for value in side.values()) for i in (0, 1) for side in (old, new)]
@@ -66,7 +66,7 @@ def _pair(
 
 
 def _by_op(profile: Profile) -> dict[str, tuple[float, float]]:
-    """Return by operator its simulated seconds and its launches in a step."""
+    """Return simulated seconds and launches per step, by operator."""
     groups = defaultdict(list)
     for row in profile.launches():
         groups[row.op].append(row)
@@ -77,5 +77,5 @@ def _by_op(profile: Profile) -> dict[str, tuple[float, float]]:
 
 
 def _among(one: Bottleneck, others: list[Bottleneck]) -> bool:
-    """Say whether others have a bottleneck of this kind and operator; its line may have moved."""
+    """Return whether others have a bottleneck of this kind and operator; its line may have moved."""
     return any(one.kind == other.kind and one.ops[:1] == other.ops[:1] for other in others)

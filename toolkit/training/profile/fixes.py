@@ -1,4 +1,4 @@
-"""What helps against each bottleneck, in the words that are said."""
+"""Advice for each bottleneck, as printed."""
 
 from __future__ import annotations
 
@@ -7,72 +7,68 @@ SLOW, COPIES, GAPS, RECOMPILATION = "slow operator", "copies", "framework gaps",
 
 FLOAT64 = "compute it in float32 (.float(), dtype=torch.float32): such cards have no float64"
 MEMORY = (
-    "let it move less: smaller intermediate tensors, an equivalent that makes none (a matrix product in place of a "
-    "broadcast), or float16 (torch.autocast('sdaa'))"
+    "reduce its memory traffic: smaller intermediate tensors, an equivalent without them (a matrix product instead of "
+    "a broadcast), or float16 (torch.autocast('sdaa'))"
 )
 PRODUCT = (
-    "let each read of the weights do more: a larger batch, one product in place of several; or a smaller layer, or "
+    "compute more per read of the weights: a larger batch, one product instead of several; or a smaller layer, or "
     "float16 (torch.autocast('sdaa'))"
 )
 TABLE = (
-    "take nn.Embedding(sparse=True), with SGD, Adagrad or SparseAdam: its gradient then has the rows that were looked "
-    "up, not the whole table"
+    "use nn.Embedding(sparse=True) with SGD, Adagrad or SparseAdam: its gradient then has only the rows that were "
+    "looked up, not the whole table"
 )
 PARTS = (
-    "take all parts at once (unbind, split, one index_select): the gradient of each that is taken by an index is a "
-    "tensor of the whole"
+    "take all parts at once (unbind, split, one index_select): the gradient of each indexed part has the size of the "
+    "whole tensor"
 )
 CHAIN = (
-    "take one operator for the chain of them (nn.GELU, nn.LayerNorm for its formula), or torch.compile: it makes one "
-    "kernel of it; or float16 (torch.autocast('sdaa'))"
+    "replace the chain by one operator (nn.GELU, nn.LayerNorm instead of the formula), or use torch.compile, which "
+    "fuses it into one kernel; or float16 (torch.autocast('sdaa'))"
 )
 ATTENTION = (
-    "take torch.nn.functional.scaled_dot_product_attention (or nn.MultiheadAttention with need_weights=False): one "
-    "operator, which keeps no table of all with all"
+    "use torch.nn.functional.scaled_dot_product_attention (or nn.MultiheadAttention with need_weights=False): one "
+    "operator, which does not store the attention matrix"
 )
-COMPUTE_LOWER = "replace it by a cheaper equivalent, or give it less to do: it is in a lower precision already"
+COMPUTE_LOWER = "replace it by a cheaper equivalent, or reduce its work: it has a lower precision already"
 COMPUTE = "replace it by a cheaper equivalent, or compute it in float16 (torch.autocast('sdaa'))"
 UPDATE_AT_ONCE = (
-    "let one launch step all tensors and read each once: fused=True, or SdaaFusedAdam, SdaaFusedSGD and their like of "
-    "apex.optimizers; or fewer updates: a larger batch, gradients of several batches for one step"
+    "update all tensors in one launch: fused=True, or SdaaFusedAdam, SdaaFusedSGD and others of apex.optimizers; or "
+    "update less often: a larger batch, gradients of several batches for one step"
 )
-UPDATE = "a larger batch, or gradients of several batches for one step, share each update"
-READS = (
-    "keep it on the device: sum tensors there, and read them once in many steps (.item(), .cpu() wait for the device)"
-)
+UPDATE = "update less often: a larger batch, or gradients of several batches for one step"
+READS = "keep it on the device: sum tensors there, and read them every few steps (.item(), .cpu() wait for the device)"
 OWN_READS = (
-    "this optimizer decides on the host by what it reads: fewer of its inner iterations (max_iter), or one that does "
-    "not (Adam, SGD); in an optimizer of your own, keep the decision on the device (torch.where)"
+    "this optimizer reads values on the host to decide: use fewer inner iterations (max_iter), or another optimizer "
+    "(Adam, SGD); in your own optimizer, keep the decision on the device (torch.where)"
 )
-WAITS = "take the call out of the loop: reading a value waits by itself"
-DECIDES = "its result has a shape that follows from values, so the host waits: use torch.where or a mask of fixed shape"
+WAITS = "move the call out of the loop: reading a value waits for it anyway"
+DECIDES = "the shape of its result depends on values, so the host waits: use torch.where or a mask of fixed shape"
 UPLOADS = (
-    "move whole batches, once (stack on the host), pinned and ahead, beside computing: PreLoader of "
-    "torch_sdaa.contrib.optimized_lib, or pin_memory=True and .to(device, non_blocking=True) on a stream of its own"
+    "copy whole batches once (stack on the host), pinned, ahead, and during computation: PreLoader of "
+    "torch_sdaa.contrib.optimized_lib, or pin_memory=True and .to(device, non_blocking=True) on a separate stream"
 )
-BETWEEN = "keep what works together on one device"
-CONTIGUOUS = (
-    "avoid the copy: keep one layout and dtype, and compute rather than permute, transpose or cast back and forth"
-)
+BETWEEN = "keep tensors that are used together on one device"
+CONTIGUOUS = "avoid the copy: keep one layout and dtype instead of permuting, transposing or casting back and forth"
 LOOPS = (
-    "compute whole tensors at once in place of the loop (stack, then one matrix product or sum; torch._foreach_ for "
+    "compute whole tensors at once instead of the loop (stack, then one matrix product or sum; torch._foreach_ for "
     "lists of parameters), or use torch.compile"
 )
 RECURRENT = (
-    "PyTorch runs this layer step by step, a few small launches each: torch.compile makes one launch of them, and a "
-    "larger batch shares them"
+    "PyTorch runs this layer step by step, with a few small launches each: torch.compile fuses them into one, and a "
+    "larger batch needs fewer"
 )
 SIBLINGS = (
-    "compute modules that take the same operand at once: one module of all their weights (one Linear for all heads, "
+    "compute modules that read the same operand at once: one module with all their weights (one Linear for all heads, "
     "groups= of a convolution, torch.func.stack_module_state with vmap), or torch.compile"
 )
 OPTIMIZER = (
-    "let one launch step all tensors: foreach=True or fused=True, or SdaaFusedAdam, SdaaFusedSGD and their like of "
+    "update all tensors in one launch: foreach=True or fused=True, or SdaaFusedAdam, SdaaFusedSGD and others of "
     "apex.optimizers"
 )
-SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks in place of selected rows"
+SHAPES = "keep shapes fixed: pad to a few sizes, drop_last=True in the DataLoader, masks instead of selected rows"
 DYNAMIC = "torch.compile(dynamic=True)"
-GUARDS = f"{DYNAMIC}, or keep what the reason names fixed: shapes, numbers and options of the function"
+GUARDS = f"{DYNAMIC}, or keep the shapes, numbers or options given in the reason fixed"
 CONSTANTS = (
-    "keep what the reason names the same in every step, or hand it over as a tensor: what Python holds is compiled in"
+    "keep the value given in the reason the same in every step, or pass it as a tensor: Python values are compiled in"
 )

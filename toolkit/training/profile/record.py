@@ -1,4 +1,4 @@
-"""What a profiled training left behind, as ``torch_sdaa.profiling.record`` writes it; read and checked."""
+"""Read and check the record of a profiled training, written by ``torch_sdaa.profiling.record``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine import ConfigError, DataError
 
 KIND, SCHEMA_VERSION = "training profile", 1
 LARGEST = 1 << 30
-"""Bytes of a file that is read."""
+"""Maximum size in bytes of a file."""
 
 MOST_PASSES = 16
-"""Backward passes of a step that are batches; more are a loop of their own."""
+"""Maximum backward passes per step that count as batches; more are a loop of the script."""
 
 _FIELDS = {"steps": int, "devices": list, "launches": list, "op_info": list, "fresh": list}
 _ROW: dict[str, Any] = {
@@ -43,10 +43,10 @@ _MORE_TABLES = {
     "compilations": {**_PLACE, "function": str, "reason": str},
     "calls": {**_PLACE, "modules": list, "inside": list, "count": int, "beside": int},
 }
-"""Tables that older profiles do not have all of."""
+"""Tables that older profiles may lack."""
 _MORE: dict[str, Any] = {"outputs": list, "kernels": list, "hidden": (int, float), "own": bool, "other_end": bool}
-"""Fields of a launch, likewise."""
-_MADE_BY = "make one: teco profile-train SCRIPT --json FILE"
+"""Fields of a launch that older profiles may lack."""
+_MADE_BY = "make one: teco train profile SCRIPT --json FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,48 +62,49 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps that returned."""
+        """Number of optimizer steps that returned."""
         return int(self.data["steps"])
 
     @property
     def steady(self) -> frozenset[int]:
-        """Numbers of the steps that are judged: not the first, which loads and builds, where there are others."""
+        """Indices of the judged steps: without the first, which loads and builds, if there are others."""
         return frozenset(range(1, self.steps)) if self.steps > 1 else frozenset((0,))
 
     def launches(self) -> list[Launch]:
-        """Return the launches of the steps that are judged, as rows; a copy between devices once."""
+        """Return the launches of the judged steps, as rows; a copy between devices once."""
         rows = (_of_steps(row, self.steady) for row in self.data["launches"] if not row.get("other_end"))
         return [row for row in rows if row.count]
 
     def usual(self, rows: Iterable[Launch]) -> float:
-        """Return how many of these launches there are in a usual step that is judged: the median of all.
+        """Return the number of these launches in a typical judged step: the median.
 
-        What one step does beside training, such as the evaluation after an epoch, is no part of a usual one.
+        Work that only one step does, such as the evaluation after an epoch, does not count.
         """
         every = list(rows)
         return float(median(sum(row.by_step.get(step, 0) for row in every) for step in self.steady))
 
     @property
     def passes(self) -> float:
-        """Backward passes of a usual step: 4 where an update takes the gradients of four batches."""
+        """Backward passes of a typical step: 4 if an update uses the gradients of four batches."""
         counts = self.data.get("passes") or {}
         found = float(median(counts.get(str(step), 1) for step in self.steady))
         return max(found, 1.0) if found <= MOST_PASSES else 1.0
 
     def per_step(self, count: float) -> float:
-        """Return how many of something there are in a step that is judged."""
+        """Return a count divided by the number of judged steps."""
         return count / len(self.steady)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Launches of one operator with the same operands from the same place, in the steps that are judged.
+    """Launches of one operator with the same operands from the same place, in the judged steps.
 
     Attributes:
-        op, inputs, outputs, phase, node, module, file, line, engine, waits: as the record has them.
+        op, inputs, outputs, phase, node, module, file, line, engine, waits: as in the record.
         count: of the launches. by_step: of each step. seconds: simulated.
-        launch, arithmetic, memory: what these seconds are made of. hidden: of a copy, beside which the device computes.
-        own: of a backward, whether the script wrote it, and the line is its own.
+        launch, arithmetic, memory: parts of these seconds. hidden: seconds of a copy during which the device computes.
+        own: of a backward: whether the script defines it, so that the line is its own.
+        kernels: of a compiled graph: kind, launches and seconds of its kernels in one run, longest first.
     """
 
     op: str
@@ -122,19 +123,18 @@ class Launch:
     arithmetic: float
     memory: float
     kernels: tuple[dict[str, Any], ...] = ()
-    """Of a compiled graph, what is launched inside: kind, launches and seconds of one run, longest first."""
     hidden: float = 0.0
     own: bool = False
     outputs: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
-        """The line it comes from; "": none is known."""
+        """The source line; "" if unknown."""
         return f"{self.file}:{self.line}" if self.line else ""
 
     @property
     def launch_bound(self) -> bool:
-        """Whether starting it takes longer than all else."""
+        """Whether launching takes at least 80 % of the time."""
         return self.launch >= 0.8 * self.seconds
 
 
@@ -169,35 +169,35 @@ def _of_steps(row: dict[str, Any], steps: Iterable[int]) -> Launch:
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile out of a JSON file.
+    """Read a profile from a JSON file.
 
     Raises:
-        ConfigError: there is no such file. DataError: it is no profile of a training, or of another version.
+        ConfigError: the file does not exist. DataError: it is not a profile of a training, or of another version.
     """
     if path.is_dir():
         path = path / "profile.json"
     if not path.is_file():
-        raise ConfigError(f"{path} is no file; {_MADE_BY}")
+        raise ConfigError(f"{path} is not a file; {_MADE_BY}")
     if path.stat().st_size > LARGEST:
         raise DataError(f"{path} has more than {LARGEST >> 20} MiB; {_MADE_BY} with fewer --steps")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is no JSON file that can be read; {_MADE_BY}") from error
+        raise DataError(f"{path} is not a readable JSON file; {_MADE_BY}") from error
     return checked(data, str(path))
 
 
 def checked(data: Any, name: str) -> Profile:
-    """Return what was read as a profile.
+    """Return parsed JSON as a profile.
 
     Raises:
-        DataError: it is none, or of another version.
+        DataError: it is not a profile, or of another version.
     """
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise DataError(f"{name} is no profile of a training; {_MADE_BY}")
+        raise DataError(f"{name} is not a profile of a training; {_MADE_BY}")
     if data.get("schema_version") != SCHEMA_VERSION:
         version = str(data.get("schema_version"))[:20]
-        raise DataError(f"{name} has schema version {version}, and this reads {SCHEMA_VERSION}; profile again")
+        raise DataError(f"{name} has schema version {version}, expected {SCHEMA_VERSION}; profile again")
     for field, kind in _FIELDS.items():
         if not isinstance(data.get(field), kind):
             raise DataError(f"{name}: its field {field!r} is missing or damaged; profile again")

@@ -1,4 +1,4 @@
-"""What ``teco profile-train`` found as reports: for the terminal, the files and the page."""
+"""Reports of ``teco train profile``: for the terminal, the files and the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from tecoinfer_modelzoo.formatting import plural, seconds
 from tecoinfer_modelzoo.text import shortened
-from toolkit.output import Column, ToolReport
+from toolkit.output import PAGES, Column, ToolReport
 from toolkit.training.profile.bottlenecks import Bottleneck
 from toolkit.training.profile.comparison import Change, Comparison
 from toolkit.training.profile.record import Profile, total
 
-COMMAND = "teco profile-train"
+COMMAND = "teco train profile"
 
 _COLUMNS = (
     Column("op", "operator"),
@@ -29,11 +29,17 @@ _COLUMNS = (
     Column("phases", "part", spare=3),
 )
 _MOST = 4
-"""Operators of a bottleneck that a line names."""
+"""Maximum operators of a bottleneck that a line lists."""
+
+_LONGEST = 240
+"""Maximum characters of an operator's operands: lists of tensors have hundreds, complete in the JSON."""
+
+HOST_LAYERS = ("framework", "runtime", "launch")
+DEVICE_PARTS = ("compute", "copies", "idle")
 
 
 def whole(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison | None = None) -> ToolReport:
-    """Return everything: OP_INFO as the table, the record, layers and bottlenecks in the JSON."""
+    """Return the full report: OP_INFO as the table; record, layers and bottlenecks in the JSON."""
     data = {**profile.data, "bottlenecks": [asdict(one) for one in found]}
     if comparison:
         data["against"] = asdict(comparison)
@@ -43,7 +49,7 @@ def whole(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison 
 
 
 def op_rows(profile: Profile) -> list[dict[str, Any]]:
-    """Return OP_INFO, all steps of the profile."""
+    """Return OP_INFO of all steps."""
     rows = profile.data["op_info"]
     spent = sum(row["seconds"] for row in rows) or 1.0
     return [
@@ -59,7 +65,7 @@ def op_rows(profile: Profile) -> list[dict[str, Any]]:
 
 
 def shown_rows(profile: Profile, top: int) -> ToolReport:
-    """Return the operators that take most, for people."""
+    """Return the operators that take most time, formatted."""
     rows = [
         {
             **row,
@@ -73,7 +79,7 @@ def shown_rows(profile: Profile, top: int) -> ToolReport:
 
 
 def lead(profile: Profile, found: Sequence[Bottleneck]) -> str:
-    """Return the answer in a sentence."""
+    """Return the summary in one sentence."""
     kinds = ", ".join(dict.fromkeys(one.kind for one in found))
     step = seconds(profile.per_step(total(profile.launches())))
     verdict = f"{plural(len(found), 'bottleneck')}: {kinds}" if found else "none of the four classic bottlenecks"
@@ -81,23 +87,23 @@ def lead(profile: Profile, found: Sequence[Bottleneck]) -> str:
 
 
 def notes(profile: Profile) -> list[str]:
-    """Return what the reader must know of the figures."""
+    """Return the caveats of the figures."""
     out = []
     if not profile.steps:
-        out.append("no optimizer step returned: all that ran is judged as one step")
+        out.append("no optimizer step returned: the whole run is judged as one step")
     elif profile.steps == 1:
-        out.append("one step only: what it loads and builds counts too; let it run longer (--steps)")
+        out.append("one step only, which includes loading and building; profile more (--steps)")
     out += _graphs(profile)
     if profile.data.get("rough"):
         names = some(profile.data["rough"])
-        out.append(f"no rule tells the arithmetic of {names}: taken for elementwise, so they may be slower than shown")
+        out.append(f"the arithmetic of {names} is unknown: counted as elementwise, so they may be slower than shown")
     if profile.data.get("dropped"):
-        out.append(f"there was no room for {profile.data['dropped']} spans; profile fewer --steps")
+        out.append(f"{profile.data['dropped']} spans were dropped for lack of memory; profile fewer --steps")
     return out
 
 
 def _graphs(profile: Profile) -> Iterator[str]:
-    """Yield what compiled graphs launch inside."""
+    """Yield the kernels inside compiled graphs."""
     for op, kernels in {row.op: row.kernels for row in profile.launches() if row.kernels}.items():
         count, spent = sum(each["launches"] for each in kernels), sum(each["seconds"] for each in kernels)
         most = ", ".join(f"{each['kind']} x{each['launches']} {seconds(each['seconds'])}" for each in kernels[:_MOST])
@@ -105,7 +111,7 @@ def _graphs(profile: Profile) -> Iterator[str]:
 
 
 def layers(profile: Profile) -> Iterator[str]:
-    """Yield the layers in words, one line for the host and one for each device."""
+    """Yield the layers as text, one line for the host and one for each device."""
     host = profile.data.get("host")
     if host and "framework" in host:
         parts = ", ".join(f"{name} {seconds(host[name])}" for name in ("framework", "runtime", "launch"))
@@ -131,7 +137,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def differences(found: Comparison, top: int | None = None) -> ToolReport:
-    """Return what changed, by operator and in sum."""
+    """Return the changes by operator and in total."""
     columns = (
         Column("op", "operator"),
         Column("before", "before, a step", True),
@@ -143,8 +149,8 @@ def differences(found: Comparison, top: int | None = None) -> ToolReport:
     share = f", {abs(found.total.difference) / found.total.before:.1%}" if found.total.before else ","
     what = f"{share} {'less' if found.total.difference < 0 else 'more'}" if found.total.difference else ", the same"
     text = f"a step: {seconds(found.total.before)} before, {seconds(found.total.now)} now{what} (simulated)"
-    words = [f"gone: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.gone]
-    words += [f"new: {one.kind} at {one.source or 'no known line'} ({some(one.ops)})" for one in found.come]
+    words = [f"gone: {one.kind} at {one.source or 'an unknown line'} ({some(one.ops)})" for one in found.gone]
+    words += [f"new: {one.kind} at {one.source or 'an unknown line'} ({some(one.ops)})" for one in found.come]
     title = f"{found.before} and {found.now}"
     data = {"against": asdict(found)}
     return ToolReport(COMMAND, title, text, columns, rows, notes=(*found.notes, *words), data=data)
@@ -158,3 +164,22 @@ def _changed(change: Change) -> dict[str, str]:
         "difference": seconds(change.difference),
         "launches": f"{change.launches_before:g} to {change.launches_now:g}",
     }
+
+
+def training_page(profile: Profile, found: Sequence[Bottleneck], comparison: Comparison | None = None) -> str:
+    """Return a profile as one self-contained HTML page.
+
+    Raises:
+        ConfigError: jinja2 is not installed.
+    """
+    return PAGES.render(
+        "training_profile.html.j2",
+        profile=profile,
+        lead=lead(profile, found),
+        notes=notes(profile),
+        found=found,
+        comparison=comparison,
+        operators=[{**row, "inputs": shortened(row["inputs"], _LONGEST)} for row in op_rows(profile)],
+        host_layers=HOST_LAYERS,
+        device_parts=DEVICE_PARTS,
+    )

@@ -1,7 +1,6 @@
-"""Parts of networks and training loops in fewer launches, with the values of what they replace.
+"""Parts of networks and training loops with fewer launches than the functions they replace, and the same values.
 
-The guides that scripts for such cards were written by have them at ``torch.contrib.npu.optimized_lib``; the optimizers
-are those of ``apex.optimizers``.
+Guides for such cards have them at ``torch.contrib.npu.optimized_lib``; the optimizers are those of ``apex.optimizers``.
 """
 
 from tecoinfer_modelzoo.text import did_you_mean

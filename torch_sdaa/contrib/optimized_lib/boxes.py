@@ -1,4 +1,4 @@
-"""Boxes of detectors: overlaps, and what of a detector's output is kept; one launch each."""
+"""Boxes of detectors: overlaps, and selection of detections; one launch each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch_sdaa.contrib.optimized_lib import kernels  # noqa: F401 -- defines th
 
 _TORCHVISION_LIMITS = {"cpu": 4000}
 _LIMIT_OF_DEVICES = 100_000
-"""torchvision's: from how many numbers on it suppresses boxes class by class."""
+"""Number of box coordinates from which torchvision suppresses boxes class by class."""
 
 
 class Found(NamedTuple):
-    """What a detector found in an image; the names are those of detectron2's ``Instances``."""
+    """Detections of an image, with the names of detectron2's ``Instances``."""
 
     pred_boxes: Tensor
     scores: Tensor
@@ -38,13 +38,13 @@ class _Iou(torch.autograd.Function):
 
 
 def pairwise_iou(boxes1: Any, boxes2: Any) -> Tensor:
-    """Return the overlaps of N boxes with M: an N x M tensor, 0 where two do not meet.
+    """Return the overlaps of N boxes with M: an N x M tensor, 0 for disjoint boxes.
 
     Args:
-        boxes1, boxes2: tensors of rows (x1, y1, x2, y2), or what holds one as its ``tensor`` (detectron2's ``Boxes``).
+        boxes1, boxes2: tensors of rows (x1, y1, x2, y2), or objects with one as ``tensor`` (detectron2's ``Boxes``).
 
     Raises:
-        DataError: they are no such tensors.
+        DataError: an argument has another type or shape.
     """
     left, right = (
         _rows(getattr(boxes, "tensor", boxes), name) for boxes, name in ((boxes1, "boxes1"), (boxes2, "boxes2"))
@@ -61,17 +61,17 @@ def fast_rcnn_inference_single_image(
     nms_thresh: float,
     topk_per_image: int,
 ) -> tuple[Found, Tensor]:
-    """Return the boxes found in an image, best first, and the numbers of their proposals, as detectron2 does.
+    """Return the boxes found in an image, best first, and the indices of their proposals, like detectron2.
 
-    Proposals with a number that is not finite are left out, and not counted. Boxes and scores keep their gradients.
+    Proposals with non-finite numbers are skipped and not counted. Boxes and scores keep their gradients.
 
     Args:
-        boxes: N x 4, or N x 4 times the classes. scores: N x classes and one, the background.
-        image_shape: height and width. score_thresh: a box needs more. nms_thresh: most overlap with a better one of its
-            class. topk_per_image: most boxes; negative: all.
+        boxes: N x 4, or N x (4 classes). scores: N x (classes + 1), with the background last.
+        image_shape: height and width. score_thresh: minimum score, exclusive. nms_thresh: maximum overlap with a better
+            box of the class. topk_per_image: maximum number of boxes; negative: all.
 
     Raises:
-        DataError: shapes that do not belong together.
+        DataError: shapes do not match.
     """
     if not (isinstance(boxes, Tensor) and isinstance(scores, Tensor)):
         kinds = f"{type(boxes).__name__} and {type(scores).__name__}"
@@ -80,14 +80,14 @@ def fast_rcnn_inference_single_image(
     if classes < 1 or boxes.dim() != 2 or len(boxes) != len(scores) or boxes.shape[1] not in (4, 4 * classes):
         raise DataError(
             f"fast_rcnn_inference_single_image: boxes {tuple(boxes.shape)} and scores {tuple(scores.shape)} do not "
-            "belong together: N x 4 or N x (4 classes), and N x (classes + 1)"
+            "match: N x 4 or N x (4 classes), and N x (classes + 1)"
         )
     limit = _TORCHVISION_LIMITS.get(boxes.device.type, _LIMIT_OF_DEVICES)
     try:
         height, width = map(index, image_shape)
     except (TypeError, ValueError) as error:
-        said = f"fast_rcnn_inference_single_image: image_shape must be (height, width), two ints, not {image_shape!r}"
-        raise DataError(said) from error
+        message = f"fast_rcnn_inference_single_image: image_shape must be two ints (height, width), not {image_shape!r}"
+        raise DataError(message) from error
     kept, points, labels, rows = torch.ops.sdaa.fast_rcnn_inference(
         boxes.detach(), scores.detach(), height, width, score_thresh, nms_thresh, topk_per_image, limit
     )
@@ -99,7 +99,7 @@ def fast_rcnn_inference_single_image(
 def _with_gradients(
     boxes: Tensor, scores: Tensor, rows: Tensor, labels: Tensor, image_shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Return boxes and scores that were found, taken from those given."""
+    """Return the detected boxes and scores, computed from the arguments with gradients."""
     finite = boxes.detach().isfinite().all(1) & scores.detach().isfinite().all(1)
     boxes, scores = boxes[finite].view(-1, boxes.shape[1] // 4, 4), scores[finite]
     taken = boxes[rows, labels if boxes.shape[1] > 1 else torch.zeros_like(labels)]

@@ -1,6 +1,6 @@
-"""The library's operators: each is one launch on the device, and computes there what the plain functions compute.
+"""The library's operators: each is one launch on the device, with the values of the plain functions.
 
-The kernel is given for the CPU; the device runs it on the same bytes, as it does with any operator.
+The kernel is registered for the CPU; the device runs it on the same memory, like any operator.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any] | None]]
     "nms": ("(Tensor boxes, Tensor scores, float most) -> Tensor", plain.kept, None),
     "fast_rcnn_inference": (f"({_BOXES}) -> (Tensor, Tensor, Tensor, Tensor)", plain.fast_rcnn_inference, None),
 }
-"""Schema, kernel, and shapes of the results; ``None``: they follow from values."""
+"""Schema, kernel, and fake kernel; ``None`` if result shapes depend on values."""
 
 for _name, (_schema, _kernel, _fake) in _OPERATORS.items():
     _library.define(_name + _schema)

@@ -1,4 +1,4 @@
-"""What the library's operators compute, in PyTorch's own operators: many launches where it is called on the device."""
+"""The library's operators as PyTorch operators: many launches if called on the device."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 Nms = Callable[[Tensor, Tensor, float], Tensor]
-"""From boxes, scores and the largest overlap to the numbers of the boxes that are kept."""
+"""Returns the indices of the kept boxes, from boxes, scores and the maximum overlap."""
 
 
 def shuffle(parts: Sequence[Tensor], groups: int) -> Tensor:
-    """Return the parts as one tensor, its channels taken from the groups in turn (as ShuffleNet mixes them)."""
+    """Return the concatenated parts with channels taken from the groups in turn (ShuffleNet's channel shuffle)."""
     whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
     batch, channels, *rest = whole.shape
     return whole.reshape(batch, groups, channels // groups, *rest).transpose(1, 2).reshape(batch, channels, *rest)
 
 
 def pairwise_iou(left: Tensor, right: Tensor) -> Tensor:
-    """Return the overlap of each of N boxes (x1, y1, x2, y2) with each of M over their union; 0 where none is."""
+    """Return intersection over union of N boxes (x1, y1, x2, y2) with M; 0 for disjoint boxes."""
     areas = [(boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) for boxes in (left, right)]
     sides = torch.min(left[:, None, 2:], right[:, 2:]) - torch.max(left[:, None, :2], right[:, :2])
     overlap = sides.clamp(min=0).prod(2)
@@ -37,12 +37,12 @@ def fast_rcnn_inference(
     limit: int,
     nms: Nms | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the boxes that a detector found in an image, with score, class and number of the proposal.
+    """Return the detected boxes of an image, with score, class and index of the proposal.
 
     Args:
-        boxes: N x 4 for each class, or N x 4 for all. scores: N x classes and the background, which is left out.
-        limit: more numbers than that in the boxes, and classes are suppressed one by one, as torchvision does.
-        nms: suppresses the boxes of one class; :func:`kept` where none is given.
+        boxes: N x 4 for each class, or N x 4 for all. scores: N x classes and the background, which is ignored.
+        limit: number of coordinates above which classes are suppressed one by one, as in torchvision.
+        nms: suppresses the boxes of one class; default: :func:`kept`.
     """
     finite = boxes.isfinite().all(1) & scores.isfinite().all(1)
     if not finite.all():
@@ -60,7 +60,7 @@ def fast_rcnn_inference(
 
 
 def _kept_by_class(boxes: Tensor, scores: Tensor, classes: Tensor, most: float, limit: int, nms: Nms) -> Tensor:
-    if boxes.numel() <= limit:  # all at once: boxes of another class are moved to where they meet none
+    if boxes.numel() <= limit:  # all at once: boxes of different classes are moved apart
         if not boxes.numel():
             return torch.empty(0, dtype=torch.int64, device=boxes.device)
         offsets = classes.to(boxes) * (boxes.max() + torch.tensor(1).to(boxes))
@@ -74,7 +74,7 @@ def _kept_by_class(boxes: Tensor, scores: Tensor, classes: Tensor, most: float, 
 
 
 def kept(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
-    """Return the numbers of the boxes that no better one overlaps by more than ``most``, best first."""
+    """Return the indices of the boxes that no better box overlaps by more than ``most``, best first."""
     order = scores.sort(descending=True, stable=True)[1]
     x1, y1, x2, y2 = boxes[order].unbind(1)
     areas = (x2 - x1) * (y2 - y1)
@@ -87,6 +87,6 @@ def kept(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
         wide = (torch.minimum(x2[k], x2) - torch.maximum(x1[k], x1)).clamp(min=0)
         high = (torch.minimum(y2[k], y2) - torch.maximum(y1[k], y1)).clamp(min=0)
         overlap = wide * high
-        # the limit is a double, as in torchvision: rounded to the boxes' dtype it would decide otherwise beside it
+        # The limit is a double, as in torchvision; rounded to the boxes' dtype, decisions near it would differ.
         alive &= ~((overlap / (areas[k] + areas - overlap)).double() > most)
     return order[torch.tensor(out, dtype=torch.int64)]

@@ -1,4 +1,4 @@
-"""Batches that are copied to the device while it computes on those before."""
+"""Batches that are copied to the device during its computation."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from engine import ConfigError, DataError
 
 
 class _Failed(NamedTuple):
-    """What stands for a batch that could not be had."""
+    """Stands for a batch that the loader failed to return."""
 
     error: Exception
 
 
 _END = object()
-"""What stands behind the last batch."""
+"""Stands after the last batch."""
 
 
 class PreLoader:
-    """``for batch in loader`` with the batch on the device: its copy was begun one batch ahead, on a stream of its own.
+    """Iterates over a loader with batches on the device; each is copied one batch ahead, on a separate stream.
 
-    ``next()`` returns ``None`` behind the last batch, as in loops written by hand; another ``for`` begins anew. What
-    the loader raises for a batch is raised where that batch would come, behind those before it.
+    ``next()`` returns ``None`` after the last batch, for handwritten loops; another ``for`` starts again. An error of
+    the loader is raised in place of its batch, after the earlier batches.
 
     Args:
-        loader: gives batches: tensors, or tuples, lists and dicts of them; what else has a ``to`` is moved by that.
-        device: where they are wanted.
+        loader: yields batches: tensors, or tuples, lists and dicts of them; other objects with ``to`` are moved by it.
+        device: target of the copies.
         mean, std: of the channels: the first tensor of a batch becomes ``(x.float() - mean) / std`` on the device, so
-            that pictures travel as uint8.
+            that images are copied as uint8.
 
     Raises:
         ConfigError: only one of ``mean`` and ``std`` is given, or the device is not ``sdaa``.
@@ -49,7 +49,7 @@ class PreLoader:
         if where.type != "sdaa":
             raise ConfigError(f"PreLoader copies to a device such as 'sdaa:0', not to {str(device)!r}")
         if (mean is None) != (std is None):
-            raise ConfigError("PreLoader: mean and std belong together: give both or none")
+            raise ConfigError("PreLoader: give both mean and std, or neither")
         self._loader = loader
         index = where.index if where.index is not None else torch.sdaa.current_device()
         self.device = torch.device("sdaa", index)
@@ -59,7 +59,7 @@ class PreLoader:
             with torch.sdaa.stream(self._stream):
                 self._numbers = [torch.tensor(each).view(1, -1, 1, 1).to(self.device) for each in (mean, std)]
         self._batches: Iterator[Any] | None = None
-        self._ahead: Any = _END  # a batch, why there is none, or the end
+        self._ahead: Any = _END  # a batch, a failure, or the end
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -70,12 +70,12 @@ class PreLoader:
         try:
             while (batch := self._take()) is not _END:
                 yield batch
-        finally:  # a loop that is left early leaves no workers and no batch behind
+        finally:  # after an early exit, release workers and the batch
             if self._batches is mine:
                 self._batches, self._ahead = None, _END
 
     def next(self) -> Any:
-        """Return the next batch, on the device; ``None`` behind the last."""
+        """Return the next batch, on the device; ``None`` after the last."""
         batch = self._take()
         return None if batch is _END else batch
 
@@ -108,7 +108,7 @@ class PreLoader:
         try:
             batch = next(self._batches, _END)
             self._ahead = batch if batch is _END else self._copied(batch)
-        except Exception as error:  # noqa: BLE001 -- whatever the loader raises is raised where its batch is asked for
+        except Exception as error:  # noqa: BLE001 -- raised when the batch is requested
             self._ahead = _Failed(error)
 
     def _copied(self, batch: Any) -> Any:
@@ -118,18 +118,18 @@ class PreLoader:
             if self._numbers is not None:
                 first = next((k for k, x in enumerate(moved) if isinstance(x, Tensor)), None)
                 if first is None:
-                    raise DataError("PreLoader with mean and std: there is no tensor in a batch")
+                    raise DataError("PreLoader with mean and std: a batch has no tensor")
                 moved[first] = _normalised(moved[first], *self._numbers)
             return pytree.tree_unflatten(moved, shape)
 
 
-def _normalised(pictures: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    if pictures.dim() != 4 or mean.numel() not in (1, pictures.shape[1]):
+def _normalised(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    if images.dim() != 4 or mean.numel() not in (1, images.shape[1]):
         raise DataError(
-            f"PreLoader with mean and std of {mean.numel()} channels takes pictures of as many, N x channels x H x W, "
-            f"as the first tensor of a batch; not one of {tuple(pictures.shape)}"
+            f"PreLoader with mean and std of {mean.numel()} channels: the first tensor of a batch must be images of as "
+            f"many channels, N x channels x H x W, not {tuple(images.shape)}"
         )
-    return pictures.float().sub_(mean).div_(std)
+    return images.float().sub_(mean).div_(std)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

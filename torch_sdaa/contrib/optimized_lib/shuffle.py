@@ -1,4 +1,4 @@
-"""ShuffleNet's channel shuffle with the concat before it and the split behind it: one launch, and one backward."""
+"""ShuffleNet's channel shuffle with the preceding concat and the following split: one launch, and one for backward."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class _Unshuffle(torch.autograd.Function):
 
 
 class ChannelShuffle(nn.Module):
-    """``channel_shuffle(torch.cat((x1, x2), 1), groups)``, and ``.chunk(2, 1)`` of it.
+    """``channel_shuffle(torch.cat((x1, x2), 1), groups)``, with ``.chunk(2, 1)`` of it.
 
-    It has no parameters and no buffers: weights of a model load with and without it.
+    It has no parameters or buffers, so that checkpoints with and without it are compatible.
 
     Args:
-        inp: channels of both inputs together. groups: between which channels are mixed.
-        split_shuffle: return the two halves, which the next block takes; else one tensor.
+        inp: channels of both inputs together. groups: number of groups between which channels are mixed.
+        split_shuffle: return the two halves for the next block; else one tensor.
 
     Raises:
-        ConfigError: the channels cannot be split so.
+        ConfigError: the channels cannot be divided.
     """
 
     def __init__(self, inp: int, groups: int = 2, split_shuffle: bool = True) -> None:
@@ -52,11 +52,11 @@ class ChannelShuffle(nn.Module):
         if groups < 1 or inp < 1 or inp % groups:
             raise ConfigError(f"ChannelShuffle: {inp} channels are not a multiple of groups={groups}")
         if split_shuffle and inp % 2:
-            raise ConfigError(f"ChannelShuffle: {inp} channels have no halves; use split_shuffle=False")
+            raise ConfigError(f"ChannelShuffle: {inp} channels cannot be halved; use split_shuffle=False")
         self.inp, self.groups, self.split_shuffle = inp, groups, split_shuffle
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Return both inputs' channels, mixed: one tensor, or its halves."""
+        """Return the mixed channels of both inputs: one tensor, or its halves."""
         for x in (x1, x2):
             if not isinstance(x, Tensor) or x.dim() < 2:
                 found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -70,12 +70,12 @@ class ChannelShuffle(nn.Module):
         return tuple(made) if self.split_shuffle else made[0]
 
     def extra_repr(self) -> str:
-        """Return what the module was made with."""
+        """Return the arguments of the module."""
         return f"{self.inp}, groups={self.groups}, split_shuffle={self.split_shuffle}"
 
 
 def _of_one_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts in the dtype that concatenating them would give."""
+    """Return the parts in the dtype of their concatenation."""
     dtype = parts[0].dtype
     for part in parts[1:]:
         dtype = torch.promote_types(dtype, part.dtype)

@@ -1,4 +1,4 @@
-"""ATen's operators in ONNX, one file a family; what they put into the table is there once this is imported."""
+"""ATen operators in ONNX, one module per family; importing this package fills the table."""
 
 from torch_sdaa.dynamo.aten import (
     batch_norm,

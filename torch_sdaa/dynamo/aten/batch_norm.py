@@ -1,4 +1,4 @@
-"""Batch norm, forward and backward, in few kernels: ONNX's own operator gives a channel's mean and variance too."""
+"""Batch norm, forward and backward, in few kernels: ONNX's operator also returns mean and variance of the channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _row(b: Builder, number: float, like: Value) -> Value:
 
 
 def _channels(b: Builder, x: Value, given: Value | None, number: float) -> Value:
-    """Return a parameter of each channel, or a number for all."""
+    """Return a parameter of each channel, or a constant for all."""
     if given is not None:
         return given
     return Value(b.constant([number] * x.shape[1], torch.float32), (x.shape[1],), torch.float32)
@@ -25,13 +25,13 @@ def _channels(b: Builder, x: Value, given: Value | None, number: float) -> Value
 def _check(x: Value, *parameters: Value | None) -> None:
     figures = [p.dtype for p in parameters if p is not None]
     if x.dtype not in (torch.float32, torch.float16) or any(dtype is not torch.float32 for dtype in figures):
-        raise Unsupported("a batch norm that is not float32")
+        raise Unsupported("a batch norm of a dtype other than float32")
     if x.rank < 2:
         raise Unsupported("a batch norm without channels")
 
 
 def _moved(b: Builder, running: Value, seen: Value, momentum: float, factor: float) -> Value:
-    """Write a running figure: ``(1 - momentum) * running + momentum * factor * seen``."""
+    """Write an updated running statistic: ``(1 - momentum) * running + momentum * factor * seen``."""
     column = (*seen.shape, 1)
     one = b.constant([[1.0]], seen.dtype)
     both: list[str | Value] = [b.reshape(seen, column), one, b.reshape(running, column)]
@@ -42,11 +42,11 @@ def _moved(b: Builder, running: Value, seen: Value, momentum: float, factor: flo
 def _trained(
     b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value, Value]:
-    """Write what a batch norm gives while it trains: result, mean, variance, and one over the deviation."""
+    """Write a batch norm in training: result, mean, variance, and inverse standard deviation."""
     scale, shift = _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0)
     row = (x.dtype, scale.shape)
-    # With momentum 0, what comes out are this batch's own figures. ONNX Runtime writes them over what comes in, so that
-    # no two batch norms may share it: each number is there once.
+    # With momentum 0, the outputs are the statistics of this batch. ONNX Runtime writes them over the inputs, so that
+    # batch norms must not share constants: each value is used once.
     given = [x, scale, shift, *(_row(b, len(b.nodes) + half, scale) for half in (1.0, 1.5))]
     more = {"epsilon": float(eps), "momentum": 0.0, "training_mode": 1}
     out, mean, variance = b.ops("BatchNormalization", given, [(x.dtype, x.shape), row, row], **more)
@@ -76,7 +76,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """Write a batch norm: result, mean, one over the deviation, and the new running figures."""
+    """Write a batch norm: result, mean, inverse standard deviation, and the new running statistics."""
     _check(x, weight, bias, running_mean, running_var)
     if not training:
         made = without_training(b, meta, x, weight, bias, running_mean, running_var, momentum, eps)
@@ -99,7 +99,7 @@ def batch_norm_alone(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """Write a batch norm that keeps no running figures."""
+    """Write a batch norm without running statistics."""
     _check(x, weight, bias)
     out, mean, _, inverse = _trained(b, b.cast(x, torch.float32), weight, bias, eps)
     return [b.cast(out, x.dtype), mean, inverse]
@@ -117,7 +117,7 @@ def without_training(
     momentum: float,
     eps: float,
 ) -> list[Value]:
-    """Write a batch norm by its running figures: result, mean, and one over the deviation."""
+    """Write a batch norm with running statistics: result, mean, and inverse standard deviation."""
     _check(x, weight, bias, running_mean, running_var)
     wide = b.cast(x, torch.float32)
     given = [wide, _channels(b, x, weight, 1.0), _channels(b, x, bias, 0.0), running_mean, running_var]
@@ -146,11 +146,11 @@ def batch_norm_backward(
     x, grad = b.cast(x, torch.float32), b.cast(grad, torch.float32)
     if not training:
         if running_mean is None or running_var is None:
-            raise Unsupported("a batch norm without figures")
+            raise Unsupported("a batch norm without statistics")
         mean = running_mean
         inverse = _inverse(b, running_var, eps)
     if mean is None or inverse is None:
-        raise Unsupported("a batch norm without figures")
+        raise Unsupported("a batch norm without statistics")
     spread = (1, x.shape[1], *(1 for _ in range(x.rank - 2)))
     axes = [0, *range(2, x.rank)]
 
@@ -167,8 +167,8 @@ def batch_norm_backward(
     if not training:
         return [b.cast(times(grad, wide(factor)), narrow), of_weight, of_bias]
     share = b.scalar(1 / _count(x), x.dtype)
-    # What the batch's own mean and variance take off: a scale and a shift, which a batch norm is in one kernel. Of the
-    # distance to the mean, as ONNX Runtime takes the mean off last, where little would be left of it.
+    # The part due to the batch's mean and variance is a scale and a shift: one kernel as a batch norm. It is applied to
+    # the distance from the mean, because ONNX Runtime subtracts the mean last, which would lose digits.
     scale, shift = times(times(of_weight, share), inverse), times(of_bias, share)
     given = [apart, scale, shift, _row(b, 0.0, inverse), _row(b, 1.0, inverse)]
     taken = b.op("BatchNormalization", given, x.dtype, x.shape, epsilon=0.0)

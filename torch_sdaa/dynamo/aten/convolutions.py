@@ -10,17 +10,21 @@ from typing import Any
 from torch_sdaa.dynamo.aten.table import Meta, onnx_of
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
-_MOST_PLACES = 9
-"""Places of a kernel up to which the gradient of its weight is one product: with more the input is copied too often."""
+_MOST_KERNEL = 9
+"""Maximum elements of a kernel for which the gradient of its weight is one product; beyond, the input is copied too
+often.
+"""
 
 _MOST_COLUMNS = 2**25
-"""Numbers that the input under every place of a kernel may be, 128 MiB of float32; beyond them nothing is copied."""
+"""Maximum elements of the unfolded input, 128 MiB of float32; beyond, the input is not unfolded."""
 
 _FEW = 400
-"""Places of the gradient of a sample up to which one product of all samples is faster than a product of each."""
+"""Maximum elements of a sample's gradient for which one product of all samples is faster than one for each."""
 
 _TURNED = 1000
-"""Places of the gradient, of all samples, from which ONNX Runtime is faster with a turned kernel than transposed."""
+"""Minimum elements of the gradient of all samples for which ONNX Runtime is faster with a flipped kernel than
+transposed.
+"""
 
 
 def _full(numbers: Sequence[int], rank: int) -> list[int]:
@@ -58,7 +62,7 @@ def convolution(
 
 def _check_extra(extra: Sequence[int], stride: Sequence[int]) -> None:
     if any(end >= step for end, step in zip(extra, stride, strict=True)):
-        raise Unsupported("an output padding that is no smaller than the stride")
+        raise Unsupported("an output padding not smaller than the stride")
 
 
 @onnx_of("convolution_backward")
@@ -77,7 +81,7 @@ def convolution_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> list[Value | None]:
-    """Write the gradients of a convolution's input, weight and bias, those that are asked for."""
+    """Write the requested gradients of a convolution's input, weight and bias."""
     rank = weight.rank - 2
     if x.rank != weight.rank:
         raise Unsupported("a convolution without a batch")
@@ -90,7 +94,7 @@ def convolution_backward(
     if wanted[0]:
         of_x = _forward(b, grad, weight, x, how) if transposed else _of_input(b, grad, x, weight, how)
     if wanted[1]:
-        # A transposed convolution is the gradient of one whose input is its output: the two change places.
+        # A transposed convolution is the gradient of a convolution with input and output exchanged.
         of_weight = _of_weight(b, x, grad, weight, how) if transposed else _of_weight(b, grad, x, weight, how)
     if wanted[2]:
         of_bias = b.reduce("ReduceSum", grad, [0, *range(2, grad.rank)], keep=False)
@@ -109,9 +113,9 @@ def _forward(b: Builder, grad: Value, weight: Value, x: Value, how: _How) -> Val
 
 
 def _of_input(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
-    """Write the gradient of the input: a transposed convolution, as wide as the input was.
+    """Write the gradient of the input: a transposed convolution with the input's size.
 
-    With stride 1 it is a convolution with the kernel turned, which is worth its while where much is convolved.
+    With stride 1 it is a convolution with the flipped kernel, which is faster for large sizes.
     """
     reach = [d * (k - 1) - p for d, k, p in zip(how.dilation, weight.shape[2:], how.padding, strict=True)]
     if how.groups == 1 and set(how.stride) == {1} and min(reach) >= 0 and grad.numel // grad.shape[1] >= _TURNED:
@@ -126,14 +130,14 @@ def _of_input(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Va
 
 
 def _of_weight(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
-    """Write the gradient of the weight: for each place of the kernel, the input under it times the gradient.
+    """Write the gradient of the weight: for each kernel element, the input under it times the gradient.
 
-    A product of matrices for each sample and group: channels out x places, and places x (channels in x kernel).
+    A matrix product for each sample and group: channels out x places, and places x (channels in x kernel).
     """
     batch, groups, kernel = x.shape[0], how.groups, weight.shape[2:]
     places = prod(grad.shape[2:])
     if groups == 1 and prod(kernel) > 1:
-        few = prod(kernel) <= _MOST_PLACES and prod(kernel) * x.shape[1] * places * batch <= _MOST_COLUMNS
+        few = prod(kernel) <= _MOST_KERNEL and prod(kernel) * x.shape[1] * places * batch <= _MOST_COLUMNS
         return (_as_product if few else _as_convolution)(b, grad, x, weight, how)
     if groups == 1 and (batch == 1 or places <= _FEW):
         return _as_product(b, grad, x, weight, how)
@@ -157,14 +161,14 @@ def _as_product(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> 
 
 
 def _channels_first(b: Builder, value: Value) -> Value:
-    """Change samples and channels: nothing is moved where there is one of either."""
+    """Exchange samples and channels; a reshape if either is 1."""
     order = [1, 0, *range(2, value.rank)]
     shape = [value.shape[axis] for axis in order]
     return b.reshape(value, shape) if 1 in shape[:2] else b.transpose(value, order)
 
 
 def _turned(b: Builder, weight: Value) -> Value:
-    """Turn a kernel by half a circle, and change its channels in and out."""
+    """Flip a kernel in all dimensions, and exchange its input and output channels."""
     weight = _channels_first(b, weight)
     axes = [axis for axis in range(2, weight.rank) if weight.shape[axis] > 1]
     if not axes:
@@ -174,9 +178,9 @@ def _turned(b: Builder, weight: Value) -> Value:
 
 
 def _as_convolution(b: Builder, grad: Value, x: Value, weight: Value, how: _How) -> Value:
-    """Write it as one convolution: channels are the samples, samples the channels, and the gradient is the kernel.
+    """Write it as one convolution with samples as channels, channels as samples and the gradient as kernel.
 
-    Stride and dilation change places; what the input has beyond the last place of the kernel is cut off.
+    Stride and dilation are exchanged; results beyond the kernel's size are cut off.
     """
     rank = x.rank - 2
     sizes = zip(x.shape[2:], grad.shape[2:], how.stride, how.padding, how.dilation, strict=True)
@@ -194,10 +198,10 @@ def _as_convolution(b: Builder, grad: Value, x: Value, weight: Value, how: _How)
 def _columns(
     b: Builder, x: Value, kernel: Sequence[int], out: Sequence[int], how: _How, shape: tuple[int, ...]
 ) -> Value:
-    """Write the input under every place of the kernel.
+    """Write the unfolded input: the input under every kernel element.
 
     Args:
-        shape: of the input under one place; they are joined along the last axis but one.
+        shape: of the input under one element; they are joined along the second last axis.
     """
     if any(how.padding):
         ends = [0, 0, *how.padding]
@@ -211,7 +215,7 @@ def _columns(
 
 
 def _under(b: Builder, x: Value, offsets: Sequence[int], out: Sequence[int], how: _How) -> Value:
-    """Write the part of the input that one place of the kernel sees."""
+    """Write the part of the input under one kernel element."""
     starts = [offset * d for offset, d in zip(offsets, how.dilation, strict=True)]
     stops = [start + (size - 1) * s + 1 for start, size, s in zip(starts, out, how.stride, strict=True)]
     shape = (*x.shape[:2], *out)

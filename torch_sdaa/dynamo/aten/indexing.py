@@ -1,4 +1,4 @@
-"""What is picked by indices, and put or added where they say."""
+"""Selection by indices, and replacement or addition at indices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def embedding(b: Builder, meta: Meta, weight: Value, indices: Value, *_: Any) ->
 def embedding_backward(
     b: Builder, meta: Meta, grad: Value, indices: Value, rows: int, padding: int, by_count: bool
 ) -> Value:
-    """Write the table's gradient: rows added up by index, that of the padding left out."""
+    """Write the table's gradient: rows added by index, without that of the padding."""
     if by_count:
-        raise Unsupported("gradients divided by how often a row is used")
+        raise Unsupported("gradients divided by the frequency of a row")
     grad = b.reshape(grad, (indices.numel, grad.shape[-1]))
     flat = b.reshape(indices, (indices.numel, 1))
     if padding >= 0:
@@ -40,23 +40,23 @@ def _added(b: Builder, x: Value, indices: Value, values: Value) -> Value:
 
 
 def _added_in(x: Value) -> torch.dtype:
-    """Return the dtype in which numbers are added by place: ONNX Runtime does not add float16."""
+    """Return the dtype for additions by index: ONNX Runtime does not add float16."""
     return torch.float32 if x.dtype is torch.float16 else x.dtype
 
 
 @onnx_of("index_select")
 def index_select(b: Builder, meta: Meta, x: Value, axis: int, index: Value) -> Value:
-    """Write places of a dimension."""
+    """Write selected elements of a dimension."""
     if not x.rank:
-        raise Unsupported("of one number")
+        raise Unsupported("of a scalar")
     return b.op("Gather", [x, index], meta.dtype, meta.shape, axis=axis % x.rank)
 
 
 @onnx_of("gather")
 def gather(b: Builder, meta: Meta, x: Value, axis: int, index: Value, **_: Any) -> Value:
-    """Write places of a dimension, others in every row."""
+    """Write selected elements of a dimension, different ones in every row."""
     if not x.rank or not index.rank:
-        raise Unsupported("of one number")
+        raise Unsupported("of a scalar")
     if index.dtype not in (torch.int64, torch.int32):
         raise Unsupported("an index of a small integer dtype")
     return b.op("GatherElements", [x, index], meta.dtype, meta.shape, axis=axis % x.rank)
@@ -64,8 +64,8 @@ def gather(b: Builder, meta: Meta, x: Value, axis: int, index: Value, **_: Any) 
 
 def _scatter(b: Builder, x: Value, axis: int, index: Value, source: Value, **more: Any) -> Value:
     if not x.rank or not index.rank:
-        raise Unsupported("of one number")
-    if source.shape != index.shape:  # what lies behind the index is not used
+        raise Unsupported("of a scalar")
+    if source.shape != index.shape:  # elements beyond the index are not used
         for place, size in enumerate(index.shape):
             if source.shape[place] != size:
                 source = b.slice(source, place, 0, size)
@@ -74,19 +74,19 @@ def _scatter(b: Builder, x: Value, axis: int, index: Value, source: Value, **mor
 
 @onnx_of("scatter.src")
 def scatter(b: Builder, meta: Meta, x: Value, axis: int, index: Value, source: Value) -> Value:
-    """Write a value with places of every row replaced."""
+    """Write a value with replaced elements in every row."""
     return _scatter(b, x, axis, index, source)
 
 
 @onnx_of("scatter.value")
 def scatter_value(b: Builder, meta: Meta, x: Value, axis: int, index: Value, value: Any) -> Value:
-    """Write a number at places of every row."""
+    """Write a value with elements of every row set to a number."""
     return _scatter(b, x, axis, index, b.expand(tensor(b, value, x.dtype), index.shape))
 
 
 @onnx_of("scatter_add")
 def scatter_add(b: Builder, meta: Meta, x: Value, axis: int, index: Value, source: Value) -> Value:
-    """Write a value with others added at places of every row."""
+    """Write a value with additions to elements of every row."""
     kind = _added_in(x)
     return b.cast(_scatter(b, b.cast(x, kind), axis, index, b.cast(source, kind), reduction="add"), x.dtype)
 
@@ -95,12 +95,12 @@ def scatter_add(b: Builder, meta: Meta, x: Value, axis: int, index: Value, sourc
 
 
 class _Picked:
-    """The dimensions that indices pick, as one index of several columns at the front of the value."""
+    """The indexed dimensions, as one index of several columns at the front of the value."""
 
     def __init__(self, b: Builder, x: Value, indices: Sequence[Value | None]) -> None:
         given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
         if any(index.dtype is torch.bool for _, index in given):
-            raise Unsupported("a mask for an index: how much it picks depends on data")
+            raise Unsupported("a mask as an index: the size of the result depends on data")
         if any(index.dtype not in (torch.int64, torch.int32) for _, index in given):
             raise Unsupported("an index of a small integer dtype")
         axes = [axis for axis, _ in given]
@@ -118,7 +118,7 @@ class _Picked:
         return b.reshape(index, (*self.shape, 1))
 
     def to_front(self) -> list[int]:
-        """Return the order of a result's dimensions in which those of the indices come first."""
+        """Return the order of a result's dimensions with those of the indices first."""
         count, ahead = len(self.shape), self.first if self.together else 0
         return [*range(ahead, ahead + count), *range(ahead), *range(ahead + count, count + len(self.rest))]
 
@@ -129,7 +129,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 @onnx_of("index.Tensor", "_unsafe_index.Tensor")
 def index(b: Builder, meta: Meta, x: Value, indices: Sequence[Value | None]) -> Value:
-    """Write what indices of several dimensions pick."""
+    """Write the selection by indices of several dimensions."""
     picked = _Picked(b, x, indices)
     moved = b.transpose(x, picked.order)
     made = b.op("GatherND", [moved, picked.index], meta.dtype, (*picked.shape, *picked.rest))
@@ -140,7 +140,7 @@ def index(b: Builder, meta: Meta, x: Value, indices: Sequence[Value | None]) -> 
 def index_put(
     b: Builder, meta: Meta, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """Write a value with what indices pick replaced, or added to."""
+    """Write a value with the selection by indices replaced, or added to."""
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype is torch.bool and not values.rank:
         if accumulate:
             raise Unsupported("a number added under a mask")

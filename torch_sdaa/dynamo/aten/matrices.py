@@ -9,7 +9,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
 
 def _product(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
-    """Write a product of two matrices, one that was transposed as it lies in memory."""
+    """Write a product of two matrices; transposed ones are read in their original layout."""
     left, right = b.transposed(x), b.transposed(y)
     if left is None and right is None:
         return b.op("MatMul", [x, y], meta.dtype, meta.shape)
@@ -19,7 +19,7 @@ def _product(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
 
 def _float(meta: Meta) -> None:
     if not meta.dtype.is_floating_point:
-        raise Unsupported("a matrix product of whole numbers")
+        raise Unsupported("a matrix product of integers")
 
 
 @onnx_of("mm")
@@ -38,7 +38,7 @@ def bmm(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
 
 @onnx_of("addmm")
 def addmm(b: Builder, meta: Meta, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    """Write a product of two matrices and a sum."""
+    """Write a product of two matrices plus a bias."""
     _float(meta)
     left, right = b.transposed(x), b.transposed(y)
     flips = {"transA": int(left is not None), "transB": int(right is not None)}

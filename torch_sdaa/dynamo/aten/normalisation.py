@@ -15,7 +15,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 def softmax(b: Builder, meta: Meta, x: Value, dim: int, half_to_float: bool) -> Value:
     """Write a softmax."""
     if not x.rank:
-        raise Unsupported("a softmax of one number")
+        raise Unsupported("a softmax of a scalar")
     return b.op("Softmax", [b.cast(x, meta.dtype)], meta.dtype, meta.shape, axis=dim % x.rank)
 
 
@@ -23,7 +23,7 @@ def softmax(b: Builder, meta: Meta, x: Value, dim: int, half_to_float: bool) -> 
 def log_softmax(b: Builder, meta: Meta, x: Value, dim: int, half_to_float: bool) -> Value:
     """Write the logarithm of a softmax."""
     if not x.rank:
-        raise Unsupported("a softmax of one number")
+        raise Unsupported("a softmax of a scalar")
     return b.op("LogSoftmax", [b.cast(x, meta.dtype)], meta.dtype, meta.shape, axis=dim % x.rank)
 
 
@@ -38,7 +38,7 @@ def softmax_backward(b: Builder, meta: Meta, grad: Value, out: Value, dim: int, 
 
 @onnx_of("_log_softmax_backward_data")
 def log_softmax_backward(b: Builder, meta: Meta, grad: Value, out: Value, dim: int, dtype: torch.dtype) -> Value:
-    """Write the gradient of its logarithm: ``grad - exp(out) * sum(grad)``."""
+    """Write the gradient of log softmax: ``grad - exp(out) * sum(grad)``."""
     total = b.reduce("ReduceSum", grad, [dim], keep=True)
     share = b.op("Exp", [out], out.dtype, out.shape)
     part = b.op("Mul", [share, total], grad.dtype, grad.shape)
@@ -55,10 +55,10 @@ def layer_norm(
     bias: Value | None,
     eps: float,
 ) -> list[Value]:
-    """Write a layer norm, its mean and one over its deviation; of float16 in float32, and both figures stay that."""
+    """Write a layer norm with mean and inverse standard deviation; for float16 computed in float32, as are both."""
     axis = x.rank - len(sizes)
     if x.dtype not in (torch.float32, torch.float16):
-        raise Unsupported("a layer norm that is not float32")
+        raise Unsupported("a layer norm of a dtype other than float32")
     x = b.cast(x, torch.float32)
     weight, bias = (None if each is None else b.cast(each, torch.float32) for each in (weight, bias))
     if weight is None:

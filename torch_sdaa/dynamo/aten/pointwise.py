@@ -1,4 +1,4 @@
-"""Element by element: arithmetic, activations, comparisons, choices."""
+"""Elementwise operators: arithmetic, activations, comparisons, choices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNARY = {
     "round": "Round",
 }
 _ALL_GONE = 40.0
-"""``exp(-40)`` is less than any dtype sees beside 1."""
+"""``exp(-40)`` is below the resolution of any dtype at 1."""
 
 _UNARY_FLOAT = {
     "exp": "Exp",
@@ -50,7 +50,7 @@ def _unary(kind: str, whole: bool) -> Writer:
         if whole and not x.dtype.is_floating_point and kind in ("Ceil", "Floor", "Round"):
             return x
         if x.dtype is torch.bool:
-            raise Unsupported("of truth values")
+            raise Unsupported("of booleans")
         return b.op(kind, [x], meta.dtype, meta.shape)
 
     return write
@@ -64,7 +64,7 @@ for _name, _kind in _UNARY_FLOAT.items():
 
 @onnx_of("relu")
 def relu(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write ``relu``; ONNX Runtime's knows floats and two sizes of whole numbers."""
+    """Write ``relu``; ONNX Runtime's supports floats and two integer dtypes."""
     if x.dtype.is_floating_point:
         return b.op("Relu", [x], meta.dtype, meta.shape)
     return b.op("Max", [x, b.scalar(0, x.dtype)], meta.dtype, meta.shape)
@@ -72,14 +72,14 @@ def relu(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("rsqrt")
 def rsqrt(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write one over the square root."""
+    """Write the reciprocal square root."""
     root = b.op("Sqrt", [b.cast(x, meta.dtype)], meta.dtype, meta.shape)
     return b.op("Reciprocal", [root], meta.dtype, meta.shape)
 
 
 @onnx_of("trunc")
 def trunc(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write the whole part: rounded towards 0."""
+    """Write the integer part: rounded towards 0."""
     if not x.dtype.is_floating_point:
         return x
     size = b.op("Floor", [b.op("Abs", [x], x.dtype, x.shape)], x.dtype, x.shape)
@@ -88,24 +88,24 @@ def trunc(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("sign")
 def sign(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write a sign; of NaN it is 0."""
+    """Write the sign; that of NaN is 0."""
     made = b.op("Sign", [x], meta.dtype, meta.shape)
     return b.instead_of_nan(x, b.scalar(0, x.dtype), made) if x.dtype.is_floating_point else made
 
 
 @onnx_of("expm1")
 def expm1(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write ``exp(x) - 1`` as ``2 sinh(x / 2) exp(x / 2)``, which loses nothing near 0."""
+    """Write ``exp(x) - 1`` as ``2 sinh(x / 2) exp(x / 2)``, which is exact near 0."""
     return b.cast(_expm1(b, _exact(b, x, meta)), meta.dtype)
 
 
 def _exact(b: Builder, x: Value, meta: Meta) -> Value:
-    """Return a value as what takes several steps computes with it: float16 would lose digits, or overflow, between."""
+    """Return a value for a computation in several steps: float16 as float32, against rounding and overflow."""
     return b.cast(x, torch.float32 if meta.dtype is torch.float16 else meta.dtype)
 
 
 def _expm1(b: Builder, x: Value) -> Value:
-    # Far below 0 it is -1, while exp becomes 0 and sinh infinite.
+    # For large negative x the result is -1, but exp is 0 and sinh infinite.
     low = b.op("Max", [x, b.scalar(-_ALL_GONE, x.dtype)], x.dtype, x.shape)
     half = b.op("Mul", [low, b.scalar(0.5, x.dtype)], x.dtype, x.shape)
     exp, sinh = (b.op(kind, [half], x.dtype, x.shape) for kind in ("Exp", "Sinh"))
@@ -115,7 +115,7 @@ def _expm1(b: Builder, x: Value) -> Value:
 
 @onnx_of("log1p")
 def log1p(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write ``log(1 + x)``; what is lost where 1 is added is made good by ``x / ((1 + x) - 1)``."""
+    """Write ``log(1 + x)``; the rounding error of ``1 + x`` is corrected by ``x / ((1 + x) - 1)``."""
     x = _exact(b, x, meta)
     more = b.op("Add", [x, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
     kept = b.op("Sub", [more, b.scalar(1.0, x.dtype)], x.dtype, x.shape)
@@ -128,7 +128,7 @@ def log1p(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("isnan")
 def isnan(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write ``isnan``; whole numbers never are."""
+    """Write ``isnan``; False for integers."""
     x = x if x.dtype.is_floating_point else b.cast(x, torch.float32)
     return b.op("IsNaN", [x], torch.bool, meta.shape)
 
@@ -141,7 +141,7 @@ def isinf(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("logical_not", "bitwise_not")
 def logical_not(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write "not" of truth values."""
+    """Write the negation of booleans."""
     if meta.dtype is not torch.bool:
         return b.op("BitwiseNot", [x], meta.dtype, meta.shape)
     return b.op("Not", [b.cast(x, torch.bool)], torch.bool, meta.shape)
@@ -163,7 +163,7 @@ def _scaled(b: Builder, y: Any, alpha: Any, dtype: torch.dtype) -> Value:
 
 @onnx_of("add.Tensor", "add.Scalar")
 def add(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
-    """Write a sum; of truth values it is "or"."""
+    """Write a sum; for booleans "or"."""
     kind = "Or" if meta.dtype is torch.bool else "Add"
     return b.op(kind, [tensor(b, x, meta.dtype), _scaled(b, y, alpha, meta.dtype)], meta.dtype, meta.shape)
 
@@ -176,52 +176,52 @@ def sub(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
 
 @onnx_of("rsub.Scalar", "rsub.Tensor")
 def rsub(b: Builder, meta: Meta, x: Any, y: Any, alpha: Any = 1) -> Value:
-    """Write a difference the other way round."""
+    """Write a difference with exchanged operands."""
     return b.op("Sub", [tensor(b, y, meta.dtype), _scaled(b, x, alpha, meta.dtype)], meta.dtype, meta.shape)
 
 
 @onnx_of("mul.Tensor", "mul.Scalar")
 def mul(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
-    """Write a product; of truth values it is "and"."""
+    """Write a product; for booleans "and"."""
     kind = "And" if meta.dtype is torch.bool else "Mul"
     return b.op(kind, _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
 
 
 @onnx_of("div.Tensor", "div.Scalar")
 def div(b: Builder, meta: Meta, x: Any, y: Any) -> Value:
-    """Write a quotient of floats."""
+    """Write a floating-point quotient."""
     return b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
 
 
 @onnx_of("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(b: Builder, meta: Meta, x: Any, y: Any, *, rounding_mode: str | None = None) -> Value:
-    """Write a quotient that is rounded."""
+    """Write a rounded quotient."""
     if rounding_mode is None:
         return div(b, meta, x, y)
     if not meta.dtype.is_floating_point:
         made = b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
         if rounding_mode == "trunc":
             return made
-        raise Unsupported("whole numbers divided and rounded down")
+        raise Unsupported("integers divided and rounded down")
     made = b.op("Div", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
     return trunc(b, meta, made) if rounding_mode == "trunc" else b.op("Floor", [made], meta.dtype, meta.shape)
 
 
 @onnx_of("maximum")
 def maximum(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
-    """Write the larger of two; NaN wins in both."""
+    """Write the larger of two; NaN if either is."""
     return b.op("Max", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
 
 
 @onnx_of("minimum")
 def minimum(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
-    """Write the smaller of two."""
+    """Write the smaller of two; NaN if either is."""
     return b.op("Min", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape)
 
 
 @onnx_of("pow.Tensor_Scalar")
 def pow_scalar(b: Builder, meta: Meta, x: Value, exponent: Any) -> Value:
-    """Write a power; a square, cube and root as such, as PyTorch's kernel does."""
+    """Write a power; square, cube and root by their operators, like PyTorch's kernel."""
     x = b.cast(x, meta.dtype)
     if exponent == 2 or exponent == 3:
         made = b.op("Mul", [x, x], meta.dtype, meta.shape)
@@ -233,27 +233,27 @@ def pow_scalar(b: Builder, meta: Meta, x: Value, exponent: Any) -> Value:
     if exponent == -1 and meta.dtype.is_floating_point:
         return b.op("Reciprocal", [x], meta.dtype, meta.shape)
     if not meta.dtype.is_floating_point:
-        raise Unsupported("a power of whole numbers")
+        raise Unsupported("a power of integers")
     return b.op("Pow", [x, b.scalar(exponent, meta.dtype)], meta.dtype, meta.shape)
 
 
 @onnx_of("pow.Tensor_Tensor", "pow.Scalar")
 def pow_tensor(b: Builder, meta: Meta, x: Any, exponent: Value) -> Value:
-    """Write a power of a tensor."""
+    """Write a power with a tensor as exponent."""
     if not meta.dtype.is_floating_point:
-        raise Unsupported("a power of whole numbers")
+        raise Unsupported("a power of integers")
     return b.op("Pow", _pair(b, meta.dtype, x, exponent), meta.dtype, meta.shape)
 
 
 @onnx_of("fmod.Scalar", "fmod.Tensor")
 def fmod(b: Builder, meta: Meta, x: Value, y: Any) -> Value:
-    """Write the rest of a division, with the sign of what is divided."""
+    """Write the remainder of a division, with the sign of the dividend."""
     return b.op("Mod", _pair(b, meta.dtype, x, y), meta.dtype, meta.shape, fmod=1)
 
 
 @onnx_of("remainder.Scalar", "remainder.Tensor")
 def remainder(b: Builder, meta: Meta, x: Value, y: Any) -> Value:
-    """Write the rest of a division, with the sign of the divisor."""
+    """Write the remainder of a division, with the sign of the divisor."""
     x, y = _pair(b, meta.dtype, x, y)
     if not meta.dtype.is_floating_point:
         return b.op("Mod", [x, y], meta.dtype, meta.shape)
@@ -279,7 +279,7 @@ def _compared(name: str, kind: str) -> Writer:
 
 
 def _common(x: Any, y: Any) -> torch.dtype:
-    """Return the dtype that two operands are compared in."""
+    """Return the dtype in which two operands are compared."""
     dummies = [torch.empty((1,) * min(v.rank, 1), dtype=v.dtype) if isinstance(v, Value) else v for v in (x, y)]
     return torch.result_type(*dummies)
 
@@ -308,19 +308,19 @@ for _name, _kind in _LOGICAL.items():
 
 @onnx_of("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
 def where(b: Builder, meta: Meta, condition: Value, x: Any, y: Any) -> Value:
-    """Write a choice by truth values."""
+    """Write a choice by booleans."""
     return b.op("Where", [b.cast(condition, torch.bool), *_pair(b, meta.dtype, x, y)], meta.dtype, meta.shape)
 
 
 @onnx_of("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(b: Builder, meta: Meta, x: Value, mask: Value, value: Any) -> Value:
-    """Write a number in the place of those under a mask."""
+    """Write a value with a number where a mask is true."""
     return b.op("Where", [mask, *_pair(b, meta.dtype, value, x)], meta.dtype, meta.shape)
 
 
 @onnx_of("clamp", "clamp.Tensor")
 def clamp(b: Builder, meta: Meta, x: Value, low: Any = None, high: Any = None) -> Value:
-    """Write a value kept between two; NaN stays NaN."""
+    """Write a value clamped to a range; NaN stays NaN."""
     x = b.cast(x, meta.dtype)
     for kind, bound in (("Max", low), ("Min", high)):
         if bound is None or (not isinstance(bound, Value) and math.isinf(bound) and not meta.dtype.is_floating_point):
@@ -331,19 +331,19 @@ def clamp(b: Builder, meta: Meta, x: Value, low: Any = None, high: Any = None) -
 
 @onnx_of("clamp_min", "clamp_min.Tensor")
 def clamp_min(b: Builder, meta: Meta, x: Value, low: Any) -> Value:
-    """Write a value no smaller than another."""
+    """Write a value clamped from below."""
     return clamp(b, meta, x, low)
 
 
 @onnx_of("clamp_max", "clamp_max.Tensor")
 def clamp_max(b: Builder, meta: Meta, x: Value, high: Any) -> Value:
-    """Write a value no larger than another."""
+    """Write a value clamped from above."""
     return clamp(b, meta, x, None, high)
 
 
 @onnx_of("hardtanh")
 def hardtanh(b: Builder, meta: Meta, x: Value, low: Any = -1, high: Any = 1) -> Value:
-    """Write a value kept between two numbers."""
+    """Write a value clamped to a range of numbers."""
     return clamp(b, meta, x, low, high)
 
 
@@ -358,7 +358,7 @@ def gelu(b: Builder, meta: Meta, x: Value, *, approximate: str = "none") -> Valu
 
 @onnx_of("elu")
 def elu(b: Builder, meta: Meta, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
-    """Write ELU, and what is one with other numbers: SELU and CELU."""
+    """Write ELU and its variants SELU and CELU."""
     x = _exact(b, x, meta)
     below = _times(b, _expm1(b, _times(b, x, input_scale)), alpha * scale)
     above = _times(b, x, scale)
@@ -372,7 +372,7 @@ def _times(b: Builder, x: Value, number: Any) -> Value:
 
 @onnx_of("leaky_relu")
 def leaky_relu(b: Builder, meta: Meta, x: Value, slope: Any = 0.01) -> Value:
-    """Write a relu that leaks."""
+    """Write a leaky relu."""
     return b.op("LeakyRelu", [x], meta.dtype, meta.shape, alpha=float(slope))
 
 
@@ -390,6 +390,6 @@ def hardsigmoid(b: Builder, meta: Meta, x: Value) -> Value:
 
 @onnx_of("threshold_backward")
 def threshold_backward(b: Builder, meta: Meta, grad: Value, x: Value, threshold: Any) -> Value:
-    """Write the gradient of a relu: 0 where the input was no larger than the threshold."""
+    """Write the gradient of relu: 0 where the input does not exceed the threshold."""
     small = b.op("LessOrEqual", [x, b.scalar(threshold, x.dtype)], torch.bool, x.shape)
     return b.op("Where", [small, b.scalar(0, meta.dtype), b.cast(grad, meta.dtype)], meta.dtype, meta.shape)

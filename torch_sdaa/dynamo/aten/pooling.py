@@ -1,6 +1,6 @@
-"""Pooling, and sizes changed by interpolation, with their gradients.
+"""Pooling and interpolation, with their gradients.
 
-An average, and an interpolation, is one matrix for each dimension; its gradient is the same matrix, transposed.
+Averages and interpolations are one matrix per dimension; their gradients use the transposed matrices.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil: bool = False,
 ) -> list[Value | None]:
-    """Write the largest of each window, and where in its plane it was."""
+    """Write the maximum of each window, and its index in the plane."""
     kernel = _full(kernel)
     stride, pads, dilation = _full(stride or kernel), _full(padding), _full(dilation)
     whole = _batched(b, x)
     shape = meta.shape if x.rank == 4 else (1, *meta.shape)
-    # With ceil_mode, what PyTorch adds at the end is a pad that the last window reaches.
+    # With ceil_mode, PyTorch adds padding at the end up to the last window.
     ends = [
         max(0, (shape[2 + i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - whole.shape[2 + i] - pads[i])
         for i in range(2)
@@ -52,22 +52,22 @@ def max_pool(
     more = {"kernel_shape": kernel, "strides": stride, "pads": [*pads, *ends], "dilations": dilation}
     made = b.ops("MaxPool", [whole], both, **more)
     largest = made[0]
-    if x.dtype.is_floating_point:  # ONNX Runtime passes over NaN
+    if x.dtype.is_floating_point:  # ONNX Runtime ignores NaN
         nans = b.op("MaxPool", [b.nans(whole, torch.float32)], torch.float32, shape, **more)
         largest = b.or_nan(largest, nans)
     values = b.reshape(largest, meta.shape)
     if not wants:
         return [values, None]
-    plane = whole.shape[2] * whole.shape[3]  # ONNX counts through all planes
+    plane = whole.shape[2] * whole.shape[3]  # ONNX counts over all planes
     places = b.op("Mod", [made[1], b.scalar(plane, torch.int64)], torch.int64, shape)
     return [values, b.reshape(places, meta.shape)]
 
 
 @onnx_of("max_pool2d_with_indices_backward")
 def max_pool_backward(b: Builder, meta: Meta, grad: Value, x: Value, *more: Any) -> Value:
-    """Write a max pool's gradient: added where the largest was."""
+    """Write the gradient of a max pool: added at the index of the maximum."""
     indices = more[-1]
-    grad = b.cast(grad, torch.float32) if grad.dtype is torch.float16 else grad  # nothing adds float16 by place
+    grad = b.cast(grad, torch.float32) if grad.dtype is torch.float16 else grad  # float16 cannot be added by index
     planes, size = x.numel // (x.shape[-1] * x.shape[-2]), x.shape[-1] * x.shape[-2]
     zeros = b.expand(Value(b.scalar(0, grad.dtype), (), grad.dtype), (planes, size))
     flat = (planes, grad.numel // planes)
@@ -80,9 +80,9 @@ def max_pool_backward(b: Builder, meta: Meta, grad: Value, x: Value, *more: Any)
 
 
 def _times(b: Builder, x: Value, matrices: Sequence[np.ndarray[Any, Any]]) -> Value:
-    """Write the last dimensions times a matrix (out x in) each."""
+    """Write the last dimensions, each multiplied by a matrix (out x in)."""
     if not x.dtype.is_floating_point:
-        raise Unsupported("averages of whole numbers")
+        raise Unsupported("averages of integers")
     for place, matrix in enumerate(reversed(matrices)):
         axis = x.rank - 1 - place
         shape = (*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])
@@ -111,7 +111,7 @@ def adaptive_average(b: Builder, meta: Meta, x: Value, out: Sequence[int]) -> Va
 
 @onnx_of("_adaptive_avg_pool2d_backward")
 def adaptive_average_backward(b: Builder, meta: Meta, grad: Value, x: Value) -> Value:
-    """Write their gradient."""
+    """Write the gradient of adaptive averages."""
     sizes = zip(x.shape[-2:], grad.shape[-2:], strict=True)
     return _times(b, grad, [_adaptive(size, end).T for size, end in sizes])
 
@@ -127,7 +127,7 @@ def _windows(size: int, out: int, kernel: int, stride: int, pad: int, counts_pad
 
 
 def _whole(arguments: Sequence[Any]) -> list[Any]:
-    """Return kernel, stride, padding, ceil_mode, count_include_pad and divisor; what was left out by its default."""
+    """Return kernel, stride, padding, ceil_mode, count_include_pad and divisor, with defaults for omitted ones."""
     defaults: list[Any] = [(), (0,), False, True, None]
     return [*arguments, *defaults[len(arguments) - 1 :]]
 
@@ -156,7 +156,7 @@ def average(b: Builder, meta: Meta, x: Value, *arguments: Any) -> Value:
 
 @onnx_of("avg_pool2d_backward")
 def average_backward(b: Builder, meta: Meta, grad: Value, x: Value, *arguments: Any) -> Value:
-    """Write their gradient."""
+    """Write the gradient of averages."""
     return _times(b, grad, [matrix.T for matrix in _averages(x.shape, grad.shape, arguments)])
 
 
@@ -188,7 +188,7 @@ def _nearest(size: int, out: int, scale: float | None) -> np.ndarray[Any, Any]:
 def bilinear(
     b: Builder, meta: Meta, x: Value, out: Any, corners: bool, high: float | None = None, wide: float | None = None
 ) -> Value:
-    """Write a picture in another size, by the four neighbours."""
+    """Write an image resized by bilinear interpolation."""
     rows = zip(x.shape[-2:], meta.shape[-2:], (high, wide), strict=True)
     return _times(b, x, [_linear(size, end, corners, scale) for size, end, scale in rows])
 
@@ -204,14 +204,14 @@ def bilinear_backward(
     high: float | None = None,
     wide: float | None = None,
 ) -> Value:
-    """Write its gradient."""
+    """Write the gradient of bilinear interpolation."""
     rows = zip(sizes[-2:], grad.shape[-2:], (high, wide), strict=True)
     return _times(b, grad, [_linear(size, end, corners, scale).T for size, end, scale in rows])
 
 
 @onnx_of("upsample_nearest2d")
 def nearest(b: Builder, meta: Meta, x: Value, out: Any, high: float | None = None, wide: float | None = None) -> Value:
-    """Write a picture in another size, by the nearest neighbour."""
+    """Write an image resized by nearest-neighbour interpolation."""
     rows = zip(x.shape[-2:], meta.shape[-2:], (high, wide), strict=True)
     return _times(b, x, [_nearest(size, end, scale) for size, end, scale in rows])
 
@@ -226,6 +226,6 @@ def nearest_backward(
     high: float | None = None,
     wide: float | None = None,
 ) -> Value:
-    """Write its gradient."""
+    """Write the gradient of nearest-neighbour interpolation."""
     rows = zip(sizes[-2:], grad.shape[-2:], (high, wide), strict=True)
     return _times(b, grad, [_nearest(size, end, scale).T for size, end, scale in rows])

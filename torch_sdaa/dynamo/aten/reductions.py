@@ -1,4 +1,4 @@
-"""Sums, means, extremes, counts, running sums, the largest few."""
+"""Sums, means, extrema, counts, cumulative sums, top-k."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def mean(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False,
 
 @onnx_of("prod", "prod.dim_int")
 def prod(b: Builder, meta: Meta, x: Value, dim: Any = None, keep: bool = False, **_: Any) -> Value:
-    """Write a product of all."""
+    """Write a product."""
     return _reduced(b, meta, "ReduceProd", x, dim, keep)
 
 
 @onnx_of("amax")
 def amax(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
-    """Write the largest."""
+    """Write a maximum."""
     return b.extreme("ReduceMax", b.cast(x, meta.dtype), _axes(x, dims), keep)
 
 
 @onnx_of("amin")
 def amin(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
-    """Write the smallest."""
+    """Write a minimum."""
     return b.extreme("ReduceMin", b.cast(x, meta.dtype), _axes(x, dims), keep)
 
 
@@ -58,20 +58,20 @@ onnx_of("min")(lambda b, meta, x: amin(b, meta, x))
 
 @onnx_of("any", "any.dim", "any.dims")
 def any_(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
-    """Write whether one of them is true."""
+    """Write whether any element is true."""
     whole = b.cast(b.cast(x, torch.bool), torch.int32)
     return b.cast(b.reduce("ReduceMax", whole, _axes(x, dims), keep), torch.bool)
 
 
 @onnx_of("all", "all.dim", "all.dims")
 def all_(b: Builder, meta: Meta, x: Value, dims: Any = None, keep: bool = False) -> Value:
-    """Write whether all of them are true."""
+    """Write whether all elements are true."""
     whole = b.cast(b.cast(x, torch.bool), torch.int32)
     return b.cast(b.reduce("ReduceMin", whole, _axes(x, dims), keep), torch.bool)
 
 
 def _variance(b: Builder, x: Value, dims: Any, correction: Any, keep: bool) -> tuple[Value, Value]:
-    """Write a variance and its mean, by the distances to the mean."""
+    """Write a variance and its mean, from the distances to the mean."""
     axes = _axes(x, dims)
     count = 1
     for axis in axes:
@@ -82,7 +82,7 @@ def _variance(b: Builder, x: Value, dims: Any, correction: Any, keep: bool) -> t
     total = b.reduce("ReduceSum", squares, axes, keep=keep)
     left = max(count - (1 if correction is None else correction), 0)
     if not left:
-        raise Unsupported("a variance of too few numbers")
+        raise Unsupported("a variance of too few elements")
     made = b.op("Div", [total, b.scalar(float(left), x.dtype)], x.dtype, total.shape)
     return made, b.reshape(centre, total.shape)
 
@@ -105,7 +105,7 @@ def _best(kind: str) -> Any:
     def write(b: Builder, meta: Meta, x: Value, dim: int | None = None, keep: bool = False) -> Value:
         flat = x if dim is not None else b.reshape(x, (x.numel,))
         if x.rank == 0 or x.dtype is torch.bool:
-            raise Unsupported("a place among no dimensions, or of truth values")
+            raise Unsupported("an index in a scalar, or of booleans")
         axis = (dim or 0) % flat.rank
         shape = [1 if i == axis else d for i, d in enumerate(flat.shape)]
         return b.reshape(_place(b, kind, flat, axis, shape)[0], meta.shape)
@@ -114,7 +114,7 @@ def _best(kind: str) -> Any:
 
 
 def _place(b: Builder, kind: str, x: Value, axis: int, shape: Sequence[int]) -> tuple[Value, Value | None]:
-    """Write where the first of the best is, which is the first NaN where there is one, and whether there is."""
+    """Write the index of the first extremum, of the first NaN if there is one, and whether there is one."""
     more = {"axis": axis, "keepdims": 1}
     made = b.op(kind, [x], torch.int64, shape, **more)
     if not x.dtype.is_floating_point:
@@ -132,7 +132,7 @@ onnx_of("argmin")(_best("ArgMin"))
 def _with_place(kind: str, place: str) -> Any:
     def write(b: Builder, meta: Meta, x: Value, dim: int, keep: bool = False) -> list[Value]:
         if x.rank == 0 or x.dtype is torch.bool:
-            raise Unsupported("among no dimensions, or of truth values")
+            raise Unsupported("over a scalar, or of booleans")
         axis = dim % x.rank
         shape = [1 if i == axis else d for i, d in enumerate(x.shape)]
         values = b.op(kind, [x, b.constant([axis])], x.dtype, shape, keepdims=1)
@@ -150,7 +150,7 @@ onnx_of("min.dim")(_with_place("ReduceMin", "ArgMin"))
 
 @onnx_of("cumsum")
 def cumsum(b: Builder, meta: Meta, x: Value, dim: int, **_: Any) -> Value:
-    """Write a running sum."""
+    """Write a cumulative sum."""
     x = b.cast(x, meta.dtype)
     if not x.rank:
         return x
@@ -161,14 +161,14 @@ def cumsum(b: Builder, meta: Meta, x: Value, dim: int, **_: Any) -> Value:
 def topk(
     b: Builder, meta: Meta, x: Value, k: int, dim: int = -1, largest: bool = True, sort: bool = True
 ) -> list[Value]:
-    """Write the largest few and where they are."""
+    """Write the largest elements and their indices."""
     if not x.rank:
-        raise Unsupported("of one number")
+        raise Unsupported("of a scalar")
     if b.is_narrow(x):
-        raise Unsupported("of whole or rounded numbers: which of equal ones comes first differs")
+        raise Unsupported("of integers or rounded numbers: the order of equal ones differs")
     shape = [k if i == dim % x.rank else d for i, d in enumerate(x.shape)]
     more = {"axis": dim % x.rank, "largest": int(largest), "sorted": int(sort)}
-    # NaN counts as the largest; ONNX Runtime's order of it is none.
+    # NaN counts as the largest; ONNX Runtime does not define its order.
     sorted_by = b.instead_of_nan(x, b.scalar(float("inf"), x.dtype), x)
     _, places = b.ops("TopK", [sorted_by, b.constant([k])], [(x.dtype, shape), (torch.int64, shape)], **more)
     return [b.op("GatherElements", [x, places], x.dtype, shape, axis=dim % x.rank), places]
@@ -184,7 +184,7 @@ def dot(b: Builder, meta: Meta, x: Value, y: Value) -> Value:
 def vector_norm(
     b: Builder, meta: Meta, x: Value, order: Any = 2, dims: Sequence[int] | None = None, keep: bool = False, **_: Any
 ) -> Value:
-    """Write the length of a vector."""
+    """Write the norm of a vector."""
     x = tensor(b, x, meta.dtype)
     if order == 2:
         squares = b.op("Mul", [x, x], x.dtype, x.shape)

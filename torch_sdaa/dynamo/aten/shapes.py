@@ -1,4 +1,4 @@
-"""What moves numbers and computes none: sizes, orders, parts, joins, casts, and tensors out of nothing."""
+"""Operators that move numbers: sizes, orders, parts, joins, casts, and constants."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _LAST = 1 << 62
     "flatten.using_ints",
 )
 def view(b: Builder, meta: Meta, x: Value, *_: Any) -> Value:
-    """Write the same numbers in other sizes."""
+    """Write the same elements in another shape."""
     return b.reshape(x, meta.shape)
 
 
 @onnx_of("permute")
 def permute(b: Builder, meta: Meta, x: Value, order: Sequence[int]) -> Value:
-    """Write dimensions in another order."""
+    """Write permuted dimensions."""
     return b.transpose(x, order)
 
 
 @onnx_of("t")
 def t(b: Builder, meta: Meta, x: Value) -> Value:
-    """Write a matrix transposed."""
+    """Write a transposed matrix."""
     return b.transpose(x, range(x.rank)[::-1])
 
 
 @onnx_of("transpose.int")
 def transpose(b: Builder, meta: Meta, x: Value, first: int, second: int) -> Value:
-    """Write two dimensions exchanged."""
+    """Write two exchanged dimensions."""
     order = list(range(x.rank))
     if order:
         order[first], order[second] = order[second], order[first]
@@ -53,13 +53,13 @@ def transpose(b: Builder, meta: Meta, x: Value, first: int, second: int) -> Valu
 
 @onnx_of("expand")
 def expand(b: Builder, meta: Meta, x: Value, *_: Any, **__: Any) -> Value:
-    """Write a value repeated along dimensions of size 1."""
+    """Write a value expanded along dimensions of size 1."""
     return b.expand(x, meta.shape)
 
 
 @onnx_of("clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "_conj_physical", "resolve_conj")
 def same(b: Builder, meta: Meta, x: Value, **_: Any) -> Value:
-    """Write the value itself: nothing in a graph is written to."""
+    """Write the value itself: tensors of a graph are not modified."""
     return x
 
 
@@ -71,7 +71,7 @@ def to_copy(b: Builder, meta: Meta, x: Value, *_: Any, **__: Any) -> Value:
 
 @onnx_of("copy")
 def copy(b: Builder, meta: Meta, x: Value, other: Value, *_: Any) -> Value:
-    """Write another value in the sizes and dtype of the first."""
+    """Write another value in the shape and dtype of the first."""
     return b.expand(b.cast(other, meta.dtype), meta.shape)
 
 
@@ -89,7 +89,7 @@ def _clamped(place: int | None, size: int, otherwise: int) -> int:
 def slice_(
     b: Builder, meta: Meta, x: Value, axis: int = 0, start: Any = None, stop: Any = None, step: int = 1
 ) -> Value:
-    """Write a part of a dimension."""
+    """Write a slice of a dimension."""
     axis %= x.rank
     first, last = _clamped(start, x.shape[axis], 0), _clamped(stop, x.shape[axis], x.shape[axis])
     return b.slice(x, axis, first, last, step) if meta.shape != x.shape else x
@@ -97,14 +97,14 @@ def slice_(
 
 @onnx_of("select.int")
 def select(b: Builder, meta: Meta, x: Value, axis: int, index: int) -> Value:
-    """Write one place of a dimension."""
+    """Write one element of a dimension."""
     axis %= x.rank
     index %= x.shape[axis]
     return b.reshape(b.slice(x, axis, index, index + 1), meta.shape)
 
 
 def parts(b: Builder, meta: Meta, x: Value, sizes: Sequence[int], axis: int) -> list[Value | None]:
-    """Write slices of a dimension, one after another."""
+    """Write consecutive slices of a dimension."""
     axis %= x.rank
     made: list[Value | None] = []
     start = 0
@@ -117,20 +117,20 @@ def parts(b: Builder, meta: Meta, x: Value, sizes: Sequence[int], axis: int) -> 
 
 @onnx_of("split_with_sizes")
 def split_with_sizes(b: Builder, meta: Meta, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value | None]:
-    """Write parts of given sizes."""
+    """Write slices of given sizes."""
     return parts(b, meta, x, sizes, axis)
 
 
 @onnx_of("split.Tensor")
 def split_tensor(b: Builder, meta: Meta, x: Value, size: int, axis: int = 0) -> list[Value | None]:
-    """Write parts of one size, the last of what is left."""
+    """Write slices of one size; the last may be smaller."""
     whole = x.shape[axis]
     return parts(b, meta, x, [min(size, whole - start) for start in range(0, whole, size)], axis)
 
 
 @onnx_of("unbind.int")
 def unbind(b: Builder, meta: Meta, x: Value, axis: int = 0) -> list[Value | None]:
-    """Write every place of a dimension by itself."""
+    """Write every element of a dimension separately."""
     made = parts(b, meta, x, [1] * x.shape[axis], axis)
     shape = [d for i, d in enumerate(x.shape) if i != axis % x.rank]
     return [None if each is None else b.reshape(each, shape) for each in made]
@@ -140,7 +140,7 @@ def unbind(b: Builder, meta: Meta, x: Value, axis: int = 0) -> list[Value | None
 def slice_scatter(
     b: Builder, meta: Meta, x: Value, part: Value, axis: int = 0, start: Any = None, stop: Any = None, step: int = 1
 ) -> Value:
-    """Write a value with a part of a dimension replaced."""
+    """Write a value with a replaced slice."""
     axis %= x.rank
     first, last = _clamped(start, x.shape[axis], 0), _clamped(stop, x.shape[axis], x.shape[axis])
     part = b.cast(part, meta.dtype)
@@ -159,7 +159,7 @@ def slice_scatter(
 
 @onnx_of("select_scatter")
 def select_scatter(b: Builder, meta: Meta, x: Value, part: Value, axis: int, index: int) -> Value:
-    """Write a value with one place of a dimension replaced."""
+    """Write a value with one replaced element of a dimension."""
     axis %= x.rank
     index %= x.shape[axis]
     shape = [1 if i == axis else d for i, d in enumerate(x.shape)]
@@ -170,7 +170,7 @@ def select_scatter(b: Builder, meta: Meta, x: Value, part: Value, axis: int, ind
 def slice_backward(
     b: Builder, meta: Meta, grad: Value, sizes: Sequence[int], axis: int, start: int, stop: int, step: int
 ) -> Value:
-    """Write the gradient of a part: zeros around it."""
+    """Write the gradient of a slice: padded by zeros."""
     axis %= len(sizes)
     if step != 1:
         zeros = b.expand(Value(b.scalar(0, meta.dtype), (), meta.dtype), meta.shape)
@@ -181,7 +181,7 @@ def slice_backward(
 
 @onnx_of("select_backward")
 def select_backward(b: Builder, meta: Meta, grad: Value, sizes: Sequence[int], axis: int, index: int) -> Value:
-    """Write the gradient of one place: zeros around it."""
+    """Write the gradient of one element: padded by zeros."""
     axis %= len(sizes)
     index %= sizes[axis]
     part = b.reshape(grad, [1 if i == axis else d for i, d in enumerate(sizes)])
@@ -199,7 +199,7 @@ def _joined(b: Builder, values: Sequence[Value], axis: int, meta: Meta) -> Value
 
 @onnx_of("cat")
 def cat(b: Builder, meta: Meta, values: Sequence[Value], axis: int = 0) -> Value:
-    """Write values behind one another; empty ones without dimensions are left out, as PyTorch does."""
+    """Write concatenated values; 1-D empty ones are skipped, as in PyTorch."""
     kept = [v for v in values if v.shape != (0,)] or list(values[:1])
     return _joined(b, kept, axis % max(1, len(meta.shape)), meta)
 
@@ -214,7 +214,7 @@ def stack(b: Builder, meta: Meta, values: Sequence[Value], axis: int = 0) -> Val
 
 @onnx_of("constant_pad_nd")
 def constant_pad(b: Builder, meta: Meta, x: Value, pad: Sequence[int], value: Any = 0) -> Value:
-    """Write a value with a number around it; negative widths cut."""
+    """Write a value padded by a number; negative widths cut."""
     pairs = {x.rank - 1 - i: (pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)}
     return _padded(b, meta, x, pairs, value)
 
@@ -235,14 +235,14 @@ def _padded(b: Builder, meta: Meta, x: Value, pairs: dict[int, tuple[int, int]],
 
 @onnx_of("repeat")
 def repeat(b: Builder, meta: Meta, x: Value, times: Sequence[int]) -> Value:
-    """Write a value several times along each dimension."""
+    """Write a value repeated along each dimension."""
     x = b.reshape(x, (1,) * (len(times) - x.rank) + x.shape)
     return b.op("Tile", [x, b.constant(list(times))], meta.dtype, meta.shape)
 
 
 @onnx_of("flip")
 def flip(b: Builder, meta: Meta, x: Value, axes: Sequence[int]) -> Value:
-    """Write dimensions the other way round."""
+    """Write reversed dimensions."""
     axes = [axis % x.rank for axis in axes]
     if not axes:
         return x
@@ -253,7 +253,7 @@ def flip(b: Builder, meta: Meta, x: Value, axes: Sequence[int]) -> Value:
 
 @onnx_of("roll")
 def roll(b: Builder, meta: Meta, x: Value, shifts: Sequence[int], axes: Sequence[int] = ()) -> Value:
-    """Write a value turned round along dimensions."""
+    """Write a value rolled along dimensions."""
     if not axes:
         flat = b.reshape(x, (x.numel,))
         return b.reshape(_rolled(b, flat, shifts[0], 0), meta.shape)
@@ -283,18 +283,18 @@ def _part_of_matrix(upper: int) -> Any:
 onnx_of("tril")(_part_of_matrix(0))
 onnx_of("triu")(_part_of_matrix(1))
 
-# ----------------------------------------------------------------------------------------------------- out of nothing
+# ---------------------------------------------------------------------------------------------------------- constants
 
 
 @onnx_of("full")
 def full(b: Builder, meta: Meta, sizes: Sequence[int], value: Any, **_: Any) -> Value:
-    """Write one number everywhere."""
+    """Write one number in a given shape."""
     return b.expand(tensor(b, value, meta.dtype), meta.shape)
 
 
 @onnx_of("full_like", "new_full")
 def full_like(b: Builder, meta: Meta, x: Value, *value: Any, **_: Any) -> Value:
-    """Write one number in a tensor's sizes."""
+    """Write one number in the shape of a tensor."""
     return b.expand(tensor(b, value[-1], meta.dtype), meta.shape)
 
 
@@ -310,7 +310,7 @@ def full_like(b: Builder, meta: Meta, x: Value, *value: Any, **_: Any) -> Value:
     "new_empty_strided",
 )
 def zeros(b: Builder, meta: Meta, *_: Any, **__: Any) -> Value:
-    """Write zeros, also where any numbers would do."""
+    """Write zeros, also for uninitialized tensors."""
     return b.expand(Value(b.scalar(0, meta.dtype), (), meta.dtype), meta.shape)
 
 
@@ -322,13 +322,13 @@ def ones(b: Builder, meta: Meta, *_: Any, **__: Any) -> Value:
 
 @onnx_of("scalar_tensor")
 def scalar_tensor(b: Builder, meta: Meta, value: Any, **_: Any) -> Value:
-    """Write one number."""
+    """Write a scalar."""
     return tensor(b, value, meta.dtype)
 
 
 @onnx_of("arange", "arange.start", "arange.start_step")
 def arange(b: Builder, meta: Meta, *bounds: Any, **_: Any) -> Value:
-    """Write numbers in a row: they are known beforehand."""
+    """Write a range of numbers, as a constant."""
     start, step = (0, 1) if len(bounds) == 1 else (bounds[0], bounds[2] if len(bounds) > 2 else 1)
     row = np.arange(meta.shape[0], dtype=np.float64 if meta.dtype.is_floating_point else np.int64)
     return Value(b.constant(row * step + start, meta.dtype), meta.shape, meta.dtype)

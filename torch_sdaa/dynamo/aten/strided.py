@@ -1,4 +1,4 @@
-"""Views by strides: the same numbers in other sizes where they are that, else numbers that are picked."""
+"""Views by strides: a reshape if it has the same elements in the same order, else a selection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
 
 def _addresses(sizes: Sequence[int], strides: Sequence[int], offset: int) -> np.ndarray[Any, Any]:
-    """Return where each element lies in memory."""
+    """Return the memory offset of each element."""
     found = np.full(tuple(sizes), offset, dtype=np.int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         found += (np.arange(size) * stride).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
@@ -20,9 +20,9 @@ def _addresses(sizes: Sequence[int], strides: Sequence[int], offset: int) -> np.
 
 
 def _places(x: Value, meta: Meta, sizes: Sequence[int], strides: Sequence[int], offset: int | None) -> Any:
-    """Return which elements of the value, counted in its own order, a view by strides has."""
+    """Return the indices of the input's elements that a view by strides has."""
     if meta.strides is None:
-        raise Unsupported("a view by strides of what does not begin its memory")
+        raise Unsupported("a view by strides of a tensor with a storage offset")
     memory = _addresses(x.shape, meta.strides, 0)
     order = np.full(x.numel, -1)
     inside = memory[(memory >= 0) & (memory < x.numel)]
@@ -62,12 +62,12 @@ def as_strided_scatter(
     strides: Sequence[int],
     offset: int | None = None,
 ) -> Value:
-    """Write a value with a view by strides replaced."""
+    """Write a value with a replaced view by strides."""
     places = _places(x, meta, sizes, strides, offset)
     if _is_whole(places, x):
         return b.reshape(b.cast(part, x.dtype), x.shape)
     if len(np.unique(places)) != len(places):
-        raise Unsupported("a view by strides that overlaps itself is written to")
+        raise Unsupported("a write to a view by strides that overlaps itself")
     flat, new = b.reshape(x, (x.numel,)), b.reshape(b.cast(part, x.dtype), (len(places),))
     made = b.op("ScatterND", [flat, b.constant(places[:, None]), new], x.dtype, (x.numel,))
     return b.reshape(made, x.shape)

@@ -1,4 +1,4 @@
-"""The table of ATen operators that have an ONNX form; a family adds to it with :func:`onnx_of`."""
+"""Table of ATen operators with an ONNX form; families add to it with :func:`onnx_of`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from torch_sdaa.dynamo.builder import Builder, Unsupported, Value
 
 Writer = Callable[..., Any]
-"""Takes the builder, what the node gives (:class:`Meta`) and the node's arguments; returns a value, or several."""
+"""Takes the builder, the node's :class:`Meta` and the node's arguments; returns one or several values."""
 
 TABLE: dict[Any, Writer] = {}
-"""Operator -> what writes it."""
+"""Operator -> its writer."""
 
 STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
-"""Operators to which it matters how their first input lies in memory."""
+"""Operators that depend on the memory layout of their first input."""
 
 
 class Meta:
-    """What a node gives: shape and dtype, of the first result where there are several.
+    """Shape and dtype of a node's result, of the first if there are several.
 
     Args:
-        results: shapes and dtypes; ``None`` for one that is unused.
-        strides: of the first input as it was traced; ``None`` where it does not begin its memory.
+        results: shapes and dtypes; ``None`` for unused results.
+        strides: of the first input as traced; ``None`` if it has a storage offset.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Meta:
         self.results, self.strides = results, strides
 
     def wide(self) -> Meta:
-        """Return the same with float32 for bfloat16, which is what operators compute in."""
+        """Return the same with float32 for bfloat16, the dtype of the computation."""
         wide = {torch.bfloat16: torch.float32}
         return Meta([each and (each[0], wide.get(each[1], each[1])) for each in self.results], self.strides)
 
@@ -55,7 +55,7 @@ class Meta:
 
 
 def onnx_of(*names: str) -> Callable[[Writer], Writer]:
-    """Put a function into the table for operators of ``aten``, ``"add.Tensor"``; what PyTorch lacks is left out."""
+    """Register a function for ``aten`` operators such as ``"add.Tensor"``; those that PyTorch lacks are skipped."""
 
     def put(function: Writer) -> Writer:
         for name in names:

@@ -1,4 +1,4 @@
-"""``torch.sdaa.amp``: ``torch.amp`` for this device, under the names ``torch.cuda.amp`` has."""
+"""``torch.sdaa.amp``: ``torch.amp`` for this device, with the names of ``torch.cuda.amp``."""
 
 from torch_sdaa.sdaa.amp.autocast_mode import autocast, custom_bwd, custom_fwd
 from torch_sdaa.sdaa.amp.common import amp_definitely_not_available

@@ -1,4 +1,4 @@
-"""Whether mixed precision can be used here."""
+"""Availability of mixed precision."""
 
 from __future__ import annotations
 

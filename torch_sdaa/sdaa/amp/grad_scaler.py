@@ -1,4 +1,4 @@
-"""``GradScaler`` of this device."""
+"""``GradScaler`` for this device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch_sdaa.options.strict import is_strict, set_strict
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("sdaa", ...)``; with ``dynamic=False`` one whose scale stays as it is.
+    """``torch.amp.GradScaler("sdaa", ...)``; with ``dynamic=False`` the scale is constant.
 
-    A static one skips steps that overflow, as a dynamic one does, and neither grows nor backs off.
+    A constant scale also skips steps that overflow, but neither grows nor backs off.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class GradScaler(torch.amp.GradScaler):
 
 
 def mend() -> None:
-    """Let the scaler run in strict mode, where PyTorch takes a reciprocal in float64; let dumps ask for its scale."""
+    """Let the scaler run in strict mode, in which PyTorch takes a reciprocal in float64; register scalers for dumps."""
     if not getattr(torch.amp.GradScaler.unscale_, "of_sdaa", False):  # once
         torch.amp.GradScaler.unscale_ = _not_judged(torch.amp.GradScaler.unscale_)
         torch.amp.GradScaler.__init__ = _noted(torch.amp.GradScaler.__init__)
@@ -47,7 +47,7 @@ def _noted(original: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        note(self)  # a dump says each call's loss scale
+        note(self)  # a dump records the loss scale of each call
 
     return init
 

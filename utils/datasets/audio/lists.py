@@ -1,4 +1,4 @@
-"""Lists of recordings as they are usual for speech: JSON lines, Kaldi, LibriSpeech, AISHELL-1, folders."""
+"""Lists of recordings in the usual formats of speech data: JSON lines, Kaldi, LibriSpeech, AISHELL-1, folders."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from utils.datasets.folders import walk
 from utils.preprocess.audio.reading import MOST_SECONDS, NOT_SOUND, Recording, is_sound
 
 LISTS = (".jsonl", ".json", ".scp", ".trans.txt")
-"""Endings of lists."""
+"""File name endings of lists."""
 
 PATH_KEYS = ("audio_filepath", "audio_file", "audio_path", "audio", "path", "file")
-"""Names under which a JSON list may have the path, in the order in which they are looked for."""
+"""Keys of a JSON list that may hold the path, in order of precedence."""
 
 
 class Row(NamedTuple):
-    """A recording and what is known of it, by name."""
+    """A recording and its known values by name."""
 
     recording: Recording
     fields: Mapping[str, Any]
 
 
 class Listed(NamedTuple):
-    """What a list holds, what of it cannot be used, and where it is."""
+    """The recordings of a list or folder, its unusable entries, and its path."""
 
     rows: list[Row]
     rejected: list[Rejected]
@@ -38,7 +38,7 @@ class Listed(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A line of a list: where it stands, the path as it is written, and the rest."""
+    """A line of a list: file and line number, the path as written, and the other values."""
 
     where: str
     path: str
@@ -49,10 +49,9 @@ class _Entry(NamedTuple):
 
 
 def listed_in(file: Path, roots: Sequence[Path]) -> Listed:
-    """Return what a list holds; its paths start from the first of some folders that has one of its recordings.
+    """Return the recordings of a list; its paths are relative to the first of ``roots`` that has one of the files.
 
-    Raises:
-        DataError: it cannot be read, or is none of the known lists.
+    Raises DataError if the file cannot be read or has an unsupported format.
     """
     if file.name.endswith(".trans.txt"):
         return _librispeech([file], file)
@@ -62,13 +61,15 @@ def listed_in(file: Path, roots: Sequence[Path]) -> Listed:
 
 
 def of_folder(folder: Path, target: str | None, split: str | None) -> Listed:
-    """Return the recordings of a folder, by the list in it where there is one.
+    """Return the recordings of a folder, read through the list in it if there is one.
 
     Args:
-        folder: where to look. target: what a folder per label, or speaker, says. split: part of AISHELL's ``wav/``.
+        folder: the folder.
+        target: meaning of the subfolder names (``label`` or ``speaker``).
+        split: part of AISHELL's ``wav/``.
 
     Raises:
-        DataError: it holds no recording, or several lists.
+        DataError: the folder has no recording, or several lists.
     """
     if (folder / "wav.scp").is_file():
         return _kaldi(folder / "wav.scp", [folder, folder.parent])
@@ -77,7 +78,7 @@ def of_folder(folder: Path, target: str | None, split: str | None) -> Listed:
     names = sorted(entry.name for entry in _entries(folder) if not entry.name.startswith("."))
     lists = [name for name in names if name.endswith((".jsonl", "manifest.json"))]
     if len(lists) > 1:
-        raise DataError(f"{folder}: {len(lists)} lists ({', '.join(lists[:3])}); give one of them")
+        raise DataError(f"{folder}: {len(lists)} lists ({', '.join(lists[:3])}); pass the path of one of them")
     if lists:
         return _json_lines(folder / lists[0], [folder, folder.parent])
     direct = [name for name in names if is_sound(name) and (folder / name).is_file()]
@@ -98,28 +99,27 @@ def _is_transcript(name: str) -> bool:
 
 def _flat(folder: Path, names: Sequence[str], direct: Sequence[str]) -> Listed:
     if not direct:
-        what = "holds no recording" if names else "is empty"
+        what = "contains no recording" if names else "is empty"
         raise DataError(f"data folder {folder} {what}; it needs sound files (.wav, .flac) or a list of them")
     rejected = []
     for name in names:
         if (folder / name).is_dir():
-            rejected.append(
-                Rejected(folder / name, "a folder, and only the recordings directly in the data folder are read")
-            )
+            reason = "is a folder, and only recordings directly in the data folder are read"
+            rejected.append(Rejected(folder / name, reason))
         elif name not in direct:
             rejected.append(Rejected(folder / name, _no_file(folder / name) if is_sound(name) else NOT_SOUND))
     return Listed([Row(Recording(folder / name), {}) for name in direct], rejected, folder)
 
 
 def _no_file(path: Path) -> str:
-    """Return why what is called like a recording is no file."""
+    """Return why a path with the name of a recording is not a regular file."""
     if path.is_symlink():
-        return f"a link to {os.readlink(path)}, which is no file; correct the link"
-    return "a pipe, a socket or a device, and no file; leave it out"
+        return f"is a link to {os.readlink(path)}, which is not a file; correct the link"
+    return "is a pipe, a socket or a device, not a file; remove it"
 
 
 def _folder_per(folder: Path, target: str) -> Listed:
-    """Return the recordings below the folders of a folder, whose names are labels or speakers."""
+    """Return the recordings below the subfolders of a folder, whose names are labels or speakers."""
     rows = [
         Row(Recording(Path(top, name)), {target: Path(top).relative_to(folder).parts[0]})
         for top, names in sorted(walk(folder))
@@ -127,7 +127,7 @@ def _folder_per(folder: Path, target: str) -> Listed:
         if is_sound(name) and not name.startswith(".") and Path(top) != folder
     ]
     if not rows:
-        raise DataError(f"data folder {folder} holds no recording; it needs a folder of sound files per {target}")
+        raise DataError(f"data folder {folder} contains no recording; it needs a folder of sound files per {target}")
     return Listed(rows, [], folder)
 
 
@@ -139,9 +139,6 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         raise DataError(f"data folder {folder} cannot be read: {error.strerror}; check its permissions") from error
 
 
-# ------------------------------------------------------------------------------------------------------- JSON lines
-
-
 def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
     entries, rejected = list[_Entry](), list[Rejected]()
     seen: dict[tuple[str, float, float | None], str] = {}
@@ -151,7 +148,7 @@ def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
         if not isinstance(found, str):
             first = seen.setdefault((os.path.normpath(found.path), found.start, found.seconds), where)
             if first != where:
-                found = f"{found.path} is listed in {first} already; leave out one of both"
+                found = f"{found.path} is already listed in {first}; remove one of the two"
         if isinstance(found, str):
             rejected.append(Rejected(Path(f"{file}:{number}"), found))
         else:
@@ -160,26 +157,26 @@ def _json_lines(file: Path, roots: Sequence[Path]) -> Listed:
 
 
 def _json_entry(line: str, where: str) -> _Entry | str:
-    """Return an entry, or why there is none."""
+    """Return an entry, or the reason why there is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return f"no JSON object ({reason_of(error)}); write one per line"
+        return f"not a JSON object ({reason_of(error)}); write one per line"
     if not isinstance(row, dict):
-        return "no JSON object; write one per line"
+        return "not a JSON object; write one per line"
     key = next((key for key in PATH_KEYS if isinstance(row.get(key), str)), None)
     if key is None:
         wrong = next((key for key in PATH_KEYS if key in row), None)
         if wrong is not None:
-            return f"{wrong} {shown_value(row[wrong])} is no path; put it between quotes"
+            return f"{wrong} {shown_value(row[wrong])} is not a path; write it as a string"
         known = ", ".join(map(shown_value, list(row)[:6])) or "nothing"
-        return f"no 'audio_filepath' among its keys ({known}); name the recording by that"
+        return f"no 'audio_filepath' among its keys ({known}); add the path of the recording under this key"
     start, seconds = row.get("offset", 0.0), row.get("duration")
     for name, value in (("offset", start), ("duration", seconds)):
         if value is not None and not is_time(value):
-            return f"{name} {shown_value(value)} is no number of seconds; correct it"
+            return f"{name} {shown_value(value)} is not a number of seconds; correct it"
     if not isinstance(row.get("text", ""), str):
-        return f"text {shown_value(row['text'])} is no text; put what is said between quotes"
+        return f"text {shown_value(row['text'])} is not a string; write the transcript in quotes"
     fields = {name: value for name, value in row.items() if name not in (key, "offset", "duration")}
     start = float(start or 0.0)
     name = f"{row[key]}@{start:g}" if start else ""
@@ -187,24 +184,20 @@ def _json_entry(line: str, where: str) -> _Entry | str:
 
 
 def is_time(value: object) -> bool:
-    """Say whether a value is a place in a recording, in seconds: a number from 0 to :data:`MOST_SECONDS`."""
+    """Return whether a value is a time in a recording: a number of seconds from 0 to :data:`MOST_SECONDS`."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS
 
 
-# ------------------------------------------------------------------------------------------------------------ Kaldi
-
-
 def _kaldi(scp: Path, roots: Sequence[Path]) -> Listed:
-    """Return what a ``wav.scp`` lists, cut by the ``segments`` beside it."""
+    """Return the recordings of a ``wav.scp``, cut by the ``segments`` file next to it if there is one."""
     rejected, entries, recordings = list[Rejected](), list[_Entry](), dict[str, tuple[str, str]]()
     texts, speakers = (_table(scp.parent / name, rejected) for name in ("text", "utt2spk"))
     for number, key, rest in _pairs(scp):
         if rest.endswith("|") or rest.startswith("|"):
-            rejected.append(
-                Rejected(Path(key), f"{scp.name}:{number} is a command, and none is run; write its sound to a file")
-            )
+            reason = f"{scp.name}:{number} is a command, and commands are not run; write its sound to a file"
+            rejected.append(Rejected(Path(key), reason))
         elif key in recordings:
-            rejected.append(Rejected(Path(key), f"{scp.name}:{number}: listed in {recordings[key][0]} already"))
+            rejected.append(Rejected(Path(key), f"{scp.name}:{number}: already listed in {recordings[key][0]}"))
         else:
             recordings[key] = (f"{scp.name}:{number}", rest)
     segments = scp.parent / "segments"
@@ -216,14 +209,14 @@ def _kaldi(scp: Path, roots: Sequence[Path]) -> Listed:
             found = _segment(key, rest, f"{segments.name}:{number}", recordings)
             if isinstance(found, str):
                 of = rest.split()[0] if rest.split() else ""
-                rejected.append(Rejected(Path(key), f"its recording {of} was refused" if of in refused else found))
+                rejected.append(Rejected(Path(key), f"its recording {of} was rejected" if of in refused else found))
             else:
                 entries.append(found)
     known = {one.name for one in entries} | {one.path.name for one in rejected}
     where = "segments" if segments.is_file() else scp.name
-    rejected += [Rejected(Path(key), f"in text, and not in {where}") for key in texts if key not in known]
-    told = [one._replace(fields=_known(one.name, texts, speakers)) for one in entries]
-    return _resolved(told, rejected, scp, roots)
+    rejected += [Rejected(Path(key), f"is in text, but not in {where}") for key in texts if key not in known]
+    entries = [one._replace(fields=_known(one.name, texts, speakers)) for one in entries]
+    return _resolved(entries, rejected, scp, roots)
 
 
 def _known(name: str, texts: Mapping[str, str], speakers: Mapping[str, str]) -> dict[str, str]:
@@ -240,18 +233,18 @@ def _segment(key: str, rest: str, where: str, recordings: Mapping[str, tuple[str
     try:
         start, end = float(parts[1]), float(parts[2])
     except ValueError:
-        return f"{where}: {shown_value(parts[1])} to {shown_value(parts[2])} are no seconds; correct the line"
+        return f"{where}: {shown_value(parts[1])} to {shown_value(parts[2])} are not seconds; correct the line"
     if not is_time(start) or not (end == -1 or start < end <= MOST_SECONDS):
-        return f"{where}: {parts[1]} s to {parts[2]} s is no part of a recording; correct the line"
+        return f"{where}: {parts[1]} s to {parts[2]} s is not a part of a recording; correct the line"
     return _Entry(where, recordings[parts[0]][1], start, None if end == -1 else end - start, key)
 
 
 def _table(file: Path, rejected: list[Rejected]) -> dict[str, str]:
-    """Return a Kaldi file of keys and values; nothing where it is not there. Other values of a key are rejected."""
+    """Return a Kaldi file of keys and values; empty if it is missing. Repeated keys with another value are rejected."""
     found: dict[str, str] = {}
     for number, key, rest in _pairs(file) if file.is_file() else ():
         if found.setdefault(key, rest) != rest:
-            rejected.append(Rejected(Path(f"{file}:{number}"), f"{key} has another line before; leave out one of both"))
+            rejected.append(Rejected(Path(f"{file}:{number}"), f"{key} has another line before; remove one of the two"))
     return found
 
 
@@ -261,25 +254,22 @@ def _pairs(file: Path) -> Iterator[tuple[int, str, str]]:
         yield number, key, rest.strip()
 
 
-# ------------------------------------------------------------------------------------------- LibriSpeech, AISHELL-1
-
-
 def _librispeech(transcripts: Sequence[Path], source: Path) -> Listed:
-    """Return the recordings of chapters: ``speaker-chapter-number`` beside the list of what is said in them."""
+    """Return the recordings of chapters: files ``speaker-chapter-number`` next to the list of their transcripts."""
     rows, rejected = list[Row](), list[Rejected]()
     for file in transcripts:
         listed = set()
         beside = {Path(entry.name).stem: entry.name for entry in _entries(file.parent) if is_sound(entry.name)}
         for number, key, text in _pairs(file):
             if key in listed:
-                rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: listed before; leave out one"))
+                rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: already listed; remove one line"))
                 continue
             listed.add(key)
             if key in beside:
                 fields = {"text": text, "speaker": key.partition("-")[0]}
                 rows.append(Row(Recording(file.parent / beside[key], name=key), fields))
             else:
-                rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: no .flac or .wav of it is there"))
+                rejected.append(Rejected(file.parent / key, f"{file.name}:{number}: its .flac or .wav is missing"))
         rejected += [
             Rejected(file.parent / name, f"not in {file.name}") for key, name in beside.items() if key not in listed
         ]
@@ -287,11 +277,11 @@ def _librispeech(transcripts: Sequence[Path], source: Path) -> Listed:
 
 
 def _aishell(folder: Path, split: str | None) -> Listed:
-    """Return the recordings below ``wav/`` (or a part of it) with what ``transcript/*.txt`` says of them."""
+    """Return the recordings below ``wav/`` (or a part of it) with their transcripts in ``transcript/*.txt``."""
     top = folder / "wav" / (split or "")
     if not top.is_dir():
         parts = ", ".join(sorted(entry.name for entry in _entries(folder / "wav") if entry.is_dir()))
-        raise DataError(f"{folder}: no part {split!r} in wav/ (there are: {parts or 'none'}); correct --split")
+        raise DataError(f"{folder}: no part {split!r} in wav/ (available: {parts or 'none'}); correct --split")
     texts: dict[str, str] = {}
     for file in sorted((folder / "transcript").glob("*.txt")):
         texts |= {key: "".join(text.split()) for _, key, text in _pairs(file)}
@@ -305,9 +295,6 @@ def _aishell(folder: Path, split: str | None) -> Listed:
             else:
                 rejected.append(Rejected(Path(where, name), "not in the transcript"))
     return Listed(rows, rejected, folder)
-
-
-# --------------------------------------------------------------------------------------------------------- all lists
 
 
 def _resolved(entries: Sequence[_Entry], rejected: list[Rejected], source: Path, roots: Sequence[Path]) -> Listed:
@@ -324,20 +311,19 @@ def _resolved(entries: Sequence[_Entry], rejected: list[Rejected], source: Path,
 
 
 def _unusable(path: Path, root: Path, name: str) -> str | None:
-    """Return why a listed path cannot be a sample; ``None`` where it can."""
-    # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
+    """Return why a listed path cannot be a sample; ``None`` if it can."""
+    # Compares names only: links may lead out of the root, since data sets are often assembled from links.
     if not (os.path.abspath(path) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
-        return f"the listed path {name!r} leaves the data folder {root}; name another by audio=FOLDER"
-    if not os.path.isfile(path):  # False, too, of a name that no file can have
-        return f"listed, but it {no_file(path)}; correct the path"
+        return f"the listed path {name!r} leaves the data folder {root}; set another folder with audio=FOLDER"
+    if not os.path.isfile(path):  # also False for a name that no file can have
+        return f"it is listed, but it {no_file(path)}; correct the path"
     return None if is_sound(path.name) else NOT_SOUND
 
 
 def text_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a list that are not empty, with their numbers.
+    """Yield the non-empty lines of a list with their numbers.
 
-    Raises:
-        DataError: the file cannot be read, or is not UTF-8.
+    Raises DataError if the file cannot be read, or is not UTF-8.
     """
     for number, line in enumerate(utf8_text(file).split("\n"), 1):
         if line.strip():

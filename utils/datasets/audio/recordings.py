@@ -1,4 +1,4 @@
-"""Data sets of recordings: a folder, a file, or one of the usual lists, with what is said and by whom.
+"""Data sets of recordings: a folder, a file, or a list in a usual format, with transcripts, labels or speakers.
 
 Recordings are read later, by ``prepare`` (:func:`utils.preprocess.audio.reading.read_sound`).
 """
@@ -20,25 +20,25 @@ from utils.preprocess.audio.reading import NOT_SOUND, Recording, Sound, is_sound
 __all__ = ["Recording", "Sound", "Sounds", "load_sounds"]
 
 UNITS = ("recording", "speaker", "file")
-"""What is independent of the rest: every recording, all of one person, or all parts of one file."""
+"""Values of ``units``: the independent unit is a recording, all recordings of a speaker, or all parts of a file."""
 
 
 class Sounds(ListDataset):
-    """Recordings, with what is known of each.
+    """Recordings with their known values.
 
     Args:
-        rows: the recordings and, by name, what a list says of each: ``text``, ``label``, ``speaker`` and whatever else.
+        rows: the recordings with the values of the list by name, such as ``text``, ``label`` and ``speaker``.
         source: the list or folder they come from.
-        rejected: what cannot be a sample.
-        target: the name of what is right for a recording; ``None``, or a name that no recording has: it is not known.
-            Where some have it, the others are in ``rejected``.
+        rejected: entries that cannot be samples.
+        target: name of the value to use as target; ``None``, or a name that no recording has: no targets. If only some
+            recordings have it, the others are in ``rejected``.
         units: one of :data:`UNITS`.
 
     Attributes:
-        fields: per recording all that is known of it, by name.
+        fields: per recording its values by name.
 
     Raises:
-        ConfigError: units by speaker, and a recording has none.
+        ConfigError: units are speakers, and a recording has none.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Sounds(ListDataset):
         kept, lost, known = list(rows), list(rejected), any(target in row.fields for row in rows)
         if known:
             kept = [row for row in rows if target in row.fields]
-            reason = f"no {target!r} is given, and other recordings have one"
+            reason = f"has no {target!r}, but other recordings have one"
             lost += [Rejected(Path(str(row.recording)), reason) for row in rows if target not in row.fields]
         samples = [row.recording for row in kept]
         super().__init__(
@@ -66,16 +66,16 @@ class Sounds(ListDataset):
         self.fields: list[Mapping[str, Any]] = [row.fields for row in kept]
 
     def fingerprint(self) -> str:
-        """Return a hash of paths below the source's folder, sizes and times, parts, targets and units.
+        """Return a hash of relative paths, sizes and times, parts, targets and units.
 
-        Recordings are not read: a change that keeps size and time is not seen.
+        Recordings are not read: a change that keeps size and time is not detected.
         """
         units: Sequence[str | None] = self.units or [None] * len(self)
         return hashed(list(zip(self.samples, self.targets or units, units, strict=True)), self.files[0])
 
 
 def hashed(rows: Sequence[tuple[Recording, Any, str | None]], source: Path) -> str:
-    """Return a hash of recordings, what is right for each, and units: by path below the source, size and time."""
+    """Return a hash of recordings (path relative to the source, size and time), targets and units."""
     root = source if source.is_dir() else source.parent
     digest, states = hashlib.sha256(), dict[Path, tuple[int, int]]()
     for one, target, unit in rows:
@@ -93,9 +93,9 @@ def _units(rows: Sequence[Row], units: str) -> list[str] | None:
     if units == "file":
         return [str(row.recording.path) for row in rows]
     if units == "speaker":
-        nobody = next((row.recording for row in rows if "speaker" not in row.fields), None)
-        if nobody is not None:
-            raise ConfigError(f"--units speaker: nobody says who speaks in {nobody}; use --units recording")
+        unnamed = next((row.recording for row in rows if "speaker" not in row.fields), None)
+        if unnamed is not None:
+            raise ConfigError(f"--units speaker: {unnamed} has no speaker; use --units recording")
         return [str(row.fields["speaker"]) for row in rows]
     return None
 
@@ -103,30 +103,30 @@ def _units(rows: Sequence[Row], units: str) -> list[str] | None:
 def load_sounds(
     paths: Mapping[str, Path] | Path, *, target: str | None = "text", units: str = "recording", split: str | None = None
 ) -> Sounds:
-    """Load recordings; nothing of their sound is read.
+    """Load a list or folder of recordings without reading any sound.
 
     Args:
         paths: ``{"data": path}`` or the path: a recording, a list, or a folder; or ``{"manifest": list, "audio":
-            folder}``, where the list's paths start from that folder.
-        target: what is right for a recording: ``text``, ``label``, ``speaker``, or another name of a JSON list.
+            folder}``, where the list's paths are relative to that folder.
+        target: the value to use as target: ``text``, ``label``, ``speaker``, or another key of a JSON list.
         units: one of :data:`UNITS`.
-        split: of an AISHELL folder, the part to take (``test``); ``None``: all.
+        split: part of an AISHELL folder (``test``); ``None``: all.
 
-    These are known:
+    Supported formats:
 
-    - JSON lines (``.jsonl``, ``.json``), as NeMo's manifests: ``audio_filepath``, and where given ``offset`` and
-      ``duration`` in seconds, ``text``, ``label``, ``speaker``, and anything else.
-    - Kaldi: ``wav.scp``, with ``text``, ``utt2spk`` and ``segments`` beside it where they are. A pipe in it is refused:
+    - JSON lines (``.jsonl``, ``.json``), as NeMo's manifests: ``audio_filepath``, and optionally ``offset`` and
+      ``duration`` in seconds, ``text``, ``label``, ``speaker``, and other keys.
+    - Kaldi: ``wav.scp``, optionally with ``text``, ``utt2spk`` and ``segments`` next to it. Pipes in it are rejected:
       no command of a list is run.
-    - LibriSpeech: ``*.trans.txt`` beside the recordings, at any depth.
-    - AISHELL-1: ``transcript/*.txt`` beside ``wav/``; the blanks between words are left out.
-    - a folder with a folder per label, or speaker, where that is the target; or a folder of recordings.
+    - LibriSpeech: ``*.trans.txt`` next to the recordings, at any depth.
+    - AISHELL-1: ``transcript/*.txt`` next to ``wav/``; spaces between words are removed.
+    - a folder with a subfolder per label or speaker, if that is the target; or a folder of recordings.
 
-    A list's paths start from its folder or the one above, whichever has the first recording that is found, and must not
-    leave it. What is listed and is not there, or is listed wrongly, is in ``rejected``.
+    A list's paths are relative to its folder or the parent of it, the first that has one of the files, and must not
+    leave it. Missing files and invalid entries are in ``rejected``.
 
     Raises:
-        DataError: nothing usable is there; the text says what would be.
+        DataError: the paths have no usable data; the message names the expected content.
         ConfigError: unknown names of paths.
     """
     named = {"data": paths} if isinstance(paths, Path) else dict(paths)
@@ -136,15 +136,15 @@ def load_sounds(
     if set(named) == {"manifest", "audio"}:
         found = listed_in(named["manifest"], [named["audio"]])
     elif set(named) != {"data"}:
-        raise ConfigError("recordings are given by --data_path PATH, or by --data_path manifest=FILE audio=FOLDER")
+        raise ConfigError("pass recordings as --data_path PATH, or as --data_path manifest=FILE audio=FOLDER")
     else:
         found = _of_path(named["data"], target, split)
     sounds = Sounds(found.rows, found.source, found.rejected, target, units)
     if not len(sounds):
-        where, reason = sounds.rejected[0] if sounds.rejected else (found.source, "nothing is listed")
+        where, reason = sounds.rejected[0] if sounds.rejected else (found.source, "the list is empty")
         raise DataError(
             f"{found.source}: none of {len(sounds.rejected)} recordings can be used, the first is {where}: {reason}; "
-            "check the data, or say where the recordings are by --data_path manifest=FILE audio=FOLDER"
+            "check the data, or set the folder of the recordings with --data_path manifest=FILE audio=FOLDER"
         )
     return sounds
 
@@ -156,4 +156,4 @@ def _of_path(path: Path, target: str | None, split: str | None) -> Listed:
         return listed_in(path, [path.parent, path.parent.parent])
     if is_sound(path.name):
         return Listed([Row(Recording(path), {})], [], path)
-    raise DataError(f"{path}: {NOT_SOUND}; give a recording, a folder, or a list ({' '.join(LISTS)})")
+    raise DataError(f"{path}: {NOT_SOUND}; pass a recording, a folder, or a list ({' '.join(LISTS)})")

@@ -1,4 +1,4 @@
-"""Recordings and where somebody speaks in them: a JSON list with ``segments``, or NIST's RTTM."""
+"""Recordings with their spans of speech: a JSON list with ``segments``, or NIST's RTTM."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from utils.datasets.base import ListDataset, Rejected
 from utils.preprocess.audio.reading import MOST_SECONDS, Recording
 
 Spans = tuple[tuple[float, float], ...]
-"""Begins and ends in seconds."""
+"""Start and end times in seconds."""
 
 
 class Spoken(NamedTuple):
-    """A recording, and where somebody speaks in it."""
+    """A recording and its spans of speech."""
 
     recording: Recording
     spans: Spans
 
 
 def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListDataset:
-    """Load recordings with where somebody speaks in each.
+    """Load recordings with their spans of speech.
 
     Args:
-        paths: as :func:`.load_sounds` takes them, with a JSON list that has ``segments``, a list
-            of [start, end] in seconds, for each; or ``{"audio": folder, "rttm": file}``: its files are recordings of
-            the folder, by name without ending. A recording without a line in it has no speech.
-        units: what is independent of the rest.
+        paths: as :func:`.load_sounds` takes them, with a JSON list that has ``segments``, a list of [start, end] in
+            seconds, for each; or ``{"audio": folder, "rttm": file}``: its files are recordings of the folder, by name
+            without ending. A recording without a line in it has no speech.
+        units: one of :data:`~utils.datasets.audio.recordings.UNITS`.
 
     Returns:
-        Samples are :class:`Spoken`, targets their spans; both are missing where nothing is known of any recording:
-        samples are then :class:`Recording`.
+        Samples are :class:`Spoken` and targets their spans; without any ``segments``, samples are :class:`Recording`
+        and targets are ``None``.
 
     Raises:
-        DataError: nothing usable is there.
+        DataError: the paths have no usable data.
     """
     if "rttm" in paths:
         return _by_rttm(paths)
@@ -58,7 +58,7 @@ def load_spoken(paths: Mapping[str, Path], units: str = "recording") -> ListData
 
 
 class _Spoken(ListDataset):
-    """Recordings with spans; hashed by where they are and when they were changed."""
+    """Recordings with spans; the fingerprint covers paths, sizes and times of the files."""
 
     def __init__(
         self, samples: Sequence[Spoken], source: Path, rejected: Sequence[Rejected], units: Sequence[str] | None
@@ -85,15 +85,15 @@ class _Spoken(ListDataset):
 
 
 def _spans(found: Any) -> Spans | str:
-    """Return spans, or why these are none."""
+    """Return spans, or the reason why a value is invalid."""
     if not isinstance(found, list):
-        return f"segments {shown_value(found)} are no list of [start, end] in seconds"
+        return f"segments {shown_value(found)} must be a list of [start, end] in seconds"
     spans = []
     for one in found:
         if isinstance(one, dict):
             one = [one.get("start"), one.get("end")]
         if not isinstance(one, list) or len(one) != 2 or not all(is_time(value) for value in one) or one[0] >= one[1]:
-            return f"segment {shown_value(one)} is no [start, end] in seconds"
+            return f"segment {shown_value(one)} must be [start, end] in seconds"
         spans.append((float(one[0]), float(one[1])))
     return tuple(sorted(spans))
 
@@ -101,7 +101,7 @@ def _spans(found: Any) -> Spans | str:
 def _by_rttm(paths: Mapping[str, Path]) -> ListDataset:
     """Return the recordings of a folder with the spans of an RTTM file (NIST, Rich Transcription 2009)."""
     if set(paths) != {"rttm", "audio"}:
-        raise ConfigError("labels in RTTM are given by --data_path audio=FOLDER rttm=FILE")
+        raise ConfigError("pass labels in RTTM as --data_path audio=FOLDER rttm=FILE")
     found: dict[str, list[tuple[float, float]]] = {}
     file = paths["rttm"]
     for number, line in text_lines(file):
@@ -119,9 +119,7 @@ def _by_rttm(paths: Mapping[str, Path]) -> ListDataset:
         found.setdefault(fields[1], []).append((start, start + seconds))
     sounds = load_sounds(paths["audio"], target=None)
     stems = {Path(one.path).stem for one in sounds.samples}
-    rejected = [*sounds.rejected]
-    rejected += [
-        Rejected(Path(name), f"in {file.name}, and not in {paths['audio']}") for name in found if name not in stems
-    ]
+    lost = [name for name in found if name not in stems]
+    rejected = [*sounds.rejected, *(Rejected(Path(one), f"in {file.name}, not in {paths['audio']}") for one in lost)]
     samples = [Spoken(one, tuple(sorted(found.get(one.path.stem, [])))) for one in sounds.samples]
     return _Spoken(samples, file, rejected, None)

@@ -1,8 +1,8 @@
 """Lists of trials: VoxCeleb's ``1 a.wav b.wav``, Kaldi's ``utt1 utt2 target``, and tables with named columns.
 
-The form of a list follows from its first line. Who speaks is taken from ``utt2spk`` where there is one, else from the
-first folder of the paths (``id10270/...``) where every line agrees with that, else from the list itself: recordings
-that are said to be of one speaker belong together.
+The format of a list follows from its first line. Speakers are taken from ``utt2spk`` if there is one, else from the
+first folder of the paths (``id10270/...``) if every line agrees with it, else from the list itself: recordings that a
+line labels as the same speaker are grouped.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from engine import DataError
 from tecoinfer_modelzoo.files import utf8_text
 from utils.datasets.audio.recordings import load_sounds
 from utils.datasets.audio.trials import Trials, Voices
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, root_of
 from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound
 
 LISTS = ("trials", "trials.txt", "trials.tsv", "trials.lst", "veri_test2.txt", "veri_test.txt", "pairs.tsv")
-"""A folder that holds a file of one of these names is read through it, the first one found."""
+"""A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
 SOUNDS = ("wav", "wavs", "audio", "voxceleb1_test_v2", "data")
-"""Folders beside a list that its paths may start from."""
+"""Folders next to a list that its paths may be relative to."""
 
 SAME = {"1": True, "0": False, "target": True, "nontarget": False, "tgt": True, "imp": False, "same": True}
 SAME |= {"different": False, "true": True, "false": False}
-"""Words for one speaker and for two."""
+"""Words for the same speaker and for two speakers."""
 
 COLUMNS = {
     "first": ("first", "enrol", "enroll", "utt1", "modelid", "file1", "path1"),
     "second": ("second", "test", "utt2", "segmentid", "file2", "path2"),
     "same": ("same", "label", "target", "targettype", "is_target"),
 }
-"""Names that the columns of a table may have."""
+"""Accepted column names of a table."""
 
 FORMS = "'1 a.wav b.wav', 'utt1 utt2 target', or a table with columns first, second and same"
 
 
 class Line(NamedTuple):
-    """A trial as a list has it: its line, two names, and whether that is one speaker, where the list says it."""
+    """A line of a list: its number, two names, and whether they are the same speaker, if stated."""
 
     number: int
     first: str
@@ -50,16 +50,16 @@ class Line(NamedTuple):
 
 
 def load_trials(file: Path, audio: Path | None = None, speakers: Path | None = None) -> Trials:
-    """Load the trials of a list, in its order. A line that cannot be used costs its trial and is in ``rejected``.
+    """Load the trials of a list, in its order; lines that cannot be used are in ``rejected``.
 
     Args:
         file: the list, UTF-8.
-        audio: the folder that its paths start from, or a ``wav.scp`` that says where its names are; ``None``: a
-            ``wav.scp`` beside the list, else the list's folder, or one of :data:`SOUNDS` in it.
-        speakers: ``utt2spk``; ``None``: one beside the list, if there is any.
+        audio: the folder that its paths are relative to, or a ``wav.scp`` that maps names to paths; ``None``: a
+            ``wav.scp`` next to the list, else the list's folder, or one of :data:`SOUNDS` in it.
+        speakers: ``utt2spk``; ``None``: the one next to the list, if any.
 
     Raises:
-        DataError: a file cannot be read, or not a single trial can be used.
+        DataError: a file cannot be read, or no trial can be used.
     """
     rejected: list[Rejected] = []
     lines = list(_parsed(file, rejected))
@@ -74,7 +74,7 @@ def load_trials(file: Path, audio: Path | None = None, speakers: Path | None = N
     kept = [row for row in kept if not _contradicts(file, row[0], named, rejected)]
     if not kept:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
-        raise DataError(f"{file}: no trial can be used{first}; write lines as {FORMS}, of recordings in {root}")
+        raise DataError(f"{file}: no trial can be used{first}; write lines as {FORMS}, with recordings in {root}")
     return _trials(kept, named, rejected, root)
 
 
@@ -101,30 +101,27 @@ def _trials(
     return Trials(voices, np.array(pairs, np.int32))
 
 
-# ----------------------------------------------------------------------------------------------------------- the lines
-
-
 def _parsed(file: Path, rejected: list[Rejected]) -> Iterator[Line]:
-    """Yield the trials of a list; lines that are none are rejected."""
+    """Yield the trials of a list; invalid lines are rejected."""
     rows = [(number, _columns(text)) for number, text in _lines(file)]
     if not rows:
-        raise DataError(f"{file}: an empty list; write lines as {FORMS}")
+        raise DataError(f"{file}: the list is empty; write lines as {FORMS}")
     order = _order(rows[0][1])
     if order is None:
-        raise DataError(f"{file}:{rows[0][0]}: {' '.join(rows[0][1])[:80]!r} is no trial; write lines as {FORMS}")
+        raise DataError(f"{file}:{rows[0][0]}: {' '.join(rows[0][1])[:80]!r} is not a trial; write lines as {FORMS}")
     header = rows[0][1][order[0]].lower() in COLUMNS["first"]
     width = len(rows[0][1])
     for number, columns in rows[1:] if header else rows:
         where = Path(f"{file}:{number}")
         if len(columns) != width:
-            rejected.append(Rejected(where, f"{len(columns)} columns, and the first line has {width}; correct it"))
+            rejected.append(Rejected(where, f"{len(columns)} columns, but the first line has {width}; correct it"))
             continue
         first, second = columns[order[0]], columns[order[1]]
         word = None if order[2] is None else columns[order[2]]
         if word is not None and word.lower() not in SAME:
-            rejected.append(Rejected(where, f"{word!r} is neither 1 nor 0, target nor nontarget; correct it"))
+            rejected.append(Rejected(where, f"{word!r} must be 1, 0, target or nontarget; correct it"))
         elif first == second:
-            rejected.append(Rejected(where, f"compares {first} with itself; name two recordings"))
+            rejected.append(Rejected(where, f"compares {first} with itself; list two recordings"))
         else:
             yield Line(number, first, second, None if word is None else SAME[word.lower()])
 
@@ -134,7 +131,7 @@ def _columns(text: str) -> list[str]:
 
 
 def _order(columns: Sequence[str]) -> tuple[int, int, int | None] | None:
-    """Return where both names and the word for one speaker stand; ``None`` where the first line is no trial."""
+    """Return the columns of both names and of the label; ``None`` if the first line is not a trial."""
     lower = [column.lower() for column in columns]
     named = {key: next((lower.index(name) for name in names if name in lower), None) for key, names in COLUMNS.items()}
     if named["first"] is not None and named["second"] is not None:
@@ -154,11 +151,8 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-# ----------------------------------------------------------------------------------------------------- the recordings
-
-
 def _finder(file: Path, audio: Path | None, lines: Sequence[Line]) -> tuple[Callable[[str], Recording], Path]:
-    """Return what finds a recording by its name, LookupError where it is not there, and the folder it looks in."""
+    """Return a function from a name to its recording (LookupError if it is missing), and the folder of recordings."""
     scp = audio if audio is not None and audio.suffix == ".scp" else file.parent / "wav.scp"
     if audio is not None and audio.is_dir() and (audio / "wav.scp").is_file():
         scp = audio / "wav.scp"
@@ -178,7 +172,7 @@ def _finder(file: Path, audio: Path | None, lines: Sequence[Line]) -> tuple[Call
 
         return listed, scp.parent
     if audio is not None and not audio.is_dir():
-        raise DataError(f"data path audio={audio} is neither a folder nor a wav.scp; check the path")
+        raise DataError(f"data path audio={audio} must be a folder or a wav.scp; check the path")
     root = _root(file, lines) if audio is None else audio
 
     def placed(name: str) -> Recording:
@@ -194,7 +188,7 @@ def _finder(file: Path, audio: Path | None, lines: Sequence[Line]) -> tuple[Call
 
 
 def _root(file: Path, lines: Sequence[Line]) -> Path:
-    """Return the folder that holds the first recording that is found, the list's own where there is none."""
+    """Return the folder that has the first recording found, the list's own if none is found."""
     places = [file.parent, *(file.parent / name for name in SOUNDS)]
     for line in lines[:20]:
         for place in places:
@@ -203,18 +197,15 @@ def _root(file: Path, lines: Sequence[Line]) -> Path:
     return file.parent
 
 
-# -------------------------------------------------------------------------------------------------------- the speakers
-
-
 def _speakers(file: Path, given: Path | None, lines: Sequence[Line]) -> dict[str, str] | None:
-    """Return who speaks, by recording; ``None`` where nobody knows."""
+    """Return the speaker of each recording; ``None`` if unknown."""
     names = list(dict.fromkeys(name for line in lines for name in (line.first, line.second)))
     beside = file.parent / "utt2spk" if given is None else given
     if given is not None or beside.is_file():
         table = dict(text.split(maxsplit=1) for _, text in _lines(beside) if len(text.split(maxsplit=1)) == 2)
         unknown = next((name for name in names if name not in table), None)
         if unknown is not None:
-            raise DataError(f"{beside}: has no speaker of {unknown!r}, which {file} names; add a line for it")
+            raise DataError(f"{beside}: has no speaker of {unknown!r}, which {file} lists; add a line for it")
         return {name: table[name] for name in names}
     if any(line.same is None for line in lines):
         return None
@@ -226,29 +217,22 @@ def _speakers(file: Path, given: Path | None, lines: Sequence[Line]) -> dict[str
 
 
 def _joined(names: Sequence[str], lines: Sequence[Line]) -> dict[str, str]:
-    """Return a speaker for each group of recordings that the list says to be of one; it is called by its first."""
+    """Group recordings that the list labels as the same speaker; a group's name is that of its first recording."""
     leader = {name: name for name in names}
-
-    def top(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
     for line in lines:
         if line.same:
-            leader[top(line.second)] = top(line.first)
-    return {name: top(name) for name in names}
+            leader[root_of(leader, line.second)] = root_of(leader, line.first)
+    return {name: root_of(leader, name) for name in names}
 
 
 def _contradicts(file: Path, line: Line, named: Mapping[str, str] | None, rejected: list[Rejected]) -> bool:
-    """Say whether a line says something else than what is known of the speakers; it is rejected then."""
+    """Return whether a line contradicts the known speakers; such a line is rejected."""
     if named is None or line.same is None:
         return False
     first, second = named[line.first], named[line.second]
     if (first == second) == line.same:
         return False
-    said, other = ("one speaker", "two") if line.same else ("two speakers", "one")
-    reason = f"says {said}, and by utt2spk, or other lines, it is {other} ({first}, {second}); correct it"
+    word, other = ("one speaker", "two") if line.same else ("two speakers", "one")
+    reason = f"says {word}, but by utt2spk or other lines it is {other} ({first}, {second}); correct it"
     rejected.append(Rejected(Path(f"{file}:{line.number}"), reason))
     return True

@@ -1,4 +1,4 @@
-"""Trials: pairs of recordings, with whether one person speaks in both, of lists, of folders, of speakers."""
+"""Trials: pairs of recordings with whether they are of the same speaker, from lists, folders or given speakers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from utils.preprocess.audio.reading import NOT_SOUND, Recording, is_sound, read_
 from utils.preprocess.audio.wav import is_wav, read_head
 
 SESSION = "__"
-"""``NAME__SESSION=FOLDER``: what stands behind this tells apart folders of one speaker."""
+"""In ``NAME__SESSION=FOLDER``, the separator between a speaker and one of the speaker's folders."""
 
 
 class Trial(NamedTuple):
@@ -33,12 +33,15 @@ class Trial(NamedTuple):
 
 
 class Voices(NamedTuple):
-    """Recordings and who speaks in them.
+    """Recordings and their speakers.
 
     Attributes:
-        recordings: what there is. speakers: for each the place of its speaker in ``names``; ``None``: nobody knows.
-        names: of the speakers. groups: for each what it is drawn by: a speaker, or one of a speaker's folders.
-        rejected: what cannot be used. root: what paths are told from, in reports and for the fingerprint.
+        recordings: R of them.
+        speakers: int32 [R], indices into ``names``; ``None`` if unknown.
+        names: of the speakers.
+        groups: int32 [R], the groups to draw from: a speaker, or one of a speaker's folders.
+        rejected: entries that cannot be used.
+        root: the folder that paths in reports and in the fingerprint are relative to.
     """
 
     recordings: list[Recording]
@@ -50,10 +53,11 @@ class Voices(NamedTuple):
 
 
 class Trials(Dataset):
-    """Pairs of recordings. A unit, which the accuracy gate resamples, is the speaker of the first one.
+    """Pairs of recordings. The unit that the accuracy gate resamples is the speaker of the first one.
 
     Args:
-        voices: the recordings. pairs: P x 2 int32, places of recordings.
+        voices: the recordings.
+        pairs: int32 [P, 2], indices of recordings.
     """
 
     def __init__(self, voices: Voices, pairs: Array) -> None:
@@ -65,7 +69,7 @@ class Trials(Dataset):
         return len(self.pairs)
 
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return trials, with a :class:`~utils.datasets.image.face_pairs.Truth` each where it is known."""
+        """Return trials, each with a :class:`~utils.datasets.image.face_pairs.Truth` if it is known."""
         voices, rows = self.voices, self.pairs[np.asarray(places, np.intp)].tolist()
         samples = [Trial(voices.recordings[a], voices.recordings[b]) for a, b in rows]
         names = [f"{self.name(one.first)} | {self.name(one.second)}" for one in samples]
@@ -76,11 +80,11 @@ class Trials(Dataset):
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
     def name(self, recording: Recording) -> str:
-        """Return what a recording is called in reports: its path below the root."""
+        """Return the name of a recording in reports: its path relative to the root."""
         return str(recording).removeprefix(f"{self.voices.root}{os.sep}")
 
     def mixed(self) -> Trials:
-        """Return the trials with both kinds in turn, for runs that are stopped."""
+        """Return the trials with same and different speakers alternating, for runs that are stopped early."""
         if self.voices.speakers is None or not len(self.pairs):
             return self
         who = self.voices.speakers[self.pairs]
@@ -91,39 +95,34 @@ class Trials(Dataset):
     def fingerprint(self) -> str:
         """Return a hash of the recordings' paths, parts, sizes and times, of the speakers, and of the pairs.
 
-        Recordings are not read: a change that keeps size and time is not seen.
+        Recordings are not read: a change that keeps size and time is not detected.
         """
         digest, voices = hashlib.sha256(), self.voices
         for one in voices.recordings:
-            told = (os.path.relpath(one.path, voices.root), one.start, one.seconds, *size_and_time(one.path))
-            digest.update(repr(told).encode("utf-8", "surrogatepass"))
+            entry = (os.path.relpath(one.path, voices.root), one.start, one.seconds, *size_and_time(one.path))
+            digest.update(repr(entry).encode("utf-8", "surrogatepass"))
         who = None if voices.speakers is None else voices.speakers.tolist()
         digest.update(repr((voices.names, who)).encode("utf-8", "surrogatepass"))
         digest.update(self.pairs.astype("<i4").tobytes())
         return digest.hexdigest()
 
     def watched(self) -> set[str]:
-        """Return the folder that the recordings are in."""
+        """Return the folder of the recordings."""
         return {str(self.voices.root)}
 
 
-# --------------------------------------------------------------------------------------------- recordings and speakers
-
-
 def voices_of(path: Path) -> Voices:
-    """Return the recordings of a folder or a list, with the speakers that it names.
+    """Return the recordings of a folder or a list, with their speakers if stated.
 
-    A folder with a folder for each speaker, with recordings at any depth (VoxCeleb's), or any list that
-    :func:`~utils.datasets.audio.recordings.load_sounds` reads; a folder of recordings alone names nobody.
-
-    Raises:
-        DataError: there is no recording.
+    Takes a folder with a subfolder per speaker, with recordings at any depth (VoxCeleb's layout), or any list that
+    :func:`~utils.datasets.audio.recordings.load_sounds` reads; a plain folder of recordings has no speakers. Raises
+    DataError if the path has no recording.
     """
     sounds = load_sounds(path, target="speaker")
     root = path if path.is_dir() else path.parent
     if sounds.targets is None:
-        nobody = np.zeros(len(sounds), np.int32)
-        return Voices(list(sounds.samples), None, [], nobody, list(sounds.rejected), root)
+        group = np.zeros(len(sounds), np.int32)
+        return Voices(list(sounds.samples), None, [], group, list(sounds.rejected), root)
     names = sorted({str(name) for name in sounds.targets})
     places = {name: place for place, name in enumerate(names)}
     who = np.array([places[str(name)] for name in sounds.targets], np.int32)
@@ -131,13 +130,14 @@ def voices_of(path: Path) -> Voices:
 
 
 def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -> Voices:
-    """Return the recordings in folders, at any depth, that are named by their speaker: ``NAME``, ``NAME__SESSION``.
+    """Return the recordings in folders, at any depth; keys are speakers: ``NAME`` or ``NAME__SESSION``.
 
     Args:
-        folders: by name. leave_out: patterns (:mod:`fnmatch`) of paths in a folder that are passed over.
+        folders: speaker -> folder.
+        leave_out: patterns (:mod:`fnmatch`) of paths relative to a folder that are skipped.
 
     Raises:
-        DataError: a path is no folder, or holds no recording.
+        DataError: a path is not a folder, or contains no recording.
     """
     found: list[Recording] = []
     who: list[int] = []
@@ -146,13 +146,13 @@ def voices_by_name(folders: Mapping[str, Path], leave_out: Sequence[str] = ()) -
     names = list(dict.fromkeys(name.partition(SESSION)[0] for name in folders))
     for place, (name, folder) in enumerate(folders.items()):
         if not folder.is_dir():
-            raise DataError(f"data path {name}={folder} is no folder of recordings; check the path")
+            raise DataError(f"data path {name}={folder} is not a folder of recordings; check the path")
         files = sorted(Path(top, file) for top, inside in walk(folder) for file in inside if not file.startswith("."))
         files = [file for file in files if not _matches(file.relative_to(folder), leave_out)]
         own = [file for file in files if is_sound(file.name)]
         rejected += [Rejected(file, NOT_SOUND) for file in files if not is_sound(file.name)]
         if not own:
-            raise DataError(f"data path {name}={folder} holds no recording; it needs sound files (.wav, .flac)")
+            raise DataError(f"data path {name}={folder} contains no recording; it needs sound files (.wav, .flac)")
         found += [Recording(file) for file in own]
         who += [names.index(name.partition(SESSION)[0])] * len(own)
         groups += [place] * len(own)
@@ -165,14 +165,16 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
 
 
 def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
-    """Return so many recordings of each speaker, or of each of a speaker's folders, and say how many were too short.
+    """Return a random subset of recordings per group, and warn with the number of those that are too short.
 
     Args:
-        voices: all of them. count: how many are drawn of each; 0: all. seed: of what is drawn.
-        shortest: seconds that a recording must have; 0: its length does not matter and is not read.
+        voices: all recordings.
+        count: recordings per group; 0: all.
+        shortest: minimum length in seconds; 0: lengths are not read.
+        seed: of the random draw.
 
     Raises:
-        DataError: nobody is left.
+        DataError: no recording is left.
     """
     chance = np.random.default_rng(seed)
     kept: list[int] = []
@@ -191,10 +193,8 @@ def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
     if not kept:
         raise DataError(f"{voices.root}: no recording has {shortest:g} s; use a smaller --shortest")
     if short:
-        total = len(voices.recordings)
-        warnings.warn(
-            f"{short} of {total} recordings are shorter than --shortest {shortest:g} s: left out", stacklevel=2
-        )
+        words = f"{short} of {len(voices.recordings)} recordings are shorter than --shortest {shortest:g} s: skipped"
+        warnings.warn(words, stacklevel=2)
     return voices._replace(
         recordings=[voices.recordings[place] for place in kept],
         speakers=None if voices.speakers is None else voices.speakers[kept],
@@ -204,7 +204,7 @@ def drawn(voices: Voices, count: int, shortest: float, seed: int) -> Voices:
 
 
 def _length(recording: Recording, rejected: list[Rejected]) -> float | None:
-    """Return seconds, of a WAV by its head; ``None`` for one that cannot be read, which is rejected."""
+    """Return seconds, for a WAV from its header; ``None`` for a recording that cannot be read, which is rejected."""
     if recording.seconds is not None:
         return recording.seconds
     try:
@@ -220,22 +220,16 @@ def _length(recording: Recording, rejected: list[Rejected]) -> float | None:
         return None
 
 
-# ---------------------------------------------------------------------------------------------------------- their pairs
-
-
 def paired(voices: Voices, rule: str, seed: int) -> Trials:
     """Return pairs of recordings.
 
-    ``all``: each with each other one. ``balanced``: all of one speaker (of each 100 at most, drawn by the seed), and as
-    many of two. Where nobody knows who speaks, ``all``.
-
-    Raises:
-        DataError: there are fewer than two recordings, or one speaker alone.
-        ConfigError: there would be too many pairs.
+    ``all``: every pair. ``balanced``: all pairs of one speaker (at most 100 pairs each, drawn by the seed), and as
+    many of two speakers. Without known speakers, ``all``. Raises DataError if there are fewer than two recordings, or
+    only one speaker, and ConfigError if there would be too many pairs.
     """
     count = len(voices.recordings)
     if count < 2:
-        raise DataError(f"{voices.root}: {count} recording makes no pair; give two at least")
+        raise DataError(f"{voices.root}: {count} recordings are too few for a pair; pass at least two")
     if voices.speakers is None or rule == "all":
         number = count * (count - 1) // 2
         if number > MOST_PAIRS:
@@ -243,8 +237,8 @@ def paired(voices: Voices, rule: str, seed: int) -> Trials:
             raise ConfigError(f"{voices.root}: {count} recordings make {number} pairs; use {advice}")
         pairs = np.stack(np.triu_indices(count, 1), axis=1).astype(np.int32)
     else:
-        everybody = np.unique(voices.speakers)
-        pairs, _ = balanced(voices.speakers, [everybody], np.random.default_rng(seed))
+        present = np.unique(voices.speakers)
+        pairs, _ = balanced(voices.speakers, [present], np.random.default_rng(seed))
     if voices.speakers is not None and len(np.unique(voices.speakers)) < 2:
-        raise DataError(f"{voices.root}: one speaker alone ({voices.names[0]}); give recordings of several")
+        raise DataError(f"{voices.root}: only one speaker ({voices.names[0]}); pass recordings of several")
     return Trials(voices, pairs)

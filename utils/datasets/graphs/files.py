@@ -1,13 +1,13 @@
-"""Graphs: numbers of nodes and of edges, many graphs in one ``.npz`` file, and what is wrong with one.
+"""Graphs: features of nodes and edges, many graphs in one ``.npz`` file, and the checks of a graph.
 
-The layout of a file of G graphs, in which nothing is pickled (:func:`save_graphs` writes it):
+The layout of a file of G graphs, without pickled content (:func:`save_graphs` writes it):
 
-- ``nodes``: float, all nodes one graph after another x F. ``node_counts``: G whole numbers, how many each graph has.
-- ``edges``: whole numbers, 2 x all edges, source and target, counted from 0 within its own graph. ``edge_counts``: G.
-- ``edge_weights``: float, all edges x D, where edges have numbers of their own.
-- ``targets``: G or G x T numbers, NaN where one is not known. ``target_names``: T texts. ``names``: G texts.
-- ``features``: a text that says what the F numbers of a node are, as its maker stored it.
-- ``points`` (all nodes x 2), ``labels`` (a text per node) and ``orders`` (a whole number per edge): how it is drawn.
+- ``nodes``: float, nodes of all graphs in order x F. ``node_counts``: G integers, the nodes per graph.
+- ``edges``: integers, 2 x all edges, source and target, counted from 0 in their graph. ``edge_counts``: G.
+- ``edge_weights``: float, all edges x D, if edges have features.
+- ``targets``: G or G x T numbers, NaN if unknown. ``target_names``: T texts. ``names``: G texts.
+- ``features``: a text that describes the F features of a node, as stored by its author.
+- ``points`` (all nodes x 2), ``labels`` (a text per node) and ``orders`` (an integer per edge): its drawing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PER_NODE, _PER_EDGE = ("nodes", "points", "labels"), ("edge_weights", "orders")
 
 
 class Look(NamedTuple):
-    """How a graph is drawn.
+    """Drawing of a graph.
 
     Attributes:
-        points: float32 [N, 2], where its nodes lie, in any unit, y upwards.
-        labels: what stands at each node; empty for a bare corner.
-        orders: int8 [E], how many lines an edge is drawn as; 4 stands for one and a dashed one.
+        points: float32 [N, 2], positions of the nodes, in any unit, y upwards.
+        labels: text at each node; may be empty.
+        orders: int8 [E], lines per edge; 4: one solid and one dashed line.
     """
 
     points: Array
@@ -43,11 +43,11 @@ class Graph(NamedTuple):
     """One graph.
 
     Attributes:
-        nodes: float32 [N, F], the numbers of each node.
+        nodes: float32 [N, F], features of the nodes.
         edges: int64 [2, E], source and target of each edge, counted from 0.
-        weights: float32 [E, D], the numbers of each edge; ``None``: edges have none.
+        weights: float32 [E, D], features of the edges, or ``None``.
         name: for reports and file names.
-        look: how it is drawn; ``None``: that is not known.
+        look: its drawing, or ``None``.
     """
 
     nodes: Array
@@ -58,11 +58,13 @@ class Graph(NamedTuple):
 
 
 class GraphFile(NamedTuple):
-    """What a file of graphs holds.
+    """Content of a file of graphs.
 
     Attributes:
-        graphs: in order. targets: float64 [G, T], or ``None``. target_names: T texts, or none.
-        features: what the numbers of a node are, as text; empty where the file does not say.
+        graphs: G graphs, in order.
+        targets: float64 [G, T], or ``None``.
+        target_names: T texts, or none.
+        features: description of a node's features; empty if the file has none.
     """
 
     graphs: list[Graph]
@@ -72,40 +74,39 @@ class GraphFile(NamedTuple):
 
 
 def checked(graph: Graph, *, finite: bool = True) -> Graph:
-    """Return a graph whose arrays fit one another.
+    """Return the graph if its arrays match one another.
 
     Args:
-        finite: whether NaN and infinity among the numbers of nodes and edges are refused.
+        graph: the graph.
+        finite: whether NaN and infinity in features of nodes and edges are errors.
 
     Raises:
-        DataError: one line with what is wrong and what to do; the graph's name is not in it.
+        DataError: the problem and the fix in one line, without the graph's name.
     """
     nodes, edges, weights = graph.nodes, graph.edges, graph.weights
     if nodes.ndim != 2 or not nodes.size:
-        raise DataError(
-            f"has nodes of shape {nodes.shape}, so there is nothing to compute; give N x F with N at least 1"
-        )
+        raise DataError(f"has nodes of shape {nodes.shape}; expected N x F with N at least 1")
     if finite and not np.isfinite(nodes).all():
         wrong = int(np.flatnonzero(~np.isfinite(nodes).all(axis=1))[0])
-        raise DataError(f"has NaN or infinity among the numbers of node {wrong}; correct them, or leave the graph out")
+        raise DataError(f"has NaN or infinity in the features of node {wrong}; correct them, or remove the graph")
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise DataError(f"has edges of shape {edges.shape}; give 2 x E, source and target")
+        raise DataError(f"has edges of shape {edges.shape}; expected 2 x E, source and target")
     if edges.size and not 0 <= edges.min() <= edges.max() < len(nodes):
         wrong = next(int(end) for end in edges.ravel() if not 0 <= end < len(nodes))
-        raise DataError(f"has an edge at node {wrong}, and its nodes are 0 to {len(nodes) - 1}; correct the edges")
+        raise DataError(f"has an edge at node {wrong}, but its nodes are 0 to {len(nodes) - 1}; correct the edges")
     if weights is not None and (weights.ndim != 2 or len(weights) != edges.shape[1]):
-        raise DataError(f"has weights of shape {weights.shape} for {edges.shape[1]} edges; give E x D")
+        raise DataError(f"has weights of shape {weights.shape} for {edges.shape[1]} edges; expected E x D")
     if finite and weights is not None and not np.isfinite(weights).all():
         wrong = int(np.flatnonzero(~np.isfinite(weights).all(axis=1))[0])
-        raise DataError(f"has NaN or infinity among the weights of edge {wrong}; correct them, or leave the graph out")
+        raise DataError(f"has NaN or infinity in the weights of edge {wrong}; correct them, or remove the graph")
     return graph
 
 
 def both_ways(graph: Graph) -> Graph:
-    """Return a graph with the inverse of every edge that lacks it, as undirected graphs are computed.
+    """Return a graph with the reverse of every edge added where missing, as for undirected graphs.
 
-    An edge listed twice counts once; a loop from a node to itself stays. An inverse has its edge's numbers. Edges come
-    in the order of their source, then target. A graph that has all inverses and nothing twice keeps its own order.
+    Duplicate edges are merged; a loop from a node to itself stays. A reverse edge has its edge's features. Edges are
+    sorted by source, then target. A graph that has all reverse edges and no duplicates keeps its order.
     """
     edges = graph.edges
     source, target = np.concatenate([edges, edges[::-1]], axis=1)
@@ -119,14 +120,10 @@ def both_ways(graph: Graph) -> Graph:
     return graph._replace(edges=np.stack([source[first], target[first]]), weights=weights, look=look)
 
 
-# ------------------------------------------------------------------------------------------------------------ the file
-
-
 def save_graphs(file: Path, found: GraphFile) -> None:
-    """Write graphs, all of them with the same columns, in the layout above.
+    """Write graphs, all with the same columns, in the layout above.
 
-    Raises:
-        ConfigError: the file cannot be written, or some graphs have numbers at their edges, or looks, and others none.
+    Raises ConfigError if the file cannot be written, or only some graphs have edge features or drawings.
     """
     graphs = found.graphs
     arrays: dict[str, Array] = {
@@ -139,9 +136,7 @@ def save_graphs(file: Path, found: GraphFile) -> None:
     weights = [graph.weights for graph in graphs if graph.weights is not None]
     looks = [graph.look for graph in graphs if graph.look is not None]
     if len(weights) not in (0, len(graphs)) or len(looks) not in (0, len(graphs)):
-        raise ConfigError(
-            f"{file}: some graphs have edge weights or looks and others none; give them to all or to none"
-        )
+        raise ConfigError(f"{file}: only some graphs have edge weights or looks; add them to all or none")
     if weights:
         arrays["edge_weights"] = np.concatenate(weights).astype(np.float32)
     if looks:
@@ -155,17 +150,16 @@ def save_graphs(file: Path, found: GraphFile) -> None:
     if found.features:
         arrays["features"] = np.array(found.features)
     try:
-        with file.open("wb") as stream:  # by name, numpy would add an ending
+        with file.open("wb") as stream:  # given a path, numpy would append an ending
             np.savez_compressed(stream, allow_pickle=False, **arrays)
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be written ({error.strerror or error}); choose another place") from error
+        raise ConfigError(f"{file}: cannot be written ({error.strerror or error}); choose another path") from error
 
 
 def read_graphs(file: Path) -> GraphFile:
-    """Read a file of many graphs; single graphs are checked later (:func:`checked`), so that a bad one costs itself.
+    """Read a file of many graphs; :func:`checked` runs later for each, so that one bad graph does not stop the rest.
 
-    Raises:
-        DataError: the file cannot be read, or its arrays do not fit one another.
+    Raises DataError if the file cannot be read, or its arrays do not match one another.
     """
     from utils.arrays import read_npz
 
@@ -173,7 +167,7 @@ def read_graphs(file: Path) -> GraphFile:
     missing = [name for name in ("nodes", "node_counts", "edges", "edge_counts") if name not in arrays]
     if missing:
         held = ", ".join(arrays) or "nothing"
-        raise DataError(f"{file}: no array {missing[0]!r} (it holds {held}); {FIX}")
+        raise DataError(f"{file}: no array {missing[0]!r} (found: {held}); {FIX}")
     nodes, edges = _starts(arrays, "node_counts", file), _starts(arrays, "edge_counts", file)
     if len(nodes) != len(edges):
         raise DataError(f"{file}: {len(nodes) - 1} node_counts and {len(edges) - 1} edge_counts; {FIX}")
@@ -187,28 +181,20 @@ def read_graphs(file: Path) -> GraphFile:
     for place, name in enumerate(names):
         own, ends = slice(nodes[place], nodes[place + 1]), slice(edges[place], edges[place + 1])
         look = None if points is None else Look(points[own], labels[own] or [""] * len(points[own]), orders[ends])
-        graphs.append(
-            Graph(
-                np.asarray(arrays["nodes"][own], np.float32),
-                np.asarray(arrays["edges"][:, ends], np.int64),
-                None if weights is None else np.asarray(weights[ends], np.float32),
-                name,
-                look,
-            )
-        )
+        weight = None if weights is None else np.asarray(weights[ends], np.float32)
+        values, arcs = np.asarray(arrays["nodes"][own], np.float32), np.asarray(arrays["edges"][:, ends], np.int64)
+        graphs.append(Graph(values, arcs, weight, name, look))
     targets, target_names = _targets(arrays, count, file)
     return GraphFile(graphs, targets, target_names, str(arrays.get("features", "")))
 
 
 def _starts(arrays: Mapping[str, Array], key: str, file: Path) -> Array:
-    """Return where each graph begins, and behind them where the last one ends."""
+    """Return the start of each graph, and the end of the last one."""
     counts = arrays[key]
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 0).any():
-        raise DataError(
-            f"{file}: {key} has shape {counts.shape} and dtype {counts.dtype}; it needs G whole numbers; {FIX}"
-        )
+        raise DataError(f"{file}: {key} has shape {counts.shape} and dtype {counts.dtype}; expected G integers; {FIX}")
     if not len(counts):
-        raise DataError(f"{file}: {key} is empty, so there are no graphs; {FIX}")
+        raise DataError(f"{file}: {key} is empty: no graphs; {FIX}")
     starts: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return starts
 
@@ -216,15 +202,15 @@ def _starts(arrays: Mapping[str, Array], key: str, file: Path) -> Array:
 def _refuse_misfits(arrays: Mapping[str, Array], nodes: int, edges: int, file: Path) -> None:
     if arrays["edges"].ndim != 2 or arrays["edges"].shape[0] != 2 or arrays["edges"].dtype.kind not in "iu":
         shape, dtype = arrays["edges"].shape, arrays["edges"].dtype
-        raise DataError(f"{file}: edges have shape {shape} and dtype {dtype}; they need 2 x E whole numbers; {FIX}")
+        raise DataError(f"{file}: edges have shape {shape} and dtype {dtype}; expected 2 x E integers; {FIX}")
     if arrays["nodes"].ndim != 2 or arrays["nodes"].dtype.kind not in "biuf":
         shape, dtype = arrays["nodes"].shape, arrays["nodes"].dtype
-        raise DataError(f"{file}: nodes have shape {shape} and dtype {dtype}; they need N x F numbers; {FIX}")
+        raise DataError(f"{file}: nodes have shape {shape} and dtype {dtype}; expected N x F numbers; {FIX}")
     sizes = [(key, len(arrays[key]), nodes, "node_counts") for key in _PER_NODE if key in arrays]
     sizes += [(key, len(arrays[key]), edges, "edge_counts") for key in _PER_EDGE if key in arrays]
     for key, size, wanted, why in [*sizes, ("edges", arrays["edges"].shape[1], edges, "edge_counts")]:
         if size != wanted:
-            raise DataError(f"{file}: {key} are {size}, and {why} add up to {wanted}; {FIX}")
+            raise DataError(f"{file}: {key} has {size} entries, but {why} add up to {wanted}; {FIX}")
 
 
 def _texts(arrays: Mapping[str, Array], key: str, count: int, file: Path) -> list[str]:
@@ -232,7 +218,7 @@ def _texts(arrays: Mapping[str, Array], key: str, count: int, file: Path) -> lis
     if found is None:
         return []
     if found.shape != (count,):
-        raise DataError(f"{file}: {key} have shape {found.shape}, they need ({count},); {FIX}")
+        raise DataError(f"{file}: {key} have shape {found.shape}; expected ({count},); {FIX}")
     return [str(text) for text in found]
 
 
@@ -242,8 +228,8 @@ def _targets(arrays: Mapping[str, Array], count: int, file: Path) -> tuple[Array
         return None, ()
     if found.ndim not in (1, 2) or len(found) != count or found.dtype.kind not in "biuf":
         raise DataError(
-            f"{file}: targets have shape {found.shape} and dtype {found.dtype}, the {count} graphs need ({count},) or "
-            f"({count}, T) numbers; {FIX}"
+            f"{file}: targets have shape {found.shape} and dtype {found.dtype}; expected ({count},) or ({count}, T) "
+            f"numbers; {FIX}"
         )
     targets = found.reshape(count, -1).astype(np.float64)
     return targets, tuple(_texts(arrays, "target_names", targets.shape[1], file))

@@ -1,4 +1,4 @@
-"""What the layouts of a graph with classes of nodes have in common."""
+"""Common types of graphs with classes of nodes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ TRAIN, VALID, TEST = SPLITS = ("train", "valid", "test")
 """Parts of the nodes."""
 
 MOST = 4_000_000_000
-"""Bytes that the numbers of all nodes may take."""
+"""Maximum bytes of the features of all nodes."""
 
 
 class Labelled(NamedTuple):
-    """What a layout holds.
+    """A graph with node classes.
 
     Attributes:
-        graph: nodes float32 [N, F], edges int64 [2, E] as they are written.
-        labels: int64 [N], -1 where a class is not known.
-        parts: int8 [N], place in :data:`SPLITS`, -1 for none of them.
-        classes: names of the classes. names: of the nodes. picture: height and width of a node's row, if it is one.
-        undirected: an edge is written once for both directions.
+        graph: nodes float32 [N, F], edges int64 [2, E] as stored.
+        labels: int64 [N], -1 if unknown.
+        parts: int8 [N], index into :data:`SPLITS`, -1 for no part.
+        classes: names of the classes. names: names of the nodes.
+        picture: height and width, if the features of a node are an image.
+        undirected: whether an edge is stored once for both directions.
     """
 
     graph: Graph

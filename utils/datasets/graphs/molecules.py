@@ -1,7 +1,7 @@
-"""Molecules: SDF files and tables of SMILES, read as text; RDKit makes graphs of them, one at a time.
+"""Molecules: SDF files and tables of SMILES, read as text and converted to graphs by RDKit, one at a time.
 
-What the numbers of an atom are was decided in training: :class:`AtomFeatures`, which the model's metadata keep. Reading
-a file needs no RDKit, so that a molecule that does not parse costs itself, where it is prepared.
+The features of an atom are fixed in training: :class:`AtomFeatures`, stored in the model's metadata. Reading a file
+does not need RDKit, so that a molecule that cannot be parsed is reported when it is prepared and others still run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError, ModelError
 from tecoinfer_modelzoo.extra import extra
-from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Rejected
 from utils.datasets.graphs.files import Graph, Look
+from utils.datasets.text.tables import read_table, utf8_or_latin1
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -30,18 +30,14 @@ TABLES = (".csv", ".tsv", ".smi")
 END = "$$$$"
 
 MOST_ATOMS = 2000
-"""Atoms of a molecule that is taken, hydrogens that are written among them: rings of many more keep RDKit for hours."""
+"""Maximum number of atoms, explicit hydrogens included: RDKit takes hours for rings of many more."""
 
 SMILES_COLUMNS = ("smiles", "canonical_smiles", "mol", "structure")
 NAME_COLUMNS = ("name", "mol_id", "molecule_chembl_id", "compound id", "id")
 
 
 class Molecule(NamedTuple):
-    """A molecule as its file has it.
-
-    Attributes:
-        text: a mol block, or a SMILES. block: whether it is the first. name: for reports and file names.
-    """
+    """A molecule as text: a mol block if ``block``, else a SMILES; ``name`` is for reports and file names."""
 
     text: str
     block: bool
@@ -49,12 +45,7 @@ class Molecule(NamedTuple):
 
 
 class Molecules(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        found: the molecules, in order. targets: float64 [G, T], NaN where one is not known; ``None``: none were asked.
-        rejected: what cannot be used.
-    """
+    """Molecules of a file, in order, targets float64 [G, T] with NaN if unknown (or ``None``), and unusable entries."""
 
     found: list[Molecule]
     targets: Array | None
@@ -63,11 +54,13 @@ class Molecules(NamedTuple):
 
 @dataclass(frozen=True)
 class AtomFeatures:
-    """What the numbers of an atom are, in this order: one of each list, with a place for all others, then the rest.
+    """Features of an atom, in this order: a one-hot vector per list with one entry for other values, then the rest.
 
     Attributes:
-        elements: symbols of elements. degrees: how many heavy atoms it is bound to. hydrogens: how many of them it has.
-        rest: of :data:`REST`: its formal charge, and 1 where it is aromatic, or in a ring.
+        elements: symbols of elements.
+        degrees: numbers of heavy neighbours.
+        hydrogens: numbers of hydrogens.
+        rest: of :data:`REST`: formal charge, and 1 if aromatic, or in a ring.
     """
 
     elements: tuple[str, ...] = ("C", "N", "O", "S", "F", "P", "Cl", "Br", "I")
@@ -77,15 +70,14 @@ class AtomFeatures:
 
     @property
     def width(self) -> int:
-        """How many numbers an atom has."""
+        """Number of features per atom."""
         return len(self.elements) + len(self.degrees) + len(self.hydrogens) + 3 + len(self.rest)
 
     @classmethod
     def of(cls, stored: Any, ckpt: Path) -> AtomFeatures:
-        """Return what an export stored, a JSON object with these attributes.
+        """Return the features stored in an export's metadata, a JSON object with these attributes.
 
-        Raises:
-            ModelError: it is something else.
+        Raises ModelError if the object is invalid.
         """
         wanted = {"elements": str, "degrees": int, "hydrogens": int, "rest": str}
         if not isinstance(stored, Mapping) or set(stored) != set(wanted):
@@ -95,16 +87,15 @@ class AtomFeatures:
         for name, kind in wanted.items():
             values = stored[name]
             if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-                raise ModelError(f"{ckpt}: metadata 'graph': {name} of atoms is no such list; export the model again")
+                raise ModelError(f"{ckpt}: metadata 'graph': {name} is not a list of {kind.__name__}; export again")
         unknown = sorted(set(stored["rest"]) - set(REST))
         if unknown:
-            raise ModelError(
-                f"{ckpt}: metadata 'graph': atoms have {unknown[0]!r}; known are {', '.join(REST)}; export it again"
-            )
+            expected = f"expected {', '.join(REST)}"
+            raise ModelError(f"{ckpt}: metadata 'graph': atoms have {unknown[0]!r}, {expected}; export the model again")
         return cls(*(tuple(stored[name]) for name in wanted))
 
     def stored(self) -> dict[str, Any]:
-        """Return what an export stores: lists by name."""
+        """Return the metadata to store: lists by name."""
         return {name: list(values) for name, values in asdict(self).items()}
 
 
@@ -115,17 +106,15 @@ REST = {
 }
 
 
-# ----------------------------------------------------------------------------------------------------------- the files
-
-
 def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
-    """Read an SDF file (CTfile formats, BIOVIA): mol blocks, each with its data behind it.
+    """Read an SDF file (CTfile formats, BIOVIA): mol blocks, each followed by its data.
 
     Args:
-        file: UTF-8, or else Latin-1. properties: names of the data that hold targets; none: there are no targets.
+        file: UTF-8, or else Latin-1.
+        properties: names of the data that are targets; may be empty.
 
     Raises:
-        DataError: the file cannot be read, holds no molecule, or none of them has a target.
+        DataError: the file cannot be read, has no molecule, or no molecule has a target.
     """
     found, targets, rejected, known = list[Molecule](), list[list[float]](), list[Rejected](), Counter[str]()
     for number, lines in _records(_lines(file)):
@@ -150,7 +139,7 @@ def read_sdf(file: Path, properties: Sequence[str]) -> Molecules:
 
 
 def _records(lines: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the lines of each record, and the number of its first line."""
+    """Yield the number of the first line and the lines of each record."""
     start = 0
     for place, line in enumerate([*lines, END]):
         if line.startswith(END):
@@ -177,24 +166,23 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
     """Read a table of SMILES: ``.csv`` or ``.tsv`` with named columns, or ``.smi`` with a SMILES and a name per line.
 
     Args:
-        file: UTF-8. properties: names of the columns that hold targets. column: that of the SMILES; ``None``: one with
-            a usual name.
+        file: UTF-8.
+        properties: names of the columns that are targets.
+        column: the column of the SMILES; ``None``: one with a usual name.
 
     Raises:
         DataError: the file cannot be read, lacks a column, or no row has a target.
     """
-    from utils.datasets.text.tables import read_table
-
     if file.suffix.lower() == ".smi":
         if properties:
-            raise DataError(f"{file}: .smi files hold no targets; give a .csv file with a column {properties[0]!r}")
+            raise DataError(f"{file}: .smi files have no targets; pass a .csv file with a column {properties[0]!r}")
         rows = [(number, line.split(maxsplit=1)) for number, line in enumerate(_lines(file), 1) if line.strip()]
         smi = [Molecule(words[0], False, words[1].strip() if len(words) > 1 else words[0]) for _, words in rows]
         return _molecules(file, smi, [[] for _ in smi], [], ())
     table = read_table(file)
     place = table.column(column, SMILES_COLUMNS, "--smiles_column")
     if place is None:
-        raise DataError(f"{file}: no column of SMILES among {table.listed()}; name it with --smiles_column")
+        raise DataError(f"{file}: no column of SMILES among {table.listed()}; set it with --smiles_column")
     for name in properties:
         table.column(name, (), "--property")
     title = table.column(None, NAME_COLUMNS, "")
@@ -203,7 +191,7 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
         smiles = str(row.values.get(place, "")).strip()
         try:
             if not smiles:
-                raise ValueError(f"its {place} is empty; give one, or leave the row out")
+                raise ValueError(f"its {place} is empty; add one, or remove the row")
             targets.append(_values(row.values, properties))
         except ValueError as error:
             rejected.append(table.reject(row, str(error)))
@@ -214,18 +202,18 @@ def read_smiles(file: Path, properties: Sequence[str], column: str | None = None
 
 
 def _values(data: Mapping[str, Any], properties: Sequence[str]) -> list[float]:
-    """Return the targets of a molecule, NaN for one that is missing while another is there."""
+    """Return the targets of a molecule, NaN for a missing one if another is present."""
     values = []
     for name in properties:
         text = str(data.get(name, "")).strip()
         try:
             values.append(float(text) if text else math.nan)
         except ValueError:
-            raise ValueError(f"{name} is {text!r}, which is no number; correct it") from None
+            raise ValueError(f"{name} is {text!r}, not a number; correct it") from None
         if math.isinf(values[-1]):
-            raise ValueError(f"{name} is {text!r}; give a finite number")
+            raise ValueError(f"{name} is {text!r}; write a finite number")
     if properties and all(map(math.isnan, values)):
-        raise ValueError(f"it has no {' or '.join(properties)}; give one, or leave the molecule out")
+        raise ValueError(f"it has no {' or '.join(properties)}; add one, or remove the molecule")
     return values
 
 
@@ -238,7 +226,7 @@ def _molecules(
 ) -> Molecules:
     if not found:
         first = f" ({rejected[0].path}: {rejected[0].reason})" if rejected else ""
-        raise DataError(f"{file} holds no molecule that can be used{first}; give an SDF file, or a table of SMILES")
+        raise DataError(f"{file} has no usable molecule{first}; pass an SDF file, or a table of SMILES")
     seen = Counter(molecule.name for molecule in found)
     named = [
         molecule._replace(name=f"{molecule.name} ({place + 1})") if seen[molecule.name] > 1 else molecule
@@ -248,56 +236,41 @@ def _molecules(
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        data = read_regular(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return [line.rstrip("\r") for line in text.split("\n")]
-
-
-# --------------------------------------------------------------------------------------------------------------- RDKit
+    return [line.rstrip("\r") for line in utf8_or_latin1(file).split("\n")]
 
 
 def parsed(molecule: Molecule) -> Mol:
-    """Return RDKit's molecule, without hydrogens of its own, checked by it.
+    """Return RDKit's molecule, sanitized and without explicit hydrogens.
 
-    Raises:
-        DataError: RDKit cannot read it, or it breaks the rules of valence. ConfigError: RDKit is not installed.
+    Raises DataError if RDKit cannot read it, or it violates the rules of valence, and ConfigError if RDKit is not
+    installed.
     """
     with extra("reading molecules", "molecules"):
         from rdkit import Chem, rdBase
     what = "mol block" if molecule.block else f"SMILES {molecule.text!r}"
-    with rdBase.BlockLogs():  # what it would write to the terminal is in the error
+    with rdBase.BlockLogs():  # RDKit's log is part of the error instead
         try:
             if molecule.block:
                 found = Chem.MolFromMolBlock(molecule.text, sanitize=False, removeHs=False)
             else:
                 found = Chem.MolFromSmiles(molecule.text, sanitize=False)
             if found is None:
-                raise DataError(f"RDKit cannot read its {what}; correct it, or leave the molecule out")
+                raise DataError(f"RDKit cannot read its {what}; correct it, or remove the molecule")
             if found.GetNumAtoms() > MOST_ATOMS:
-                raise DataError(f"it has {found.GetNumAtoms()} atoms, and at most {MOST_ATOMS} are taken; leave it out")
+                raise DataError(f"it has {found.GetNumAtoms()} atoms, the maximum is {MOST_ATOMS}; remove it")
             Chem.SanitizeMol(found)
             found = Chem.RemoveHs(found)
-        except (ValueError, RuntimeError) as error:  # MolSanitizeException is the first, a broken invariant the second
+        except (ValueError, RuntimeError) as error:  # the second: a broken invariant in RDKit
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"its {what} is no molecule: {one_line(error)}; correct it") from error
+            raise DataError(f"its {what} is not a molecule: {one_line(error)}; correct it") from error
     if not found.GetNumAtoms():
-        raise DataError(f"its {what} has no atoms; correct it, or leave the molecule out")
+        raise DataError(f"its {what} has no atoms; correct it, or remove the molecule")
     return found
 
 
 def canonical(molecule: Molecule) -> str:
-    """Return RDKit's canonical SMILES, the same for one molecule however it is written.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Return RDKit's canonical SMILES, independent of the input notation; raise DataError if it cannot be read."""
     found = parsed(molecule)
     from rdkit import Chem
 
@@ -305,10 +278,9 @@ def canonical(molecule: Molecule) -> str:
 
 
 def graph_of(molecule: Molecule, features: AtomFeatures) -> Graph:
-    """Return a molecule as a graph: atoms are nodes, and each bond is an edge in both directions.
+    """Return a molecule as a graph: atoms are nodes, and a bond is an edge in both directions.
 
-    Raises:
-        DataError: RDKit cannot read it.
+    Raises DataError if RDKit cannot read it.
     """
     found = parsed(molecule)
     nodes = np.array([_numbers(atom, features) for atom in found.GetAtoms()], np.float32)
@@ -330,10 +302,10 @@ def _numbers(atom: Any, features: AtomFeatures) -> list[float]:
 
 
 def look_of(molecule: Molecule) -> tuple[Look, Array]:
-    """Return how a molecule is drawn: flat places by RDKit, elements but carbon by their symbols, orders of bonds.
+    """Return the drawing of a molecule: RDKit's 2D coordinates, element symbols except carbon, and bond orders.
 
     Returns:
-        The look, and its bonds, int64 [2, E], each once.
+        The drawing, and its bonds, int64 [2, E], each once.
 
     Raises:
         DataError: RDKit cannot read it.
@@ -342,7 +314,7 @@ def look_of(molecule: Molecule) -> tuple[Look, Array]:
     from rdkit.Chem import Kekulize, rdDepictor
 
     rdDepictor.Compute2DCoords(found)
-    Kekulize(found)  # aromatic rings are drawn with bonds of one and two lines in turn
+    Kekulize(found)  # aromatic rings are drawn with alternating single and double bonds
     places = found.GetConformer().GetPositions()[:, :2].astype(np.float32)
     orders = [max(1, min(3, round(bond.GetBondTypeAsDouble()))) for bond in found.GetBonds()]
     labels = [_label(atom) for atom in found.GetAtoms()]
@@ -351,7 +323,7 @@ def look_of(molecule: Molecule) -> tuple[Look, Array]:
 
 
 def _label(atom: Any) -> str:
-    """Return what stands at an atom: nothing at a carbon that has bonds, else symbol, hydrogens and charge."""
+    """Return the label of an atom: empty for a bonded carbon, else symbol, hydrogens and charge."""
     charge, hydrogens = atom.GetFormalCharge(), atom.GetTotalNumHs()
     if atom.GetSymbol() == "C" and not charge and atom.GetDegree():
         return ""
@@ -362,12 +334,11 @@ def _label(atom: Any) -> str:
 def read_molecules(file: Path, properties: Sequence[str], column: str | None = None) -> Molecules:
     """Read a file of molecules by its ending: :func:`read_sdf` or :func:`read_smiles`.
 
-    Raises:
-        DataError: it cannot be read. ConfigError: it has another ending.
+    Raises DataError if it cannot be read, and ConfigError if it has another ending.
     """
     ending = file.suffix.lower()
     if ending in SDF:
         return read_sdf(file, properties)
     if ending in TABLES:
         return read_smiles(file, properties, column)
-    raise ConfigError(f"{file}: molecules are read from {' '.join(SDF + TABLES)}; give such a file")
+    raise ConfigError(f"{file}: unsupported ending; pass a file of molecules: {' '.join(SDF + TABLES)}")

@@ -1,11 +1,11 @@
-"""One large graph whose nodes have classes: Planetoid's files, OGB's folders, or one ``.npz`` file.
+"""One large graph with node classes: Planetoid's files, OGB's folders, or one ``.npz`` file.
 
-The ``.npz`` file of N nodes, in which nothing is pickled:
+The ``.npz`` file of N nodes, without pickled content:
 
-- ``x``: N x F numbers. ``edges``: 2 x E whole numbers, source and target, counted from 0 (also ``edge_index``).
-- ``y``: N whole numbers, the class of each node, -1 where it is not known. ``classes``: their names.
-- ``train_mask``, ``val_mask``, ``test_mask``: N truth values. ``names``: N texts.
-- ``picture``: height and width, where a row of ``x`` is a picture of values of 0 to 1: then a node is drawn as that.
+- ``x``: N x F numbers. ``edges``: 2 x E integers, source and target, counted from 0 (also ``edge_index``).
+- ``y``: N integers, the class of each node, -1 if unknown. ``classes``: their names.
+- ``train_mask``, ``val_mask``, ``test_mask``: N booleans. ``names``: N texts.
+- ``picture``: height and width, if a row of ``x`` is an image of values from 0 to 1; nodes are then drawn as images.
 """
 
 from __future__ import annotations
@@ -24,19 +24,15 @@ from utils.datasets.graphs.files import Graph, both_ways, checked
 from utils.datasets.graphs.labelled_graph import SPLITS, TEST, Labelled
 
 ALL = "all"
-"""What ``--split`` takes beside the parts: every node, where answers are compared every one with a class."""
+"""Value of ``--split`` for all nodes, or all nodes with a class if answers are compared."""
 
 FIX = "save it with np.savez(file, x=..., edges=..., y=..., train_mask=..., val_mask=..., test_mask=...)"
 GRAPH = "graph"
-"""Note of a data set that has the :class:`NodeGraph`."""
+"""Key of the :class:`NodeGraph` in the notes of a data set."""
 
 
 class NodeGraph:
-    """A graph in memory; another process reads it again by its path.
-
-    Args:
-        path: file or folder. files: those that were read.
-    """
+    """A graph in memory; other processes read it again from its path, a file or folder."""
 
     def __init__(self, path: Path, found: Labelled, files: Sequence[Path]) -> None:
         self.path, self.found, self.files = path, found, tuple(files)
@@ -49,7 +45,7 @@ class NodeGraph:
         return len(self.found.labels)
 
     def edges(self, both: bool) -> Array:
-        """Return int64 [2, E]: the edges as written, or each in both directions; none twice, none to its own node."""
+        """Return int64 [2, E]: the edges as stored, or in both directions; without duplicates and loops."""
         graph = self.found.graph
         if both:
             self._both = self._both or both_ways(graph)
@@ -59,7 +55,7 @@ class NodeGraph:
         return np.stack([keys % len(self), keys // len(self)])
 
     def name(self, number: int) -> str:
-        """Return what reports call a node."""
+        """Return the name of a node in reports."""
         return self.found.names[number] if self.found.names else f"node {number}"
 
 
@@ -71,7 +67,7 @@ class Node(NamedTuple):
 
 
 class Nodes(Sequence[Node]):
-    """Some nodes of a graph, made when they are asked for."""
+    """Some nodes of a graph, created on access."""
 
     def __init__(self, graph: NodeGraph, numbers: Array) -> None:
         self.graph, self.numbers = graph, numbers
@@ -90,16 +86,16 @@ class Nodes(Sequence[Node]):
 
 
 def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, compared: bool = True) -> ListDataset:
-    """Return the nodes of a part of a graph, each with its class; the graph is the note :data:`GRAPH`.
+    """Return the nodes of a part of a graph, each with its class; the note :data:`GRAPH` is the graph.
 
     Args:
-        path: as :func:`read_node_graph` takes it.
+        path: as for :func:`read_node_graph`.
         split: one of :data:`SPLITS`, or :data:`ALL`.
-        wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; one that is none is rejected.
-        compared: whether answers are compared with what is right; then nodes of the part without a class are rejected.
+        wanted: numbers (``17``, ``20-29``) or names of nodes, instead of the part; unknown ones are rejected.
+        compared: whether answers are compared with classes; then nodes of the part without a class are rejected.
 
     Raises:
-        DataError: the graph cannot be read, has no edges, or there is no node to answer.
+        DataError: the graph cannot be read or has no edges, or no node is selected.
     """
     graph = read_node_graph(path)
     numbers, rejected = _chosen(graph, split, compared) if wanted is None else _named(graph, wanted)
@@ -121,18 +117,18 @@ def load_nodes(path: Path, split: str, wanted: Sequence[str] | None = None, *, c
 
 
 def _chosen(graph: NodeGraph, split: str, compared: bool) -> tuple[Array, list[Rejected]]:
-    """Return the nodes of a part, and those whose class is not known where answers are compared."""
+    """Return the nodes of a part, and those without a class if answers are compared."""
     parts, labels = graph.found.parts, graph.found.labels
     inside = np.ones(len(parts), bool) if split == ALL else parts == SPLITS.index(split)
     if not compared:
         return np.flatnonzero(inside), []
     unknown = np.flatnonzero(inside & (labels < 0) & (split != ALL))
-    reason = "its class is not known, so there is nothing to compare with"
+    reason = "its class is unknown, so there is nothing to compare with"
     return np.flatnonzero(inside & (labels >= 0)), [Rejected(Path(graph.name(int(one))), reason) for one in unknown]
 
 
 def _named(graph: NodeGraph, wanted: Sequence[str]) -> tuple[Array, list[Rejected]]:
-    """Return the nodes of numbers, ranges and names, and which of them are none."""
+    """Return the nodes given by numbers, ranges and names, and the unknown ones."""
     known = {name: number for number, name in enumerate(graph.found.names)}
     found, rejected, count = list[int](), list[Rejected](), len(graph)
     for word in wanted:
@@ -143,24 +139,19 @@ def _named(graph: NodeGraph, wanted: Sequence[str]) -> tuple[Array, list[Rejecte
             start, stop = int(first), int(last or first)
             found += range(start, min(stop + 1, count))
             if stop >= count or stop < start:
-                rejected.append(Rejected(Path(f"node {word}"), f"the graph's nodes are 0 to {count - 1}"))
+                rejected.append(Rejected(Path(f"node {word}"), f"the graph has nodes 0 to {count - 1}"))
         else:
             hint = did_you_mean(word, known) if known else ""
-            rejected.append(Rejected(Path(f"node {word}"), f"is no node;{hint} name one of 0 to {count - 1}"))
+            rejected.append(Rejected(Path(f"node {word}"), f"is not a node;{hint} use 0 to {count - 1}"))
     return np.array(found, np.int64), rejected
-
-
-# ---------------------------------------------------------------------------------------------------------- the layouts
 
 
 def read_node_graph(path: Path) -> NodeGraph:
     """Return the graph of an ``.npz`` file, of a folder with Planetoid's ``ind.NAME.*``, or of an OGB folder.
 
-    Planetoid's files are pickles; nothing that they name is called (:mod:`.pickled_arrays`). It is read
-    once, until one of its files changes.
-
-    Raises:
-        DataError: it is none of these, is damaged, its parts do not fit together, or it has no edges.
+    Planetoid's files are pickles; no function named in them is called (:mod:`.pickled_arrays`). The graph is cached
+    until the path changes. Raises DataError if the path is none of these, is damaged, its parts do not match, or the
+    graph has no edges.
     """
     try:
         changed = path.stat().st_mtime_ns
@@ -173,13 +164,13 @@ def read_node_graph(path: Path) -> NodeGraph:
 def _read(path: Path, changed: int) -> NodeGraph:
     found, files = _of_layout(path)
     try:
-        checked(found.graph, finite=False)  # NaN costs the nodes that hear of it, not the graph
+        checked(found.graph, finite=False)  # NaN affects the nodes that it reaches, not the whole graph
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     if not found.graph.edges.size:
         raise DataError(
             f"{path}: {len(found.labels)} nodes and no edges, so no node has a neighbour; add edges, or classify the "
-            "rows by themselves with a model that takes no graph"
+            "rows with a model that does not use a graph"
         )
     return NodeGraph(path, found, files)
 
@@ -199,8 +190,8 @@ def _of_layout(path: Path) -> tuple[Labelled, Sequence[Path]]:
 
         return read_ogb_nodes(path)
     raise DataError(
-        f"{path}: is no graph with classes of nodes; give an .npz file, a folder with Planetoid's ind.NAME.graph, or "
-        "an OGB folder with raw/edge.csv.gz"
+        f"{path}: not a graph with node classes; pass an .npz file, a folder with Planetoid's ind.NAME.graph, or an "
+        "OGB folder with raw/edge.csv.gz"
     )
 
 
@@ -212,17 +203,15 @@ def _of_npz(file: Path) -> Labelled:
         arrays.setdefault("edges", arrays["edge_index"])
     for key in ("x", "edges"):
         if key not in arrays:
-            raise DataError(f"{file}: no array {key!r} (it holds {', '.join(arrays) or 'nothing'}); {FIX}")
+            raise DataError(f"{file}: no array {key!r} (found: {', '.join(arrays) or 'nothing'}); {FIX}")
     x, edges = arrays["x"], arrays["edges"]
     if "weights" in arrays or "edge_weight" in arrays:
-        raise DataError(f"{file}: edges have weights, which classifiers of nodes do not take here; leave them out")
+        raise DataError(f"{file}: edges have weights, which node classifiers here do not support; remove them")
     if x.ndim != 2 or x.dtype.kind not in "biuf":
-        raise DataError(f"{file}: x has shape {x.shape} and dtype {x.dtype}; it needs N x F numbers")
+        raise DataError(f"{file}: x has shape {x.shape} and dtype {x.dtype}; expected N x F numbers")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         turned = "; save edges.T" if edges.ndim == 2 and edges.shape[1] == 2 else ""
-        raise DataError(
-            f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; they need 2 x E whole numbers{turned}"
-        )
+        raise DataError(f"{file}: edges have shape {edges.shape} and dtype {edges.dtype}; need 2 x E integers{turned}")
     labels = _column(arrays, ("y", "labels"), len(x), "iu", file)
     masks = [_column(arrays, keys, len(x), "b", file) for keys in _MASKS]
     names = _column(arrays, ("names",), len(x), "U", file)
@@ -247,19 +236,18 @@ def _column(arrays: Mapping[str, Array], keys: Sequence[str], count: int, kinds:
         return None
     found = arrays[key]
     if found.shape != (count,) or found.dtype.kind not in kinds:
-        what = {"b": "truth values", "iu": "whole numbers", "U": "texts"}[kinds]
-        raise DataError(f"{file}: {key} has shape {found.shape} and dtype {found.dtype}; {count} nodes need {what}")
+        what = {"b": "booleans", "iu": "integers", "U": "texts"}[kinds]
+        raise DataError(f"{file}: {key} has shape {found.shape} and dtype {found.dtype}; expected {count} {what}")
     return found
 
 
 def _refuse_labels(labels: Array | None, classes: Sequence[str], where: str) -> None:
-    """Refuse a class that is none."""
+    """Raise DataError if a label is not a class."""
     highest, lowest = (-1, -1) if labels is None or not labels.size else (int(labels.max()), int(labels.min()))
     if lowest < -1 or (classes and highest >= len(classes)):
         wrong = lowest if lowest < -1 else highest
-        raise DataError(
-            f"{where}: class {wrong} is none of 0 to {(len(classes) or highest + 1) - 1}; -1 stands for not known"
-        )
+        last = (len(classes) or highest + 1) - 1
+        raise DataError(f"{where}: class {wrong} must be from 0 to {last}, or -1 for unknown")
 
 
 def _parts(masks: Sequence[Array | None], count: int, file: Path) -> Array:
@@ -268,7 +256,7 @@ def _parts(masks: Sequence[Array | None], count: int, file: Path) -> Array:
     for place, mask in enumerate(masks):
         if mask is not None:
             if (parts[mask] >= 0).any():
-                raise DataError(f"{file}: a node is in two of train, valid and test; let each be in one")
+                raise DataError(f"{file}: a node is in two of train, valid and test; assign each to one")
             parts[mask] = place
     return parts
 
@@ -280,5 +268,5 @@ def _picture(arrays: Mapping[str, Array], x: Array, file: Path) -> tuple[int, in
     whole = arrays["picture"].dtype.kind in "iu" and len(sides) == 2 and min(sides) > 0
     if not whole or sides[0] * sides[1] != x.shape[1]:
         shown = shown_value(sides)
-        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; leave it out")
+        raise DataError(f"{file}: picture {shown} is not height and width of {x.shape[1]} numbers; remove it")
     return int(sides[0]), int(sides[1])

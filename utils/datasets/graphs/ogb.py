@@ -1,15 +1,15 @@
-"""Graphs as the Open Graph Benchmark lays them out (Hu et al., 2020): tables of numbers, each a gzipped CSV file.
+"""Graphs in the layout of the Open Graph Benchmark (Hu et al., 2020): tables of numbers as gzipped CSV files.
 
 The folder of a data set, or its ``raw``:
 
-- ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz``: how many nodes and edges each graph has, a line per graph.
+- ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz``: numbers of nodes and edges, a line per graph.
 - ``edge.csv.gz``: source and target of each edge, counted from 0 within its graph.
-- ``node-feat.csv.gz``, ``edge-feat.csv.gz``: the numbers of each node and of each edge, where there are any.
-- ``graph-label.csv.gz`` (``node-label.csv.gz`` for one large graph): a line per graph, empty where one is not known.
-- beside ``raw``: ``split/SCHEME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz``: numbers of graphs (or nodes).
-- ``mapping/mol.csv.gz`` of molecules: their SMILES in the column ``smiles``, used for names.
+- ``node-feat.csv.gz``, ``edge-feat.csv.gz``: features of each node and of each edge; optional.
+- ``graph-label.csv.gz`` (``node-label.csv.gz`` for one large graph): a line per graph, empty if unknown.
+- next to ``raw``: ``split/SCHEME/train.csv.gz``, ``valid.csv.gz`` and ``test.csv.gz``: indices of graphs (or nodes).
+- ``mapping/mol.csv.gz`` for molecules: their SMILES in the column ``smiles``, used as names.
 
-Files without ``.gz`` are read too. Nothing is pickled.
+Files without ``.gz`` are read too. No content is pickled.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from utils.datasets.graphs.files import Graph
 PARTS = ("train", "valid", "test")
 
 RATIO, FREE = 100, 2**24
-"""A packed table has at most ``RATIO`` times as many bytes as its file, and ``FREE`` more."""
+"""Maximum size of an unpacked table: ``RATIO`` times the size of its file, plus ``FREE`` bytes."""
 
 
 def is_ogb(folder: Path) -> bool:
-    """Say whether a folder has this layout."""
+    """Return whether a folder has this layout."""
     return folder.is_dir() and _find(_raw(folder), "edge") is not None
 
 
 def read_ogb(folder: Path) -> list[Graph]:
-    """Read all graphs, with their edges as the files list them; a node without numbers has a single 1.
+    """Read all graphs, with edges in the order of the files; nodes without features get the feature 1.
 
-    Raises:
-        DataError: a file is missing or damaged, or they do not fit one another.
+    Raises DataError if a file is missing or damaged, or the files do not match one another.
     """
     raw = _raw(folder)
     nodes, edges = _counts(raw, "num-node-list"), _counts(raw, "num-edge-list")
@@ -49,7 +48,7 @@ def read_ogb(folder: Path) -> list[Graph]:
         raise DataError(f"{raw}: {len(nodes)} lines in num-node-list and {len(edges)} in num-edge-list; get it again")
     ends = table(raw, "edge")
     if ends.shape[1] != 2:
-        raise DataError(f"{raw}: edge has {ends.shape[1]} columns; it needs source and target")
+        raise DataError(f"{raw}: edge has {ends.shape[1]} columns; expected source and target")
     numbers = table(raw, "node-feat") if _find(raw, "node-feat") else np.ones((int(nodes.sum()), 1))
     values = table(raw, "edge-feat") if _find(raw, "edge-feat") else None
     for what, have, want in (
@@ -58,28 +57,24 @@ def read_ogb(folder: Path) -> list[Graph]:
         ("edge-feat", edges.sum() if values is None else len(values), edges.sum()),
     ):
         if have != want:
-            raise DataError(f"{raw}: {what} has {have} lines, the counts add up to {want}; get the file again")
+            raise DataError(f"{raw}: {what} has {have} lines, but the counts add up to {want}; get the file again")
     names = _names(folder, len(nodes))
     node_ends, edge_ends = np.cumsum(nodes), np.cumsum(edges)
     graphs = []
     for place, name in enumerate(names):
         own = slice(node_ends[place] - nodes[place], node_ends[place])
         arcs = slice(edge_ends[place] - edges[place], edge_ends[place])
-        graphs.append(
-            Graph(
-                numbers[own].astype(np.float32),
-                np.ascontiguousarray(ends[arcs].T.astype(np.int64)),
-                None if values is None else values[arcs].astype(np.float32),
-                name,
-            )
-        )
+        weight = None if values is None else values[arcs].astype(np.float32)
+        own_edges = np.ascontiguousarray(ends[arcs].T.astype(np.int64))
+        graphs.append(Graph(numbers[own].astype(np.float32), own_edges, weight, name))
     return graphs
 
 
 def labels(folder: Path, what: str = "graph") -> Array | None:
-    """Return what is right, float64 [G, T], NaN where a field is empty; ``None`` without such a file.
+    """Return the targets, float64 [G, T], NaN for an empty field; ``None`` without such a file.
 
     Args:
+        folder: the data set.
         what: ``graph`` or ``node``.
 
     Raises:
@@ -90,25 +85,28 @@ def labels(folder: Path, what: str = "graph") -> Array | None:
 
 
 def split(folder: Path, part: str, scheme: str | None = None) -> Array:
-    """Return the places of a part of the data set, int64.
+    """Return the indices of a part of the data set, int64.
 
     Args:
-        part: one of :data:`PARTS`. scheme: the folder below ``split``; ``None``: the only one.
+        folder: the data set.
+        part: one of :data:`PARTS`.
+        scheme: the folder below ``split``; ``None``: the only one.
 
     Raises:
-        ConfigError: there is no such part or scheme, or there are several schemes. DataError: a file is damaged.
+        ConfigError: the part or scheme is missing, or there are several schemes.
+        DataError: a file is damaged.
     """
     if part not in PARTS:
-        raise ConfigError(f"--split {part}: the parts are {', '.join(PARTS)}, or all")
+        raise ConfigError(f"--split {part}: must be {', '.join(PARTS)} or all")
     top = (folder.parent if folder.name == "raw" else folder) / "split"
     known = sorted(one.name for one in top.iterdir() if one.is_dir()) if top.is_dir() else []
     if not known:
-        raise ConfigError(f"{top} has no folder with a split; say --split all, or get the data set again")
+        raise ConfigError(f"{top} has no folder with a split; use --split all, or get the data set again")
     if scheme is None and len(known) > 1:
-        raise ConfigError(f"{top} has several: {', '.join(known)}; choose one with --split {known[0]}/{part}")
+        raise ConfigError(f"{top} has several schemes: {', '.join(known)}; choose one with --split {known[0]}/{part}")
     chosen = scheme or known[0]
     if chosen not in known:
-        raise ConfigError(f"{top} has no {chosen!r}; there are {', '.join(known)}")
+        raise ConfigError(f"{top} has no {chosen!r}; available: {', '.join(known)}")
     found = table(top / chosen, part)
     return found[:, 0].astype(np.int64)
 
@@ -116,12 +114,11 @@ def split(folder: Path, part: str, scheme: str | None = None) -> Array:
 def table(folder: Path, name: str) -> Array:
     """Read a table of numbers, float64 [lines, columns]; an empty field is NaN.
 
-    Raises:
-        DataError: it is missing, damaged, or no table of numbers.
+    Raises DataError if the file is missing, damaged, or not a table of numbers.
     """
     file = _find(folder, name)
     if file is None:
-        raise DataError(f"{folder}: there is no {name}.csv.gz; get the data set again")
+        raise DataError(f"{folder}: {name}.csv.gz is missing; get the data set again")
     try:
         data = _content(file)
         lines = data.decode("ascii").splitlines()
@@ -131,15 +128,14 @@ def table(folder: Path, name: str) -> Array:
             return np.zeros((0, 2 if name == "edge" else 1))
         found: Array = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{file}: is no table of numbers ({error}); get the file again") from error
+        raise DataError(f"{file}: not a table of numbers ({error}); get the file again") from error
     return found
 
 
 def _content(file: Path) -> bytes:
     """Return the bytes of a file, unpacked.
 
-    Raises:
-        ValueError: it unpacks to far more than a table does. Exception: it is damaged.
+    Raises ValueError if its unpacked size exceeds the limit, and Exception if it is damaged.
     """
     packed = read_regular(file)
     if file.suffix != ".gz":
@@ -148,19 +144,19 @@ def _content(file: Path) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
         found = stream.read(most + 1)
     if len(found) > most:
-        raise ValueError(f"it unpacks to more than {most} bytes, which no table of its size does")
+        raise ValueError(f"it unpacks to more than {most} bytes, the maximum for a table of its size")
     return found
 
 
 def _counts(raw: Path, name: str) -> Array:
     found = table(raw, name)[:, 0]
     if not len(found) or (found < 0).any() or (found != np.floor(found)).any():
-        raise DataError(f"{raw}: {name} needs a whole number per graph, one at least; get the file again")
+        raise DataError(f"{raw}: {name} needs one integer per graph, at least one; get the file again")
     return found.astype(np.int64)
 
 
 def _names(folder: Path, count: int) -> list[str]:
-    """Return the SMILES of molecules, each once with its place where several are equal, or else numbers."""
+    """Return the SMILES of molecules with their index, or else numbers."""
     top = folder.parent if folder.name == "raw" else folder
     file = _find(top / "mapping", "mol")
     plain = [f"graph {place}" for place in range(count)]
@@ -170,7 +166,7 @@ def _names(folder: Path, count: int) -> list[str]:
         data = _content(file)
         rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"))))
     except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
-        raise DataError(f"{file}: is no table with names ({error}); get the file again") from error
+        raise DataError(f"{file}: not a table with names ({error}); get the file again") from error
     found = [row.get("smiles") or "" for row in rows]
     if len(found) != count:
         return plain

@@ -1,7 +1,7 @@
-"""OGB's folder of one graph whose nodes have classes (Hu et al., 2020), as it is downloaded and unpacked.
+"""OGB's folder of one graph with node classes (Hu et al., 2020), as downloaded and unpacked.
 
-``raw/`` holds the graph and ``node-label.csv.gz``, ``split/NAME/`` which nodes are in ``train``, ``valid`` and
-``test``; ``mapping/labelidx2*.csv.gz`` the classes' names, where it is there (:mod:`utils.datasets.graphs.ogb`).
+``raw/`` has the graph and ``node-label.csv.gz``, ``split/NAME/`` the nodes of ``train``, ``valid`` and ``test``, and
+``mapping/labelidx2*.csv.gz`` the optional names of the classes (:mod:`utils.datasets.graphs.ogb`).
 """
 
 from __future__ import annotations
@@ -21,32 +21,29 @@ from utils.datasets.graphs.labelled_graph import SPLITS, Labelled
 from utils.datasets.graphs.ogb import labels, read_ogb, split
 
 ONCE = ("products",)
-"""Words in names of networks whose edges are written in one direction and hold for both, as OGB's loader says."""
+"""Words in names of networks whose edges are stored in one direction and valid for both, as in OGB's loader."""
 
 
 def read_ogb_nodes(folder: Path) -> tuple[Labelled, Sequence[Path]]:
     """Return the graph of a folder, and the files that were read.
 
     Raises:
-        DataError: a file is missing or damaged, there are several graphs, or nodes have several labels or numbers that
-            are no classes.
+        DataError: a file is missing or damaged, there are several graphs, or nodes have several labels or invalid ones.
     """
     graphs, given = read_ogb(folder), labels(folder, "node")
     if len(graphs) != 1:
-        raise DataError(
-            f"{folder}: {len(graphs)} graphs; nodes are classified in one, whole graphs by graph_prediction"
-        )
+        raise DataError(f"{folder}: {len(graphs)} graphs, expected one; graph_prediction classifies whole graphs")
     (graph,) = graphs
     if given is None:
-        raise DataError(f"{folder}: there is no node-label.csv.gz; get the data set again")
+        raise DataError(f"{folder}: node-label.csv.gz is missing; get the data set again")
     if given.shape != (len(graph.nodes), 1):
         raise DataError(
             f"{folder}: node-label has {given.shape[0]} rows of {given.shape[1]} labels for {len(graph.nodes)} nodes; "
-            "this task takes one class per node"
+            "expected one class per node"
         )
     known = np.where(np.isnan(given[:, 0]), -1, given[:, 0])
     if (known != np.floor(known)).any() or (known < -1).any():
-        raise DataError(f"{folder}: node-label holds what is no class number; classes are 0, 1, 2, ...")
+        raise DataError(f"{folder}: node-label has an invalid class number; classes are 0, 1, 2, ...")
     name = folder.resolve().name
     classes = _names(folder, int(known.max(initial=-1)) + 1)
     parts, once = _parts(folder, len(known)), any(word in name for word in ONCE)
@@ -62,13 +59,13 @@ def _parts(folder: Path, count: int) -> Array:
     for place, name in enumerate(SPLITS):
         numbers = split(folder, name)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
-            raise DataError(f"{folder}: split {name} names node {numbers.max()}, and there are {count}; get it again")
+            raise DataError(f"{folder}: split {name} has node {numbers.max()}, but there are {count}; get it again")
         parts[numbers] = place
     return parts
 
 
 def _names(folder: Path, count: int) -> tuple[str, ...]:
-    """Return the classes' names from the second column of the mapping; none where there is none that fits."""
+    """Return the classes' names from the second column of the mapping; empty if it is missing or incomplete."""
     file = next(iter(sorted(folder.glob("mapping/labelidx2*.csv*"))), None)
     if file is None:
         return ()
@@ -76,6 +73,6 @@ def _names(folder: Path, count: int) -> tuple[str, ...]:
         with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as stream:
             rows = [row for row in csv.reader(stream) if len(row) >= 2 and row[0].strip().isdecimal()]
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{file}: cannot be read ({reason_of(error)}); leave it out, or get it again") from error
+        raise DataError(f"{file}: cannot be read ({reason_of(error)}); remove it, or get it again") from error
     found = {int(row[0]): row[1] for row in rows}
     return tuple(found[i] for i in range(count)) if all(i in found for i in range(count)) else ()

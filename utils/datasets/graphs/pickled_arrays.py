@@ -1,8 +1,8 @@
-"""Arrays, sparse matrices and dicts of lists out of pickled files; no code that such a file names is run.
+"""Arrays, sparse matrices and dicts of lists from pickled files, without running code that a file names.
 
-A pickle is a small program that may name any function and call it. Here the few names that Planetoid's files hold stand
-for classes of this module, which only keep what they are called with; any other name is an error. Python's unpickler is
-used, not that in C, which takes memory for as many objects as a file says it has.
+A pickle is a small program that may name any function and call it. Here the few names in Planetoid's files are mapped
+to classes of this module, which only store their arguments; any other name is an error. Python's unpickler is used and
+not the C one, which allocates memory for as many objects as a file declares.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tecoinfer_modelzoo.text import shown_value
 
 
 class Sparse(NamedTuple):
-    """A matrix in rows: row i has ``data[starts[i]:starts[i + 1]]`` in the columns ``columns[...]`` of the same."""
+    """A matrix in compressed rows: row i is ``data[starts[i]:starts[i + 1]]``, and ``columns`` has its indices."""
 
     shape: tuple[int, int]
     data: Array
@@ -31,35 +31,32 @@ class Sparse(NamedTuple):
     starts: Array
 
     def dense(self, most: int) -> Array:
-        """Return it as float32, entries of one place added.
+        """Return it as float32; duplicate entries are added.
 
-        Raises:
-            DataError: it would take more than ``most`` bytes, or does not fit together.
+        Raises DataError if it would take more than ``most`` bytes, or its parts do not match.
         """
         rows, columns = self.shape
         if 4 * rows * columns > most:
             raise DataError(
-                f"{rows} rows of {columns} features take {4 * rows * columns / 1e9:.1f} GB, and at most "
-                f"{most / 1e9:.1f} GB are read; keep fewer columns, and save them as an .npz"
+                f"{rows} rows of {columns} features take {4 * rows * columns / 1e9:.1f} GB, the maximum is "
+                f"{most / 1e9:.1f} GB; keep fewer columns, and save them as an .npz"
             )
         whole = self.starts.dtype.kind == self.columns.dtype.kind == "i"
         lists = all(one.ndim == 1 for one in (self.data, self.columns, self.starts))
         counts = np.diff(self.starts) if whole and lists else np.zeros(0, np.int64)
         fits = lists and len(self.starts) == rows + 1 and len(self.data) == len(self.columns) == counts.sum()
         if not fits or (counts < 0).any() or (self.columns < 0).any() or (self.columns >= columns).any():
-            raise DataError("the parts of a sparse matrix do not fit together")
+            raise DataError("the parts of a sparse matrix do not match")
         found = np.zeros(self.shape, np.float32)
         np.add.at(found, (np.repeat(np.arange(rows), counts), self.columns), self.data.astype(np.float32))
         return found
 
 
 def read_pickled(file: Path) -> Any:
-    """Return what a pickled file holds: an array, a :class:`Sparse`, or a dict of lists of numbers.
+    """Return the content of a pickled file: an array, a :class:`Sparse`, or a dict of lists of numbers.
 
-    Protocols 2 to 4 are read, of Python 2 and 3.
-
-    Raises:
-        DataError: the file cannot be read, is damaged, or holds anything else.
+    Protocols 2 to 4 are read, of Python 2 and 3. Raises DataError if the file cannot be read, is damaged, or has other
+    content.
     """
     try:
         content = read_regular(file)
@@ -70,18 +67,18 @@ def read_pickled(file: Path) -> Any:
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     except _DAMAGED as error:
-        raise DataError(f"{file}: is no pickled array, or is damaged; get it again") from error
+        raise DataError(f"{file}: not a pickled array, or damaged; get it again") from error
 
 
 _DAMAGED = (
     *(pickle.UnpicklingError, struct.error, EOFError, IndexError, KeyError, ValueError, TypeError, AttributeError),
     *(OverflowError, MemoryError),
 )
-"""What reading bytes that are no pickle may raise."""
+"""Exceptions that reading an invalid pickle may raise."""
 
 
 class _Made:
-    """What a call would have made: the arguments, and the state that was put into it."""
+    """The arguments and the state of an object that is not created."""
 
     state: Any = None
 
@@ -90,11 +87,11 @@ class _Made:
 
 
 class _Array(_Made):
-    """A NumPy array: version, shape, dtype, order, bytes are its state."""
+    """A NumPy array; its state is version, shape, dtype, order, bytes."""
 
 
 class _Dtype(_Made):
-    """A dtype: its name is the first argument, its byte order the second part of its state."""
+    """A dtype: the first argument is its name, the second part of the state its byte order."""
 
 
 class _Csr(_Made):
@@ -102,7 +99,7 @@ class _Csr(_Made):
 
 
 class _Bytes(_Made):
-    """Bytes that protocol 2 has as text in Latin-1."""
+    """Bytes that protocol 2 stores as text in Latin-1."""
 
 
 class _Anew(_Made):
@@ -110,11 +107,11 @@ class _Anew(_Made):
 
 
 class _Argument(_Made):
-    """A name that only stands among arguments."""
+    """A name that only occurs as an argument."""
 
 
 class _Items(dict[Any, Any]):
-    """A dict; its keys are numbers or texts, since nested tuples may take endless time, or the stack, to hash."""
+    """A dict with numbers or texts as keys; hashing nested tuples may take very long or overflow the stack."""
 
     __repr__ = object.__repr__
 
@@ -140,17 +137,17 @@ _KNOWN: dict[tuple[str, str], type[Any]] = {
     **{(module, name): _Argument for module in ("__builtin__", "builtins") for name in ("list", "object")},
     **{(module, "_reconstructor"): _Anew for module in ("copy_reg", "copyreg")},
 }
-"""The names that files may hold, and what stands for them."""
+"""The allowed names, and the classes they are mapped to."""
 
 _MOST = 8
-"""Arguments of a call."""
+"""Maximum arguments of a call."""
 
 _CODES = b"\x80\x95(c\x93qr\x94hjKMJ\x8aGUTCB\x8eX\x8cN\x88\x89)\x85\x86\x87t]aesu."
-"""The opcodes of pickled arrays: none that makes a set, takes from outside the file, or has a number as text."""
+"""Opcodes of pickled arrays; no opcode for sets, for content outside the file, or for numbers as text."""
 
 
 class _Unpickler(pickle._Unpickler):
-    """Makes what the names of :data:`_KNOWN` stand for, of the opcodes :data:`_CODES` alone."""
+    """Unpickler limited to the names in :data:`_KNOWN` and the opcodes in :data:`_CODES`."""
 
     stack: list[Any]
     append: Callable[[Any], None]
@@ -162,19 +159,15 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name.
-
-        Raises:
-            DataError: it is none of Planetoid's.
-        """
+        """Return the class for a name; raise DataError if it is not in :data:`_KNOWN`."""
         found = _KNOWN.get((module, name))
         if found is None:
             what = shown_value(f"{module}.{name}")
-            raise DataError(f"names {what}, which no file of Planetoid's does; nothing was run")
+            raise DataError(f"names {what}, which Planetoid's files do not contain; nothing was run")
         return found
 
     def call(self) -> None:
-        """Make what a call of a name stands for."""
+        """Replace a call by an object of the class its name is mapped to."""
         given, kind = self.stack.pop(), self.stack.pop()
         if kind is _Anew:
             kind, given = given[0], ()
@@ -183,7 +176,7 @@ class _Unpickler(pickle._Unpickler):
         self.append(kind(*given))
 
     def build(self) -> None:
-        """Keep the state of what was made."""
+        """Store the state of an object."""
         state = self.stack.pop()
         if not isinstance(self.stack[-1], _Made):
             raise TypeError(type(state))
@@ -191,7 +184,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _finished(value: Any, size: int) -> Any:
-    """Return plain values of what was read; ``size``: bytes of the file."""
+    """Return plain values of the unpickled objects; ``size`` is the file size in bytes."""
     if isinstance(value, _Items):
         if sum(map(len, value.values())) > size:
             raise DataError("has more numbers than bytes; get it again")
@@ -209,7 +202,7 @@ def _finished(value: Any, size: int) -> Any:
 
 def _plain(value: Any) -> int:
     if not isinstance(value, int):
-        raise DataError(f"has {shown_value(value)} where a node's number should be")
+        raise DataError(f"has {shown_value(value)} where a node's number is expected")
     return value
 
 
@@ -220,16 +213,16 @@ def _text(value: Any) -> str:
 
 
 def _array(made: Any) -> Array:
-    """Return an array of its state."""
+    """Return the array of a state."""
     _, shape, dtype, by_columns, content = made.state
     kind, order = _text(dtype.given[0]), _text(dtype.state[1]) if dtype.state else "="
     if kind[0] not in "fiub" or not kind[1:].isdigit() or order not in "<>=|":
-        raise DataError(f"has an array of dtype {shown_value(order + kind)}; numbers are read")
+        raise DataError(f"has an array of dtype {shown_value(order + kind)}; expected numbers")
     if isinstance(content, _Bytes):
         content = content.given[0].encode("latin-1") if content.given else b""
     flat = np.frombuffer(content, np.dtype(("" if order == "|" else order) + kind))
     whole = len(shape) <= 2 and all(isinstance(size, int) for size in shape)
     if not whole or len(flat) != prod(shape):
-        raise DataError(f"has an array of {len(flat)} numbers where its shape is {shown_value(shape)}")
+        raise DataError(f"has an array of {len(flat)} numbers, but its shape is {shown_value(shape)}")
     found = flat.reshape(tuple(shape), order="F" if by_columns else "C")
     return found.astype(found.dtype.newbyteorder("="))

@@ -1,9 +1,8 @@
 """Planetoid's files of a citation network (Yang et al., 2016): Cora, CiteSeer and PubMed as ``ind.NAME.*``.
 
-``x`` and ``y`` are the training nodes, ``allx`` and ``ally`` these and all that are not test nodes, ``tx`` and ``ty``
-the test nodes in the order of ``test.index``, and ``graph`` the neighbours of every node. The next 500 nodes behind the
-training nodes are for validation, as everybody does. Test nodes that the list leaves out (CiteSeer's 15) have no
-features and no class.
+``x`` and ``y`` are the training nodes, ``allx`` and ``ally`` all except test nodes, ``tx`` and ``ty`` the test nodes in
+the order of ``test.index``, and ``graph`` the neighbours of every node. The 500 nodes after the training nodes are the
+validation set, as usual. Test nodes that are missing in the list (15 in CiteSeer) have no features and no class.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from utils.datasets.graphs.pickled_arrays import Sparse, read_pickled
 
 PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 VALIDATION = 500
-"""Nodes for validation."""
+"""Number of validation nodes."""
 
 
 def read_planetoid(path: Path) -> tuple[Labelled, Sequence[Path]]:
     """Return the graph of a folder with one network's files, or of one of its files, and the files.
 
-    Raises:
-        DataError: a file is missing or damaged, several networks are there, or the parts do not fit together.
+    Raises DataError if a file is missing or damaged, there are several networks, or the parts do not match.
     """
     files = _files(path)
     named = {part: read_pickled(file) for part, file in files.items() if part != "test.index"}
@@ -38,11 +36,11 @@ def read_planetoid(path: Path) -> tuple[Labelled, Sequence[Path]]:
     labels = {part: _classes(named[part], files[part]) for part in ("y", "ally", "ty")}
     neighbours = named["graph"]
     if not isinstance(neighbours, dict):
-        raise DataError(f"{files['graph']}: holds no neighbours by node; get it again")
+        raise DataError(f"{files['graph']}: has no neighbours by node; get it again")
     known, tested = features["allx"], features["tx"]
     misfit = len(known) != len(labels["ally"]) or len(tested) != len(labels["ty"]) or len(places) != len(tested)
     if misfit or known.shape[1] != tested.shape[1] or (places < len(known)).any() or len(set(places)) < len(places):
-        raise DataError(f"{files['allx']}: does not fit {files['tx'].name} and {files['test.index'].name}; get all")
+        raise DataError(f"{files['allx']}: does not match {files['tx'].name} and {files['test.index'].name}; get all")
     count = max(int(places.max()) + 1, len(neighbours), 1 + max(neighbours, default=0))
     x, found = np.zeros((count, known.shape[1]), np.float32), np.full(count, -1, np.int64)
     x[: len(known)], x[places] = known, tested
@@ -62,12 +60,12 @@ def _files(path: Path) -> dict[str, Path]:
     if path.is_file():
         names = [name for name in names if path.name.startswith(f"ind.{name}.")]
     if len(names) != 1:
-        several = f"holds {', '.join(names)}" if names else "is no file of Planetoid's"
-        raise DataError(f"{path}: {several}; name one by its file, such as {folder / 'ind.cora.graph'}")
+        several = f"contains {', '.join(names)}" if names else "is not a file of Planetoid's"
+        raise DataError(f"{path}: {several}; pass the path of one, such as {folder / 'ind.cora.graph'}")
     files = {part: folder / f"ind.{names[0]}.{part}" for part in PARTS}
     missing = next((file for file in files.values() if not file.is_file()), None)
     if missing is not None:
-        raise DataError(f"{missing}: is not there; a network has the files {', '.join(PARTS)}")
+        raise DataError(f"{missing}: is missing; a network has the files {', '.join(PARTS)}")
     return files
 
 
@@ -75,9 +73,9 @@ def _index(file: Path) -> Array:
     try:
         found = np.array([int(line) for line in read_regular(file).decode("ascii").split()], np.int64)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read as a whole number per line; get it again") from error
+        raise DataError(f"{file}: cannot be read as one integer per line; get it again") from error
     if not len(found) or (found < 0).any():
-        raise DataError(f"{file}: names no test node, or a negative one; get it again")
+        raise DataError(f"{file}: has no test node, or a negative one; get it again")
     return found
 
 
@@ -89,12 +87,12 @@ def _matrix(value: Any, file: Path) -> Array:
         except DataError as error:
             raise DataError(f"{file}: {error}") from error
     if not isinstance(value, np.ndarray) or value.ndim != 2:
-        raise DataError(f"{file}: holds no matrix; get it again")
+        raise DataError(f"{file}: has no matrix; get it again")
     return value.astype(np.float32)
 
 
 def _classes(value: Any, file: Path) -> Array:
     """Return the class of each row of ones and zeros, -1 for a row of zeros."""
     if not isinstance(value, np.ndarray) or value.ndim != 2:
-        raise DataError(f"{file}: holds no rows of ones and zeros; get it again")
+        raise DataError(f"{file}: has no rows of ones and zeros; get it again")
     return np.where(value.any(axis=1), value.argmax(axis=1), -1).astype(np.int64)

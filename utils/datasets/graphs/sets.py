@@ -1,4 +1,4 @@
-"""Graphs of whatever form a path has: a file of graphs, OGB's folder, molecules."""
+"""Load graphs from a path of any supported form: a file of graphs, OGB's folder, molecules."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from utils.datasets.graphs.molecules import SDF, TABLES, Molecule, read_molecule
 from utils.datasets.graphs.ogb import is_ogb, labels, read_ogb, split
 
 FEATURES, TARGETS = "features", "targets"
-"""Notes of the data set: what the numbers of a node are, as its maker stored it; names of the targets."""
+"""Keys of the data set's notes: the description of a node's features, and the names of the targets."""
 
 
 class Wanted(NamedTuple):
-    """How data are read.
+    """Options for reading graphs.
 
     Attributes:
-        properties: names of the data, or columns, that hold what is right of molecules. column: of the SMILES.
-        split: of OGB's folders: ``test`` (the default), ``SCHEME/test`` or ``all``; others have no parts.
-        targets: whether they are wanted at all.
+        properties: names of the molecules' data, or columns, that are the targets.
+        column: the column of the SMILES.
+        split: of OGB's folders: ``test`` (the default), ``SCHEME/test`` or ``all``.
+        targets: whether targets are read.
     """
 
     properties: Sequence[str] = ()
@@ -49,14 +50,11 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
     - ``.npz``: :func:`.read_graphs`. A folder in OGB's layout: :mod:`.ogb`.
     - ``.sdf``, ``.csv``, ``.tsv``, ``.smi``: :mod:`.molecules`. A folder of such files: all of them.
 
-    A graph none of whose targets is known is left out, and named, where targets are wanted.
-
-    Raises:
-        DataError: nothing is there that can be used.
-        ConfigError: targets are wanted and it is not said which.
+    With targets, graphs without any known target are rejected. Raises DataError if the path has no usable data, and
+    ConfigError if the names of the targets are missing.
     """
     if wanted.split not in (None, "all") and not is_ogb(path):
-        raise ConfigError(f"--split {wanted.split}: {path} has no parts, only a folder of OGB has; leave the flag out")
+        raise ConfigError(f"--split {wanted.split}: only a folder of OGB has parts, {path} does not; remove the flag")
     if path.is_dir() and not is_ogb(path):
         found = _joined(path, wanted)
     elif path.is_dir():
@@ -70,12 +68,12 @@ def load_graphs(path: Path, wanted: Wanted) -> ListDataset:
     unknown = [bool(np.isnan(row).all()) for row in found.targets]
     known = [place for place, missing in enumerate(unknown) if not missing]
     lost = [
-        Rejected(Path(sample.name), "none of its targets is known; give one, or leave it out")
+        Rejected(Path(sample.name), "none of its targets is known; add one, or remove the graph")
         for sample, missing in zip(found.samples, unknown, strict=True)
         if missing
     ]
     if not known:
-        raise DataError(f"{path}: no target of any graph is known; see docs/gnn.md for what is read")
+        raise DataError(f"{path}: no target of any graph is known; see docs/gnn.md for the formats")
     kept = [found.samples[place] for place in known]
     return ListDataset(
         kept,
@@ -93,10 +91,10 @@ def _of_file(path: Path, wanted: Wanted) -> _Found:
         names = held.target_names
         return _Found(held.graphs, held.targets, names, held.features, [path], [])
     if path.suffix.lower() not in SDF + TABLES:
-        what = "is no form of graphs" if path.exists() else "does not exist"
-        raise DataError(f"data path {path} {what}; give .npz, {', '.join(SDF + TABLES)} or a folder (docs/gnn.md)")
+        what = "is not a supported graph format" if path.exists() else "does not exist"
+        raise DataError(f"data path {path} {what}; pass .npz, {', '.join(SDF + TABLES)} or a folder (docs/gnn.md)")
     if wanted.targets and not wanted.properties:
-        raise ConfigError(f"{path}: say with --property NAME which of its values are the targets")
+        raise ConfigError(f"{path}: the names of the targets are missing; set them with --property NAME")
     properties = wanted.properties if wanted.targets else ()
     found = read_molecules(path, properties, wanted.column)
     return _Found(found.found, found.targets, tuple(properties), "", [path], found.rejected)
@@ -111,19 +109,19 @@ def _of_ogb(path: Path, wanted: Wanted) -> _Found:
         scheme, _, part = chosen.rpartition("/")
         places = split(path, part, scheme or None)
         if len(places) and not 0 <= places.min() <= places.max() < len(graphs):
-            raise DataError(f"{path}: the split names graph {places.max()} of {len(graphs)}; get the data set again")
+            raise DataError(f"{path}: the split has graph {places.max()} of {len(graphs)}; get the data set again")
         graphs = [graphs[place] for place in places]
         targets = None if targets is None else targets[places]
     if not graphs:
-        raise DataError(f"{path}: --split {chosen} holds no graph; choose another, or all")
+        raise DataError(f"{path}: --split {chosen} has no graph; choose another, or all")
     return _Found(graphs, targets, (), "", files, [])
 
 
 def _joined(path: Path, wanted: Wanted) -> _Found:
-    """Read all files of molecules in a folder, in the order of their names; one that cannot be read costs itself."""
+    """Read all files of molecules in a folder, sorted by name; files that cannot be read are rejected."""
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in SDF + TABLES and file.is_file())
     if not files:
-        raise DataError(f"data path {path} holds no {', '.join(SDF + TABLES)} and is no folder of OGB; see docs/gnn.md")
+        raise DataError(f"data path {path} has no {', '.join(SDF + TABLES)} and is not an OGB folder; see docs/gnn.md")
     parts, lost = list[_Found](), list[Rejected]()
     for file in files:
         try:

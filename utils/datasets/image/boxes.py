@@ -1,4 +1,4 @@
-"""Pictures with the objects in them, in any of the usual layouts; which one is seen from what the path is."""
+"""Images with objects in any of the supported layouts; the path determines the layout."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "BoxedPictures", "Objects", "load_boxes"]
 
 LABEL_FILES = ("val.json", "instances.json", "annotations.json", "_annotations.coco.json")
-"""A folder that holds a file of one of these names is read through it, the first there is."""
+"""A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
 PICTURES = "pictures"
 """The format without objects."""
 
 
 def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
-    """Load pictures, and their objects where they are known.
+    """Load images, and their objects if known.
 
     - ``coco``: a ``.json`` file, a folder with one of :data:`LABEL_FILES`, or COCO's own layout
       (:func:`~utils.datasets.image.coco.load_coco`);
-    - ``voc``: a folder such as ``VOC2012``, one that holds it, a list of ``ImageSets/Main``, or XML files beside
-      pictures (:func:`~utils.datasets.image.voc.load_voc`);
-    - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files beside pictures
+    - ``voc``: a folder such as ``VOC2012``, its parent, a list of ``ImageSets/Main``, or XML files next to images
+      (:func:`~utils.datasets.image.voc.load_voc`);
+    - ``yolo``: ``data.yaml``, a folder with one, ``images/`` and ``labels/``, or text files next to images
       (:func:`~utils.datasets.image.yolo.load_yolo`);
-    - ``wider``: faces in a text file as WIDER FACE's or RetinaFace's, or a folder with one
+    - ``wider``: faces in a text file in the format of WIDER FACE or RetinaFace, or a folder with one
       (:func:`~utils.datasets.image.wider_face.load_wider`);
-    - ``pictures``: any other folder, or one picture: no objects are known.
+    - ``pictures``: any other folder, or one image, without objects.
 
-    Samples are paths. What cannot be used is in ``rejected``, an entry each, and the rest is there; what is used
-    although it looks wrong is counted in a warning.
+    Samples are paths. Each entry that cannot be used is in ``rejected``; suspicious entries that are used are counted
+    in a warning.
 
     Args:
         path: a file or a folder.
-        form: one of :data:`FORMATS`; ``None``: what the path is.
+        form: one of :data:`FORMATS`; ``None``: determined by the path.
 
     Raises:
-        DataError: nothing usable at the path, or data of several kinds.
-        ConfigError: there is no such format.
+        DataError: the path has no usable data, or data in several formats.
+        ConfigError: unknown format.
     """
     if form is not None and form not in FORMATS:
         raise ConfigError(f"unknown data format {form!r}; use one of: {', '.join(FORMATS)}")
@@ -55,23 +55,23 @@ def load_boxes(path: Path, form: str | None = None) -> BoxedPictures:
     if form is None:
         if len(found) > 1:
             what = " and ".join(f"{name} ({places[0].name})" for name, places in found.items())
-            raise DataError(f"{path} holds data of several kinds: {what}; say which with --data_format")
+            raise DataError(f"{path} has data in several formats: {what}; choose one with --data_format")
         form = next(iter(found), PICTURES)
     if form == PICTURES:
         return _plain(path)
     places = found.get(form, [path])
     if len(places) > 1:
         names = ", ".join(str(place) for place in places)
-        raise DataError(f"{path} holds several data sets: {names}; give the path of one")
-    return _LOADERS[form](places[0]).dataset()
+        raise DataError(f"{path} contains several data sets: {names}; pass the path of one")
+    return _load(form, places[0]).dataset()
 
 
 def _plain(path: Path) -> BoxedPictures:
-    """Return pictures without targets."""
+    """Return images without targets."""
     if path.is_file() and not is_picture(path.name):
         raise DataError(
-            f"{path}: not a picture file; give a picture, a folder, a .json file as COCO's, a data.yaml as YOLO's, a "
-            "list of VOC's ImageSets/Main, or one of faces as WIDER FACE's"
+            f"{path}: not an image file; pass an image, a folder, a .json file in COCO's format, YOLO's data.yaml, a "
+            "list of VOC's ImageSets/Main, or a list of faces in WIDER FACE's format"
         )
     found = flat_folder(path) if path.is_dir() else single_picture(path)
     paths = [sample.path for sample in found]
@@ -80,7 +80,7 @@ def _plain(path: Path) -> BoxedPictures:
 
 
 def _coco(path: Path) -> Sequence[Path]:
-    """Return the JSON files that a path stands for."""
+    """Return the JSON files for a path."""
     if path.is_file():
         return [path] if path.suffix.lower() == ".json" else []
     listed = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
@@ -92,7 +92,7 @@ def _coco(path: Path) -> Sequence[Path]:
 
 
 def _voc(path: Path) -> Sequence[Path]:
-    """Return the lists or folders of VOC that a path stands for."""
+    """Return the lists or folders of VOC for a path."""
     if path.is_file():
         return [path] if path.suffix == ".txt" and path.parent.parent.name == "ImageSets" else []
     from utils.datasets.image.voc import is_voc, voc_years
@@ -101,7 +101,7 @@ def _voc(path: Path) -> Sequence[Path]:
 
 
 def _yolo(path: Path) -> Sequence[Path]:
-    """Return the YAML files or folders of YOLO that a path stands for."""
+    """Return the YAML files or folders of YOLO for a path."""
     if path.is_file():
         return [path] if path.suffix.lower() in (".yaml", ".yml") else []
     from utils.datasets.image.yolo import is_yolo
@@ -110,7 +110,7 @@ def _yolo(path: Path) -> Sequence[Path]:
 
 
 def _wider(path: Path) -> Sequence[Path]:
-    """Return the lists of faces that a path stands for."""
+    """Return the lists of faces for a path."""
     if path.is_file() and path.suffix.lower() != ".txt":
         return []
     from utils.datasets.image.wider_face import face_lists
@@ -118,25 +118,19 @@ def _wider(path: Path) -> Sequence[Path]:
     return face_lists(path)
 
 
-def _load_coco(path: Path) -> Gathered:
-    from utils.datasets.image.coco import load_coco
+def _load(form: str, path: Path) -> Gathered:
+    if form == "coco":
+        from utils.datasets.image.coco import load_coco
 
-    return load_coco(path)
+        return load_coco(path)
+    if form == "voc":
+        from utils.datasets.image.voc import load_voc
 
+        return load_voc(path)
+    if form == "yolo":
+        from utils.datasets.image.yolo import load_yolo
 
-def _load_voc(path: Path) -> Gathered:
-    from utils.datasets.image.voc import load_voc
-
-    return load_voc(path)
-
-
-def _load_yolo(path: Path) -> Gathered:
-    from utils.datasets.image.yolo import load_yolo
-
-    return load_yolo(path)
-
-
-def _load_wider(path: Path) -> Gathered:
+        return load_yolo(path)
     from utils.datasets.image.wider_face import load_wider
 
     return load_wider(path)
@@ -149,7 +143,5 @@ _PLACES: Mapping[str, Callable[[Path], Sequence[Path]]] = {
     "wider": _wider,
     PICTURES: lambda path: [],
 }
-
-_LOADERS = {"coco": _load_coco, "voc": _load_voc, "yolo": _load_yolo, "wider": _load_wider}
 
 FORMATS = tuple(_PLACES)

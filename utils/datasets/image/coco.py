@@ -1,4 +1,4 @@
-"""The part of COCO's JSON that detection needs, and where its pictures lie."""
+"""Read the parts of COCO's JSON that detection needs, and find its images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tecoinfer_modelzoo.text import one_line
 from utils.datasets.image.objects import CATEGORY_IDS, IMAGE_IDS, Found, Gathered, shown
 from utils.datasets.text.tables import is_text
 
-LISTED_TWICE = "pictures listed under several ids: {} (each counts as a picture)"
+LISTED_TWICE = "images listed under several ids: {} (each counts as an image)"
 
 REPEATED = "annotations with the id of another one: {} (each counts as an object)"
 
@@ -24,24 +24,23 @@ _Entry = tuple[str, Mapping[str, Any]]
 
 
 def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any] | None = None) -> Gathered:
-    """Read pictures and objects off a JSON file that holds an object with
+    """Read images and objects from a JSON file in COCO's format:
 
     - ``images``: ``{"id": 1, "file_name": "a.png"}``; ``width`` and ``height`` are compared with the file's;
     - ``categories``: ``{"id": 1, "name": "cat"}``; classes are numbered in the order of the ids;
     - ``annotations``: ``{"image_id": 1, "category_id": 1, "bbox": [left, top, width, height]}``, the box in pixels,
-      ``"iscrowd": 1`` where it stands for many objects, and ``area``, by which COCO tells small objects from large
-      ones. Other keys, masks among them, are passed over.
+      ``"iscrowd": 1`` for a box of many objects, and ``area``, by which COCO classifies objects as small to large.
 
-    Pictures are numbered in the order of their ids, as pycocotools takes them. A picture with an annotation that cannot
-    be used is rejected, as an evaluation without the object would be another one.
+    Other keys are ignored. Images are numbered in the order of their ids, as in pycocotools. An image with an invalid
+    annotation is rejected, because an evaluation without the object would give another result.
 
     Args:
         file: the JSON.
-        folder: where the pictures lie; ``None``: where :func:`pictures_root` finds them.
-        content: what the file holds, where it has been read already.
+        folder: of the images; ``None``: found by :func:`pictures_root`.
+        content: the parsed file, if it has been read already.
 
     Raises:
-        DataError: the file is no such JSON.
+        DataError: the file is not in this format.
     """
     content = read_json(file) if content is None else content
     names, places = categories_of(content, file)
@@ -61,10 +60,10 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
             objects[owner].append(found_in(entry, places))
         except DataError as error:
             bad.setdefault(owner, f"{where}: {error}")
-        gathered.remark(REPEATED, _repeated(entry.get("id"), ids))
+        gathered.count_warning(REPEATED, _repeated(entry.get("id"), ids))
     root = folder or pictures_root(file, [str(entry["file_name"]) for entry in images.values()])
     files = [images[key]["file_name"] for key in images]
-    gathered.remark(LISTED_TWICE, len(files) - len(set(files)))
+    gathered.count_warning(LISTED_TWICE, len(files) - len(set(files)))
     order = sorted(images, key=_by_kind)
     numbers = {key: number for number, key in enumerate(order)}
     gathered.ids = {IMAGE_IDS: tuple(order), CATEGORY_IDS: tuple(places)}
@@ -78,10 +77,10 @@ def load_coco(file: Path, folder: Path | None = None, content: Mapping[str, Any]
 
 
 def pictures_root(file: Path, names: list[str]) -> Path:
-    """Return the folder in which the pictures lie: the file's own, or where COCO's archives put them.
+    """Return the folder of the images: the first of these that has the first image, else the file's own.
 
-    Those of ``annotations/instances_val2017.json`` are in ``val2017/``, ``images/val2017/`` or ``images/`` beside the
-    folder ``annotations``. The first folder that has the first picture is taken, else the file's own.
+    For ``annotations/instances_val2017.json`` these are its own folder, and ``val2017/``, ``images/val2017/`` and
+    ``images/`` next to the folder ``annotations``.
     """
     split = file.stem.rpartition("_")[2]
     above = file.parent.parent if file.parent.name == "annotations" else file.parent
@@ -91,10 +90,9 @@ def pictures_root(file: Path, names: list[str]) -> Path:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """Return the object that a JSON file holds.
+    """Return the object in a JSON file.
 
-    Raises:
-        DataError: it cannot be read, or holds no object.
+    Raises DataError if the file cannot be read, or its content is not an object.
     """
     try:
         content = json.loads(read_regular(file))
@@ -104,17 +102,15 @@ def read_json(file: Path) -> Mapping[str, Any]:
         reason = one_line(error)
         raise DataError(f"{file} is not JSON ({reason}); write images, annotations and categories") from error
     if not isinstance(content, dict):
-        raise DataError(f"{file} holds a {type(content).__name__}; it must be an object with images and categories")
+        raise DataError(f"{file} contains a {type(content).__name__}; expected an object with images and categories")
     return content
 
 
 def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered | None = None) -> list[_Entry]:
-    """Return the objects of a list, each with where it stands, for errors.
+    """Return the objects of a list, each with its position for error messages.
 
-    What is no object is rejected where there is a place for that.
-
-    Raises:
-        DataError: there is no such list, or it holds something else and nothing takes that in.
+    Items that are not objects are rejected in ``gathered``. Raises DataError if the list is missing, or an item is not
+    an object and ``gathered`` is ``None``.
     """
     found = content.get(key)
     if not isinstance(found, list):
@@ -124,30 +120,30 @@ def entries(content: Mapping[str, Any], key: str, file: Path, gathered: Gathered
         if isinstance(entry, dict):
             entries.append((f"{key}[{index}]", entry))
         elif gathered is None:
-            raise DataError(f"{file}: {key}[{index}] is not an object; write one as COCO has it")
+            raise DataError(f"{file}: {key}[{index}] is not an object; write one in COCO's format")
         else:
-            gathered.reject(file, f"{key}[{index}] is {shown(entry)} and not an object")
+            gathered.reject(file, f"{key}[{index}] is {shown(entry)}, not an object")
     return entries
 
 
 def is_id(value: object) -> bool:
-    """Say whether a value may be an id."""
+    """Return whether a value is a valid id."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def categories_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ...], dict[Any, int]]:
-    """Return the names of the classes and the place of every category id among them."""
+    """Return the names of the classes, and the index of every category id in them."""
     found: dict[Any, str] = {}
     taken: set[str] = set()
     for at, entry in entries(content, "categories", file):
         where, key, name = f"{file}: {at}", entry.get("id"), entry.get("name")
         if not is_id(key):
-            raise DataError(f"{where}: id {shown(key)} is no id; write a whole number")
+            raise DataError(f"{where}: id {shown(key)} is not an id; write an integer")
         if key in found:
-            raise DataError(f"{where}: id {shown(key)} stands twice; give every category an id of its own")
+            raise DataError(f"{where}: id {shown(key)} occurs twice; give every category a different id")
         if not isinstance(name, str) or name in taken or not is_text(name):
-            problem = "taken" if isinstance(name, str) and name in taken else "no text"
-            raise DataError(f"{where}: name {shown(name)} is {problem}; write another")
+            problem = "already used" if isinstance(name, str) and name in taken else "not a text"
+            raise DataError(f"{where}: name {shown(name)} is {problem}; choose another name")
         found[key] = name
         taken.add(name)
     order = sorted(found, key=_by_kind)
@@ -155,29 +151,29 @@ def categories_of(content: Mapping[str, Any], file: Path) -> tuple[tuple[str, ..
 
 
 def _by_kind(key: int | str) -> tuple[bool, int | str]:
-    """Return what ids are sorted by: numbers before texts."""
+    """Return the sort key of an id: numbers before texts."""
     return isinstance(key, str), key
 
 
 def images_of(
     content: Mapping[str, Any], file: Path, gathered: Gathered
 ) -> tuple[dict[Any, Mapping[str, Any]], set[Any]]:
-    """Return the usable entries of images by their id, and the ids of the others.
+    """Return the usable entries of images by their id, and the other ids.
 
-    Of two with one id neither is used, as nobody knows whose the objects are.
+    Images that share an id are not used, because the owner of the objects is ambiguous.
     """
     found: dict[Any, Mapping[str, Any]] = {}
     dropped: set[Any] = set()
     for where, entry in entries(content, "images", file, gathered):
         key, name = entry.get("id"), entry.get("file_name")
         if not is_id(key):
-            gathered.reject(file, f"{where}: id {shown(key)} is no id")
+            gathered.reject(file, f"{where}: id {shown(key)} is not an id")
         elif key in found or key in dropped:
-            gathered.reject(file, f"{where}: id {shown(key)} stands twice: neither picture is used")
+            gathered.reject(file, f"{where}: id {shown(key)} occurs twice: neither image is used")
             dropped.add(key)
             found.pop(key, None)
         elif not isinstance(name, str) or not name or "\0" in name or not is_text(name):
-            gathered.reject(file, f"{where}: file_name {shown(name)} is no path")
+            gathered.reject(file, f"{where}: file_name {shown(name)} is not a path")
             dropped.add(key)
         elif leaves(file.parent, name):
             gathered.reject(file, f"{where}: file_name {shown(name)} leaves the data folder {file.parent}")
@@ -188,13 +184,13 @@ def images_of(
 
 
 def leaves(root: Path, name: str) -> bool:
-    """Say whether a path that data names, taken from a folder on, leads out of it."""
+    """Return whether a path relative to a folder leads out of it."""
     top = os.path.join(os.path.abspath(root), "")
     return not os.path.abspath(os.path.join(top, name)).startswith(top)
 
 
 def _repeated(key: object, ids: set[Any]) -> int:
-    """Return 1 for an id that was there before."""
+    """Return 1 for an id that occurred before, else 0."""
     if not is_id(key) or key not in ids:
         ids |= {key} if is_id(key) else set()
         return 0
@@ -202,41 +198,34 @@ def _repeated(key: object, ids: set[Any]) -> int:
 
 
 def found_in(entry: Mapping[str, Any], places: Mapping[Any, int]) -> Found:
-    """Read an annotation, whose category is one of ``places`` by its id.
-
-    Raises:
-        DataError: what is wrong with it.
-    """
+    """Read an annotation; ``places`` maps category ids to classes. Raises DataError if the annotation is invalid."""
     category, box, area, crowd = (entry.get(key) for key in ("category_id", "bbox", "area", "iscrowd"))
     if not is_id(category) or category not in places:
         raise DataError(f"category_id {shown(category)}: no category has this id")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or min(box[2:]) < 0:
         raise DataError(f"bbox {shown(box)} is not [left, top, width, height] in pixels")
     if area is not None and not (_is_number(area) and area >= 0):
-        raise DataError(f"area {shown(area)} is no number of square pixels; leave it out where it is not known")
+        raise DataError(f"area {shown(area)} is not a number of square pixels; remove it if it is unknown")
     if crowd not in (None, 0, 1):
-        raise DataError(f"iscrowd {shown(crowd)} is neither 0 nor 1")
+        raise DataError(f"iscrowd {shown(crowd)} must be 0 or 1")
     left, top, width, height = map(float, box)
     stated = None if area is None else float(area)
     return Found((left, top, left + width, top + height), places[category], bool(crowd), stated)
 
 
 def _is_number(value: Any) -> bool:
-    """Say whether a value is a number that a picture may have."""
+    """Return whether a value is a valid coordinate or length in pixels."""
     return type(value) in (int, float) and abs(value) < 1e9 and math.isfinite(value)
 
 
 def _size(entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the width and the height that an image's entry states."""
+    """Return width and height in an image's entry."""
     sides = entry.get("width"), entry.get("height")
     return (float(sides[0]), float(sides[1])) if all(_is_number(s) and s > 0 for s in sides) else None  # type: ignore[arg-type,operator]
 
 
 def annotation_files(root: Path) -> Iterator[Path]:
-    """Yield the files of objects in a folder ``annotations``, as COCO's archives have it, those to evaluate on first.
-
-    Of ``instances_val2017.json`` and ``instances_train2017.json`` only the first is for evaluating.
-    """
+    """Yield the instance files in COCO's folder ``annotations``; if some are for validation, only these."""
     found = sorted((root / "annotations").glob("instances*.json"))
     held_out = [file for file in found if re.search(r"val", file.stem)]
     yield from held_out or found

@@ -1,4 +1,4 @@
-"""COCO's annotations by the names that scripts ask pycocotools for; read by the zoo itself."""
+"""COCO's annotations with the interface of pycocotools, implemented without it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from utils.datasets.image.coco import categories_of, entries, is_id, read_json
 
 
 class CocoAnnotations:
-    """What a JSON file in COCO's form says, by id.
+    """Content of a JSON file in COCO's format, such as ``instances_val2017.json``.
 
     Attributes:
-        dataset: the file's content. imgs: its images by id. cats: its categories by id. anns: its annotations by id.
+        dataset: the parsed file.
+        imgs, cats, anns: images, categories and annotations by id.
         file: the JSON file.
 
-    Args:
-        file: a file such as ``instances_val2017.json``.
-
     Raises:
-        DataError: it is no such file.
+        DataError: the file is not in COCO's format.
     """
 
     def __init__(self, file: str | os.PathLike[str]) -> None:
@@ -42,14 +40,14 @@ class CocoAnnotations:
                 self._of_image.setdefault(owner, []).append(key)
 
     def getImgIds(self, imgIds: Any = (), catIds: Any = ()) -> list[Any]:  # noqa: N802, N803 -- pycocotools' names
-        """Return the ids of images, in order: of those asked for, and those that hold every category asked for."""
+        """Return ids of images in order, limited to ``imgIds`` and to images that have every category in ``catIds``."""
         found = [key for key in _listed(imgIds) or sorted(self.imgs, key=_order) if key in self.imgs]
         for category in _listed(catIds):
             found = [key for key in found if category in {self.anns[one].get("category_id") for one in self._in(key)}]
         return found
 
     def getAnnIds(self, imgIds: Any = (), catIds: Any = (), iscrowd: bool | None = None) -> list[Any]:  # noqa: N802, N803
-        """Return the ids of annotations, of all images and categories or of those asked for."""
+        """Return ids of annotations, limited to the given images and categories."""
         owners, kinds = _listed(imgIds), set(_listed(catIds))
         keys = [key for owner in owners for key in self._in(owner)] if owners else list(self.anns)
         return [
@@ -60,22 +58,22 @@ class CocoAnnotations:
         ]
 
     def getCatIds(self, catNms: Any = (), supNms: Any = (), catIds: Any = ()) -> list[Any]:  # noqa: N802, N803
-        """Return the ids of categories in the order of the file: all, or those of some names, kinds or ids."""
+        """Return ids of categories in the order of the file, limited to the given names, supercategories or ids."""
         asked = {"name": set(_listed(catNms)), "supercategory": set(_listed(supNms)), "id": set(_listed(catIds))}
         return [
             key for key, one in self.cats.items() if all(not some or one.get(of) in some for of, some in asked.items())
         ]
 
     def loadImgs(self, ids: Any = ()) -> list[Mapping[str, Any]]:  # noqa: N802
-        """Return images by their ids, or by one."""
+        """Return images by one or several ids."""
         return self._loaded("image", self.imgs, ids)
 
     def loadAnns(self, ids: Any = ()) -> list[Mapping[str, Any]]:  # noqa: N802
-        """Return annotations by their ids, or by one."""
+        """Return annotations by one or several ids."""
         return self._loaded("annotation", self.anns, ids)
 
     def loadCats(self, ids: Any = ()) -> list[Mapping[str, Any]]:  # noqa: N802
-        """Return categories by their ids, or by one."""
+        """Return categories by one or several ids."""
         return self._loaded("category", self.cats, ids)
 
     def _in(self, image: Any) -> list[Any]:
@@ -88,7 +86,7 @@ class CocoAnnotations:
     def _loaded(self, what: str, known: Mapping[Any, Mapping[str, Any]], ids: Any) -> list[Mapping[str, Any]]:
         missing = [key for key in _listed(ids) if key not in known]
         if missing:
-            raise DataError(f"{self.file}: no {what} has the id {missing[0]!r}; ask for one of the file")
+            raise DataError(f"{self.file}: no {what} has the id {missing[0]!r}; use an id of the file")
         return [known[key] for key in _listed(ids)]
 
 

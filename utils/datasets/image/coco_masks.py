@@ -1,4 +1,4 @@
-"""COCO's instances as the class of every pixel."""
+"""COCO's instance segmentations as the class of every pixel."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from utils.datasets.image.objects import Gathered, shown
 from utils.datasets.image.regions import of_polygon, of_runs
 
 OVERLAPS = ("ignore", "last", "smallest")
-"""Which class a pixel has that lies in several regions: none, the later annotation's, or the smaller region's."""
+"""Class of a pixel in several regions: none, that of the later annotation, or that of the smaller region."""
 
 UNLISTED = ("refuse", "background", "ignore")
-"""What becomes of regions whose category the model does not know."""
+"""Treatment of regions whose category the model does not have."""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of one picture; class 0 is what none of them covers, category ``i`` is class ``i + 1``.
+    """The regions of one image; class 0 is the uncovered rest, category ``i`` is class ``i + 1``.
 
     Attributes:
         file: the JSON file.
-        regions: for each annotation where it stands, its class, and its ``segmentation``.
-        declared: height and width of the picture as the file has them; 0 where it has none.
+        regions: per annotation its position in the file, its class, and its ``segmentation``.
+        declared: height and width of the image in the JSON; 0 if missing.
         categories: names of the categories.
         overlap: one of :data:`OVERLAPS`. unlisted: one of :data:`UNLISTED`.
     """
@@ -55,20 +55,19 @@ class Regions:
         return (self.file,)
 
     def read(self, size: tuple[int, int]) -> Array:
-        """Return the class of every pixel, H x W int16; :data:`IGNORED` where ``overlap`` says so.
+        """Return the class of every pixel, H x W int16; :data:`IGNORED` for overlaps if ``overlap`` is ``ignore``.
 
-        Raises:
-            DataError: the file has another size for the picture, or a region is none; the text names the entry.
+        Raises DataError if the declared size is wrong, or a region is invalid; the message names the entry.
         """
         if self.declared != size and all(self.declared):
             raise DataError(
-                f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the picture has "
-                f"{size[1]}x{size[0]}; correct its width and height, or replace the picture"
+                f"{self.file.name} says {self.declared[1]}x{self.declared[0]} pixels, the image has "
+                f"{size[1]}x{size[0]}; correct its width and height, or replace the image"
             )
         masks: Iterable[tuple[int, Array]]
         masks = ((label, _mask(where, segmentation, size)) for where, label, segmentation in self.regions)
         if self.overlap == "smallest":
-            masks = sorted(masks, key=lambda one: -int(np.count_nonzero(one[1])))  # of equal ones the later is on top
+            masks = sorted(masks, key=lambda one: -int(np.count_nonzero(one[1])))  # at equal size the later wins
         found = np.zeros(size, np.int16)
         covered = np.zeros(size, np.int32)
         for label, mask in masks:
@@ -84,24 +83,22 @@ def load_coco(
 ) -> tuple[list[tuple[Path, Regions]], list[Rejected]]:
     """Load COCO's JSON of instances (cocodataset.org, "Data format"): ``images``, ``categories``, ``annotations``.
 
-    Each annotation's ``segmentation`` is a list of polygons, ``[[x, y, x, y, ...], ...]``, whose union counts, or run
-    lengths, ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category: single
-    objects do not matter here.
+    Each annotation's ``segmentation`` is the union of a list of polygons, ``[[x, y, x, y, ...], ...]``, or run lengths,
+    ``{"counts": list or text, "size": [height, width]}``. Crowds (``iscrowd``) count as their category.
 
     Args:
         file: the JSON file.
-        images: folder of the pictures; ``None``: where :func:`~utils.datasets.image.coco.pictures_root` finds them.
-        overlap: the class of a pixel in several regions: ``ignore`` (it counts for nothing, as in torchvision's
-            reference), ``last`` (that of the annotation that comes last in the file), or ``smallest`` (that of the
-            smallest region).
-        unlisted: for the task, which knows the model's classes.
+        images: folder of the images; ``None``: found by :func:`~utils.datasets.image.coco.pictures_root`.
+        overlap: class of a pixel in several regions: ``ignore`` (not counted, as in torchvision's reference), ``last``
+            (of the last annotation in the file), or ``smallest`` (of the smallest region).
+        unlisted: one of :data:`UNLISTED`, for the task, which has the model's classes.
 
     Returns:
-        Pictures with their regions in the order of the file, and what cannot be a sample.
+        Images with their regions in the order of the file, and the rejected entries.
 
     Raises:
-        DataError: the file is not as above; an annotation that belongs to no picture only rejects itself, and one of no
-            category its picture.
+        DataError: the file is not in this format. An annotation without an image rejects only itself, one without a
+            category its image.
     """
     content = read_json(file)
     names, places = categories_of(content, file)
@@ -137,7 +134,7 @@ def _length(entry: Mapping[str, Any], key: str) -> int:
 
 
 def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
-    """Return an annotation's region, H x W booleans."""
+    """Return the region of an annotation, H x W booleans."""
     try:
         if isinstance(segmentation, dict):
             return _of_code(segmentation, size)
@@ -146,13 +143,13 @@ def _mask(where: str, segmentation: Any, size: tuple[int, int]) -> Array:
             return union
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
-    raise DataError(f"{where}: its segmentation is neither a list of polygons nor an RLE; correct it")
+    raise DataError(f"{where}: its segmentation must be a list of polygons or an RLE; correct it")
 
 
 def _of_code(code: Mapping[str, Any], size: tuple[int, int]) -> Array:
     counts, declared = code.get("counts"), code.get("size")
     if not isinstance(counts, (list, str)):
-        raise DataError("counts of its RLE are missing; write a list of runs, or COCO's text")
+        raise DataError("its RLE has no counts; write a list of runs, or COCO's text")
     if not isinstance(declared, list) or declared != list(size):
-        raise DataError(f"its RLE is of size {declared!r}, and the picture of {list(size)} (height, width); correct it")
+        raise DataError(f"its RLE has size {declared!r}, but the image {list(size)} (height, width); correct it")
     return of_runs(counts, *size)

@@ -1,4 +1,4 @@
-"""Pairs of pictures of faces, with who is on them: what verification compares, and the folds it is judged by."""
+"""Pairs of face images with the persons on them, for verification, and the folds for its accuracy."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from utils.datasets.base import Batch, Dataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
 
 FOLDS = 10
-"""Parts of disjoint people that accuracy is measured by, where the data set does not say others: LFW's number."""
+"""Default number of folds of disjoint persons for accuracy, as in LFW."""
 
 NO_FOLD = -1
-"""Fold of a pair that accuracy is not measured by."""
+"""Fold of a pair that is not used for accuracy."""
 
 MOST_PAIRS = 5_000_000
-"""Pairs that are held at once."""
+"""Maximum number of pairs in memory."""
 
-MOST_OF_ONE = 100
-"""Pairs of one person's pictures that ``balanced`` takes, so that nobody with many pictures decides alone."""
+MAX_PAIRS_OF_ONE = 100
+"""Maximum pairs of one person with ``balanced``, so that persons with many images do not dominate."""
 
 RULES = ("balanced", "all")
-"""How a folder of people becomes pairs. ``balanced``: of each fold as many pairs of two people as there are of one.
-``all``: every picture with every other one; accuracy is measured by the same pairs as with ``balanced``."""
+"""Rules for pairs from a folder of persons. ``balanced``: in each fold as many pairs of two persons as of one. ``all``:
+every pair; accuracy uses the same pairs as with ``balanced``."""
 
 
 class Pair(NamedTuple):
-    """Two pictures to compare."""
+    """Two images to compare."""
 
     first: Path
     second: Path
 
 
 class Truth(NamedTuple):
-    """What is known of a pair.
+    """Ground truth of a pair.
 
     Attributes:
-        same: whether both pictures show one person.
-        people: who is on the first and who on the second.
-        fold: the part of the data set that accuracy counts it in, from 0 on; :data:`NO_FOLD`: in none.
+        same: whether both images show the same person.
+        people: the persons on the first and on the second image.
+        fold: the part of the data set, from 0 on; :data:`NO_FOLD`: none.
     """
 
     same: bool
@@ -55,15 +55,14 @@ class Truth(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Pictures and pairs of them, as a loader finds them.
+    """Images and pairs of them.
 
     Attributes:
-        pictures: paths.
-        people: for each picture the place of its person in ``names``; ``None`` where nobody knows.
-        names: of the people.
-        pairs: P x 2 int32, places of pictures.
-        folds: P int16.
-        rejected: what cannot be used.
+        pictures: paths of N images.
+        people: N int32, index of each image's person in ``names``; ``None`` if unknown.
+        names: of the persons.
+        pairs: P x 2 int32, indices of images. folds: P int16.
+        rejected: entries that cannot be used.
     """
 
     pictures: list[Path]
@@ -75,13 +74,14 @@ class Listed(NamedTuple):
 
 
 class FacePairs(Dataset):
-    """Pairs of pictures.
+    """Pairs of images.
 
-    A unit, which the accuracy gate resamples, is the person on the first picture. The person on the second one is not
-    drawn with them, so an interval is a little narrow where most pairs show two people.
+    The unit that the accuracy gate resamples is the person on the first image. The second person is not resampled, so
+    intervals are slightly too narrow if most pairs show two persons.
 
     Args:
-        listed: pictures and pairs. root: the folder that names of pairs start from.
+        listed: images and pairs.
+        root: the folder that names of pairs are relative to.
     """
 
     def __init__(self, listed: Listed, root: Path) -> None:
@@ -94,7 +94,7 @@ class FacePairs(Dataset):
         return len(self.listed.pairs)
 
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return pairs, with a :class:`Truth` each where it is known."""
+        """Return pairs, each with a :class:`Truth` if it is known."""
         pictures, rows = self.listed.pictures, self.listed.pairs[np.asarray(places, np.intp)].tolist()
         samples = [Pair(pictures[a], pictures[b]) for a, b in rows]
         names = [f"{self._name(one.first)} | {self._name(one.second)}" for one in samples]
@@ -109,7 +109,7 @@ class FacePairs(Dataset):
         return Batch(samples, truths, names, [truth.people[0] for truth in truths])
 
     def interleaved(self) -> FacePairs:
-        """Return the pairs with those of all folds and of both kinds in turn, for runs that are stopped."""
+        """Return the pairs with folds and kinds alternating, for runs that are stopped early."""
         folds, people = self.listed.folds, self.listed.people
         who = None if people is None else people[self.listed.pairs]
         other = np.zeros(len(folds), np.int64) if who is None else (who[:, 0] != who[:, 1]).astype(np.int64)
@@ -118,52 +118,52 @@ class FacePairs(Dataset):
         by_group = np.argsort(group, kind="stable")
         _, starts, counts = np.unique(group[by_group], return_index=True, return_counts=True)
         rank[by_group] = np.arange(len(folds)) - np.repeat(starts, counts)
-        order = np.lexsort((folds, (folds + other) % 2, rank))  # neighbours are of another fold and of the other kind
+        order = np.lexsort((folds, (folds + other) % 2, rank))  # neighbours have another fold and the other kind
         return FacePairs(self.listed._replace(pairs=self.listed.pairs[order], folds=folds[order]), self.root)
 
     def _name(self, path: Path) -> str:
-        text, base = str(path), f"{self.root}{os.sep}"
-        return text.removeprefix(base)
+        return str(path).removeprefix(f"{self.root}{os.sep}")
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths, sizes and times, of the people, and of the pairs with their folds.
+        """Return a hash of the images' paths, sizes and times, of the persons, and of the pairs with their folds.
 
-        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
+        Images are not read: a change that keeps size and time is not detected. The cost is one ``stat`` per image.
         """
         digest = hashlib.sha256()
         for path in self.listed.pictures:
-            digest.update(
-                repr((os.path.relpath(path, self.root), *size_and_time(path))).encode("utf-8", "surrogatepass")
-            )
+            entry = (os.path.relpath(path, self.root), *size_and_time(path))
+            digest.update(repr(entry).encode("utf-8", "surrogatepass"))
         people = self.listed.people
         digest.update(repr((self.listed.names, None if people is None else people.tolist())).encode("utf-8", "replace"))
         digest.update(self.listed.pairs.astype("<i4").tobytes() + self.listed.folds.astype("<i2").tobytes())
         return digest.hexdigest()
 
     def watched(self) -> set[str]:
-        """Return the folder that the pictures are in."""
+        """Return the folder of the images."""
         return {str(self.root)}
 
 
 def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> FacePairs:
-    """Make pairs of a folder with a folder of pictures for each person (ORL's ``s1/1.pgm``, LFW's).
+    """Make pairs from a folder with a subfolder of images per person (ORL's ``s1/1.pgm``, LFW's).
 
-    People are dealt to the folds by the seed, so every fold has its own. With ``balanced`` the pairs of a fold are all
-    of its people's own pictures (of one person :data:`MOST_OF_ONE` at most, drawn by the seed), and as many of two of
-    its people, drawn by the seed; with ``all`` there is every pair, and those alone are in a fold.
+    The seed assigns persons to folds, so that each fold has its own. With ``balanced`` the pairs of a fold are all
+    pairs of the same person (at most :data:`MAX_PAIRS_OF_ONE` each, drawn by the seed), and as many of two persons;
+    ``all`` adds every other pair, without a fold.
 
     Args:
-        root: the folder. rule: one of :data:`RULES`. seed: of what is drawn. folds: 2 or more; fewer where there are
-            fewer than two people for each.
+        root: the folder.
+        rule: one of :data:`RULES`.
+        seed: of the random draws.
+        folds: at least 2; reduced if there are fewer than two persons per fold.
 
     Raises:
-        DataError: no person has a picture, or there are fewer than two.
+        DataError: there are fewer than two persons with images.
         ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
     """
     pictures, people, names, rejected = _of_people(root)
     if len(names) < 2:
-        who = "one person" if names else "nobody"
-        raise DataError(f"{root}: has pictures of {who}; give a folder with a folder for each of several people")
+        who = "one person" if names else "no person"
+        raise DataError(f"{root}: has images of {who}; pass a folder with subfolders for several persons")
     chance = np.random.default_rng(seed)
     dealt = _dealt(len(names), folds, chance)
     chosen, parts = balanced(people, dealt, chance)
@@ -171,7 +171,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
     if rule == "all":
         count = len(pictures) * (len(pictures) - 1) // 2
         if count > MOST_PAIRS:
-            raise ConfigError(f"--pairs all of {len(pictures)} pictures are {count} pairs; use --pairs balanced")
+            raise ConfigError(f"--pairs all of {len(pictures)} images are {count} pairs; use --pairs balanced")
         pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
         numbers = np.full(count, NO_FOLD, np.int16)
         numbers[_place_in_triangle(np.sort(chosen, axis=1), len(pictures))] = parts
@@ -179,7 +179,7 @@ def folder_of_people(root: Path, rule: str, seed: int, folds: int = FOLDS) -> Fa
 
 
 def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]]:
-    """Return the pictures in a folder's folders by person, in the order of their names, and what is passed over."""
+    """Return the images in the subfolders by person, sorted by name, and the rejected entries."""
     pictures: list[Path] = []
     people: list[int] = []
     names: list[str] = []
@@ -187,13 +187,13 @@ def _of_people(root: Path) -> tuple[list[Path], Array, list[str], list[Rejected]
     for folder in _visible(root):
         if not folder.is_dir():
             if is_picture(folder.name):
-                rejected.append(Rejected(folder, "it lies outside the folders of the people"))
+                rejected.append(Rejected(folder, "it lies outside the persons' folders"))
             continue
         found = _visible(folder)
         own = [file for file in found if is_picture(file.name) and file.is_file()]
         rejected += [Rejected(file, NOT_A_PICTURE) for file in found if not is_picture(file.name)]
         if not own:
-            rejected.append(Rejected(folder, "a person's folder without a picture"))
+            rejected.append(Rejected(folder, "is a person's folder without an image"))
             continue
         pictures += own
         people += [len(names)] * len(own)
@@ -209,15 +209,17 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _dealt(people: int, folds: int, chance: np.random.Generator) -> list[Array]:
-    """Return the people of each fold; every fold has two at least, as long as there are four."""
+    """Return the persons of each fold; every fold has at least two, if there are four or more."""
     return np.array_split(chance.permutation(people), max(1, min(folds, people // 2)))
 
 
 def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator) -> tuple[Array, Array]:
-    """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds; one fold alone is none.
+    """Return the pairs of the rule ``balanced``, P x 2 int32, and their folds (:data:`NO_FOLD` if there is only one).
 
     Args:
-        people: of each sample, N int32. dealt: the people of each fold. chance: what draws.
+        people: N int32, the person of each sample.
+        dealt: the persons of each fold.
+        chance: the random generator.
     """
     pairs, folds = [np.empty((0, 2), np.int32)], [np.empty(0, np.int16)]
     for number, own in enumerate(dealt):
@@ -229,17 +231,17 @@ def balanced(people: Array, dealt: Sequence[Array], chance: np.random.Generator)
 
 
 def _of_one(places: Array, chance: np.random.Generator) -> Array:
-    """Return pairs of one person's pictures: all, or :data:`MOST_OF_ONE` of them."""
+    """Return pairs of one person's images: all, or :data:`MAX_PAIRS_OF_ONE` of them."""
     pairs = np.stack(np.triu_indices(len(places), 1), axis=1)
-    if len(pairs) > MOST_OF_ONE:
-        pairs = pairs[np.sort(chance.choice(len(pairs), MOST_OF_ONE, replace=False))]
+    if len(pairs) > MAX_PAIRS_OF_ONE:
+        pairs = pairs[np.sort(chance.choice(len(pairs), MAX_PAIRS_OF_ONE, replace=False))]
     return places[pairs].reshape(-1, 2)
 
 
 def _of_two(people: Array, places: Array, count: int, chance: np.random.Generator) -> Array:
-    """Return so many different pairs of two people's pictures; all there are, where those are fewer.
+    """Return ``count`` distinct pairs of two persons' images, or all if there are fewer.
 
-    Either may come first, so that everybody is on the first picture about as often as on the second one.
+    The order in a pair is random, so that every person is about as often on the first image as on the second.
     """
     _, sizes = np.unique(people[places], return_counts=True)
     there = (len(places) ** 2 - int((sizes.astype(np.int64) ** 2).sum())) // 2
@@ -256,7 +258,7 @@ def _of_two(people: Array, places: Array, count: int, chance: np.random.Generato
 
 
 def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator) -> list[tuple[int, int]]:
-    """Draw different pairs of two people's pictures, of which there are at least twice as many."""
+    """Draw distinct pairs of two persons' images; at least twice as many must exist."""
     found: dict[tuple[int, int], None] = {}
     while len(found) < count:
         a, b = sorted(places[chance.integers(0, len(places), 2)].tolist())
@@ -266,29 +268,28 @@ def _drawn(people: Array, places: Array, count: int, chance: np.random.Generator
 
 
 def _place_in_triangle(pairs: Array, count: int) -> Array:
-    """Return where pairs a < b stand among all pairs of so many, in the order of ``triu_indices``."""
+    """Return the indices of pairs a < b among all pairs of ``count`` items, in the order of ``triu_indices``."""
     a, b = pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
     found: Array = a * (2 * count - a - 1) // 2 + b - a - 1
     return found
 
 
 def every_two(pictures: Sequence[Path], root: Path, rejected: Sequence[Rejected] = ()) -> FacePairs:
-    """Pair each of some pictures with each other one; nobody knows who is on them.
+    """Pair every image with every other one, without known persons.
 
-    Raises:
-        DataError: there are fewer than two.
-        ConfigError: there would be more than :data:`MOST_PAIRS` pairs.
+    Raises DataError if there are fewer than two images, and ConfigError if there would be more than :data:`MOST_PAIRS`
+    pairs.
     """
     count = len(pictures) * (len(pictures) - 1) // 2
     if not count:
-        raise DataError(f"{root}: {len(pictures)} picture makes no pair; give two pictures at least")
+        raise DataError(f"{root}: {len(pictures)} images are too few for a pair; pass at least two")
     if count > MOST_PAIRS:
-        raise ConfigError(f"{root}: {len(pictures)} pictures make {count} pairs; give fewer, or a list of pairs")
+        raise ConfigError(f"{root}: {len(pictures)} images make {count} pairs; pass fewer, or a list of pairs")
     pairs = np.stack(np.triu_indices(len(pictures), 1), axis=1).astype(np.int32)
     folds = np.full(count, NO_FOLD, np.int16)
     return FacePairs(Listed(list(pictures), None, [], pairs, folds, list(rejected)), root)
 
 
 def has_people(root: Path) -> bool:
-    """Say whether a folder has folders with pictures right in them."""
+    """Return whether a folder has subfolders with images directly in them."""
     return any(is_picture(file.name) for folder in _visible(root) if folder.is_dir() for file in _visible(folder))

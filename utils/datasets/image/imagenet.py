@@ -1,14 +1,14 @@
-"""ImageNet's validation pictures (ILSVRC2012) as they are handed out: one folder of files, their labels elsewhere.
+"""ImageNet's validation images (ILSVRC2012) as distributed: one folder of files, and labels in another place.
 
-Read here, each told by the names of its files:
+Supported layouts, recognised by their file names:
 
-- the development kit (``ILSVRC2012_devkit_t12``, unpacked or not) beside the pictures of ``ILSVRC2012_img_val.tar``: a
-  line per picture with its ``ILSVRC2012_ID``, which is not the number of a model's output: the kit's own table
-  (``meta.mat``) says which WordNet id it is, and sorted WordNet ids are the outputs;
+- the development kit (``ILSVRC2012_devkit_t12``, unpacked or not) next to the images of ``ILSVRC2012_img_val.tar``: a
+  line per image with its ``ILSVRC2012_ID``, which is not the model's output index: the kit's ``meta.mat`` maps it to a
+  WordNet id, and the sorted WordNet ids are the outputs;
 - Kaggle's competition: ``LOC_val_solution.csv`` and ``ILSVRC/Data/CLS-LOC/val``;
 - the folder of ``torchvision.datasets.ImageNet``, whose ``val`` has a folder per class.
 
-A folder per class and a label file need nothing of this module.
+A folder per class and a label file do not need this module.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from utils.datasets.table import Listing, prefix_of
 from utils.imagenet_classes import WNIDS
 
 PICTURE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG", re.IGNORECASE)
-"""Name of a validation picture; the number counts from 1."""
+"""Name of a validation image; numbers start at 1."""
 
 KIT, TRUTH, TABLE = "ILSVRC2012_devkit_t12", "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 KAGGLE, KAGGLE_PICTURES = "LOC_val_solution.csv", Path("ILSVRC", "Data", "CLS-LOC", "val")
 TORCHVISION = "meta.bin"
 
 LARGEST = 1 << 26
-"""Bytes of a file of the kit that is read; the largest has one millionth of the bytes that an archive can hold."""
+"""Maximum bytes of a file in the kit; larger ones are rejected as damaged or malicious."""
 
 _UP = 4
-"""How many folders above the pictures their labels are looked for."""
+"""Number of folders above the images that are searched for labels."""
 
 
 class Layout(NamedTuple):
-    """Where pictures and labels are. ``labels``: the kit (a folder or an archive), Kaggle's table, or ``meta.bin``."""
+    """Paths of images and labels. ``labels``: the kit (a folder or an archive), Kaggle's table, or ``meta.bin``."""
 
     pictures: Path
     labels: Path
 
 
 def find_layout(path: Path) -> Layout | None:
-    """Return how ImageNet lies in a folder: that of the pictures or one above; ``None`` where it does not."""
+    """Return the layout of ImageNet for its image folder or a folder above; ``None`` if it is not ImageNet."""
     for pictures in (path, path / "val", path / KAGGLE_PICTURES):
         if not pictures.is_dir():
             continue
@@ -67,7 +67,7 @@ def find_layout(path: Path) -> Layout | None:
 
 
 def _holds(folder: Path) -> tuple[bool, bool]:
-    """Say whether a folder holds validation pictures, and whether it holds the folder of a class."""
+    """Return whether a folder has validation images, and whether it has the folder of a class."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if PICTURE.fullmatch(entry.name):
@@ -81,10 +81,9 @@ _IDS = frozenset(WNIDS)
 
 
 def load_imagenet(layout: Layout) -> TableDataset:
-    """Load the validation pictures with the outputs of a model of 1000 classes as labels.
+    """Load the validation images; labels are output indices of a model with 1000 classes.
 
-    Raises:
-        DataError: labels that cannot be read, or no picture that has one.
+    Raises DataError if the labels cannot be read, or no image has one.
     """
     pictures, labels = layout
     if not _holds(pictures)[0]:
@@ -99,12 +98,12 @@ def load_imagenet(layout: Layout) -> TableDataset:
         elif match:
             rejected.append(Rejected(pictures / name, f"{labels.name} has no label for it"))
     if not listing:
-        raise DataError(f"{pictures}: {labels} has a label for none of its pictures; get the files again")
+        raise DataError(f"{pictures}: {labels} has no label for any of its images; get the files again")
     return TableDataset(listing.table(), rejected=rejected, listed_in=labels if labels.is_file() else None)
 
 
 def _kaggle(file: Path) -> dict[int, int]:
-    """Return the class of each picture by its number; a row is ``ILSVRC2012_val_00048981,n03995372 85 1 499 272``."""
+    """Return the class of each image by its number; a row is ``ILSVRC2012_val_00048981,n03995372 85 1 499 272``."""
     places = {wnid: place for place, wnid in enumerate(WNIDS)}
     found = {}
     try:
@@ -114,32 +113,31 @@ def _kaggle(file: Path) -> dict[int, int]:
                 match = PICTURE.fullmatch(f"{row['ImageId']}.JPEG")
                 wnid = row["PredictionString"].split()[0]
                 if match is None or wnid not in places:
-                    raise DataError(f"{file}: {row['ImageId']!r} of {wnid!r} is no picture of a class; get it again")
+                    raise DataError(f"{file}: {row['ImageId']!r} of {wnid!r} is not a labelled image; get it again")
                 found[int(match[1])] = places[wnid]
     except (OSError, KeyError, IndexError, AttributeError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"{file}: not Kaggle's table of labels ({type(error).__name__} {error}); get it again"
-        ) from error
+        reason = f"{type(error).__name__} {error}"
+        raise DataError(f"{file}: not Kaggle's table of labels ({reason}); get it again") from error
     return found
 
 
 def _kit(kit: Path) -> dict[int, int]:
-    """Return the class of each picture by its number, of the development kit."""
+    """Return the class of each image by its number, from the development kit."""
     files = dict(_members(kit, (TRUTH, TABLE)))
     missing = next((name for name in (TRUTH, TABLE) if name not in files), None)
     if missing:
-        raise DataError(f"{kit}: holds no {missing}; get ILSVRC2012_devkit_t12.tar.gz again")
+        raise DataError(f"{kit}: has no {missing}; get ILSVRC2012_devkit_t12.tar.gz again")
     outputs = outputs_of_ids(files[TABLE], f"{kit}: {TABLE}")
     found = {}
     for number, text in enumerate(files[TRUTH].decode("ascii", "replace").split(), start=1):
         if not text.isdecimal() or int(text) not in outputs:
-            raise DataError(f"{kit}: {TRUTH} line {number}: {text!r} is no ILSVRC2012_ID; get the kit again")
+            raise DataError(f"{kit}: {TRUTH} line {number}: {text!r} is not an ILSVRC2012_ID; get the kit again")
         found[number] = outputs[int(text)]
     return found
 
 
 def _members(kit: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of these names, out of a folder or an archive."""
+    """Yield name and content of the given files, from a folder or an archive."""
     try:
         if kit.is_dir():
             yield from ((name, read_regular(kit / "data" / name)) for name in names if (kit / "data" / name).is_file())
@@ -149,7 +147,7 @@ def _members(kit: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
             for member in archive:
                 name = member.name.rpartition("/")[2]
                 if name in names and member.size > LARGEST:
-                    raise DataError(f"{kit}: {name} has {member.size} bytes, and the kit's far fewer; get it again")
+                    raise DataError(f"{kit}: {name} has {member.size} bytes, the maximum is {LARGEST}; get it again")
                 stream = archive.extractfile(member) if member.isfile() and name in names else None
                 if stream is not None:
                     yield name, stream.read()
@@ -158,12 +156,10 @@ def _members(kit: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
 
 
 def outputs_of_ids(data: bytes, name: str) -> Mapping[int, int]:
-    """Return the place of each ``ILSVRC2012_ID`` among the outputs of a model, of the kit's ``meta.mat``.
+    """Return the output index of each ``ILSVRC2012_ID``, from the kit's ``meta.mat``.
 
-    The table holds the classes' ancestors in WordNet too; those have children, classes have none.
-
-    Raises:
-        DataError: it is no such table.
+    The table also has the classes' ancestors in WordNet, which have children; classes have none. Raises DataError if
+    the content is not this table.
     """
     try:
         rows = [row for row in read_matlab(data, name)["synsets"] if not int(row["num_children"][0])]

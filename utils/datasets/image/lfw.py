@@ -1,7 +1,7 @@
-"""Lists of pairs as Labeled Faces in the Wild has them: ``pairs.txt`` and ``pairsDevTest.txt``, beside the pictures.
+"""Lists of pairs in the format of Labeled Faces in the Wild: ``pairs.txt`` and ``pairsDevTest.txt``.
 
-The format is that of http://vis-www.cs.umass.edu/lfw/README.txt: ``name n1 n2`` is a pair of one person's pictures,
-``name1 n1 name2 n2`` one of two people, and picture n of a person is ``name/name_000n.jpg``.
+The format (http://vis-www.cs.umass.edu/lfw/README.txt): ``name n1 n2`` is a pair of images of one person,
+``name1 n1 name2 n2`` of two persons, and image n of a person is ``name/name_000n.jpg``.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy as np
 
 from engine import Array, DataError
 from tecoinfer_modelzoo.files import utf8_text
-from utils.datasets.base import Rejected
+from utils.datasets.base import Rejected, root_of
 from utils.datasets.folders import is_picture
 from utils.datasets.image.face_pairs import FOLDS, NO_FOLD, FacePairs, Listed
 from utils.datasets.sharding import rank_and_size
 
 LISTS = ("pairs.txt", "pairsDevTest.txt")
-"""A folder that holds a file of one of these names is read through it, the first one found."""
+"""A folder that has a file with one of these names is loaded through it; the first name takes precedence."""
 
 PICTURES = ("lfw", "lfw_funneled", "lfw-funneled", "lfw-deepfunneled", "lfw_deepfunneled", "images", "pictures")
-"""Folders beside a list that may hold its people's folders."""
+"""Folders next to a list that may have the persons' folders."""
 
-FORMS = "'name n1 n2' (one person) or 'name1 n1 name2 n2' (two people)"
+FORMS = "'name n1 n2' (one person) or 'name1 n1 name2 n2' (two persons)"
 
 _NUMBER = r"(?:.*_)?0*([0-9]{1,9})"
 
 
 class Line(NamedTuple):
-    """A pair as the list has it: number of the line, its place among the pairs, and two people with a number each."""
+    """A pair of the list: line number, index among the pairs, and two persons with an image number each."""
 
     number: int
     place: int
@@ -46,25 +46,25 @@ class Line(NamedTuple):
 
 @dataclass
 class _People:
-    """The pictures of people, found by name and number; a person's folder is listed once."""
+    """The images of persons by name and number; each person's folder is listed once."""
 
     root: Path
     found: dict[str, dict[int, Path]] = field(default_factory=dict)
     _folders: dict[str, Path] | None = None
 
     def picture(self, name: str, number: int) -> Path:
-        """Return a picture; raise LookupError with what is missing."""
+        """Return an image; raise LookupError if it is missing."""
         if name not in self.found:
             self.found[name] = self._listed(name)
         path = self.found[name].get(number)
         if path is not None:
             return path
         if not self.found[name]:
-            raise LookupError(f"person {name!r} has no folder of pictures in {self.root}")
-        raise LookupError(f"person {name!r} has no picture {number} ({name}_{number:04d}.jpg) in {self.root / name}")
+            raise LookupError(f"person {name!r} has no folder of images in {self.root}")
+        raise LookupError(f"person {name!r} has no image {number} ({name}_{number:04d}.jpg) in {self.root / name}")
 
     def _listed(self, name: str) -> dict[int, Path]:
-        """Return a person's pictures by number: ``NAME_0001.jpg``, else ``1.jpg``, of any kind of picture."""
+        """Return a person's images by number: ``NAME_0001.jpg``, else ``1.jpg``, with any image extension."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             return {}
         folder = self.root / name
@@ -82,7 +82,7 @@ class _People:
         return numbered
 
     def _alike(self) -> dict[str, Path]:
-        """Return the folders by name, accents composed: macOS unpacks names with their accents apart."""
+        """Return the folders by NFC-normalised name: macOS unpacks names with decomposed accents."""
         if self._folders is None:
             self._folders = {_composed(path.name): path for path in self.root.glob("*") if path.is_dir()}
         return self._folders
@@ -93,46 +93,44 @@ def _composed(name: str) -> str:
 
 
 def load_pairs(file: Path, root: Path | None = None) -> FacePairs:
-    """Load the pairs that a list names, in its order.
+    """Load the pairs of a list, in its order.
 
-    A first line ``10 300`` says that there are 10 folds, each of 300 pairs of one person and then 300 of two; one
-    number alone says how many of each kind there are, without folds. Where the list has no folds, its people are dealt
-    to :data:`.FOLDS` folds, those together whom a pair joins; where all hang together there
-    are none, and a warning says so. A line that cannot be used costs its pair and is in ``rejected``; the pairs behind
-    it stay in their folds.
+    A first line ``10 300`` means 10 folds, each of 300 pairs of one person followed by 300 of two; a single number is
+    the number of pairs of each kind, without folds. Without folds in the list, its persons are distributed to
+    :data:`.FOLDS` folds, keeping those together that share a pair; if all persons are connected, the list has
+    no folds, with a warning. Invalid lines are in ``rejected``; the folds of other lines do not change.
 
     Args:
-        file: the list, UTF-8, columns separated by tabs or blanks.
-        root: the folder that has a folder for each person; ``None``: the list's, or one of :data:`PICTURES` in it.
+        file: the list, UTF-8, columns separated by tabs or spaces.
+        root: the folder with a subfolder per person; ``None``: the list's, or one of :data:`PICTURES` in it.
 
     Raises:
-        DataError: the file cannot be read, or not a single pair can be used.
+        DataError: the file cannot be read, or no pair can be used.
     """
     lines = _read(file)
     header = _header(lines)
     rejected: list[Rejected] = []
-    found = [
-        line for line in _parsed(file, lines[header is not None :], 1 + (header is not None), rejected) if line.people
-    ]
+    skipped = int(header is not None)
+    found = [line for line in _parsed(file, lines[skipped:], 1 + skipped, rejected) if line.people]
     root = _root(file, [line.people[0] for line in found]) if root is None else root
     pictures, people, names, pairs, kept = _resolved(file, _People(root), found, rejected)
     if not kept:
         first = f"; the first of {len(rejected)} reasons: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
-        raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} of the people in {root}")
+        raise DataError(f"{file}: no pair can be used{first}; write lines {FORMS} with persons in {root}")
     places = [line.place for line in kept]
-    _tell_of_repeated(file, pairs)
-    filled = sum(bool(line.strip()) for line in lines[header is not None :])
+    _warn_of_repeated(file, pairs)
+    filled = sum(bool(line.strip()) for line in lines[skipped:])
     folds = _folds(file, header, places, people[pairs], filled)
     return FacePairs(Listed(pictures, people, names, pairs, folds, rejected), root)
 
 
 def _read(file: Path) -> list[str]:
-    """Return the lines that are not blank at the file's end."""
+    """Return the lines, without blank lines at the end."""
     return utf8_text(file).replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n")
 
 
 def _header(lines: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the one or two numbers of the first line; ``None`` where it is a pair already."""
+    """Return the one or two numbers of the first line; ``None`` if it is already a pair."""
     columns = lines[0].split()
     if 1 <= len(columns) <= 2 and all(re.fullmatch("[0-9]{1,9}", column) for column in columns):
         return tuple(map(int, columns))
@@ -140,7 +138,7 @@ def _header(lines: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _parsed(file: Path, lines: Sequence[str], first: int, rejected: list[Rejected]) -> list[Line]:
-    """Return the pairs; every line but a blank one has a place, also one that cannot be read."""
+    """Return the valid pairs; invalid lines count in the index too, blank lines do not."""
     found, place = [], 0
     for number, text in enumerate(lines, first):
         if not text.strip():
@@ -148,7 +146,7 @@ def _parsed(file: Path, lines: Sequence[str], first: int, rejected: list[Rejecte
         columns = [column.strip() for column in text.strip().split("\t")] if "\t" in text else text.split()
         reason = _fault(columns)
         if reason and "\t" not in text and len(columns) > 3:
-            reason += "; where a name has blanks, separate the columns by tabs"
+            reason += "; if a name has spaces, separate the columns by tabs"
         if reason:
             rejected.append(Rejected(Path(f"{file}:{number}"), reason))
         else:
@@ -160,28 +158,27 @@ def _parsed(file: Path, lines: Sequence[str], first: int, rejected: list[Rejecte
 
 
 def _fault(columns: Sequence[str]) -> str:
-    """Return what is wrong with a line; empty where nothing is."""
+    """Return the problem of a line; empty if it is valid."""
     if len(columns) not in (3, 4):
         return f"{len(columns)} columns; write {FORMS}"
     numbers = (columns[1], columns[2] if len(columns) == 3 else columns[3])
     wrong = next((number for number in numbers if not re.fullmatch("[0-9]{1,9}", number)), None)
     if wrong is not None:
-        return f"{wrong!r} is no number of a picture; write {FORMS}"
+        return f"{wrong!r} is not an image number; write {FORMS}"
     if len(columns) == 4 and columns[0] == columns[2]:
-        return f"four columns are of two people, and both are {columns[0]!r}; write '{columns[0]} n1 n2'"
+        return f"four columns need two persons, but both are {columns[0]!r}; write '{columns[0]} n1 n2'"
     if len(columns) == 3 and int(numbers[0]) == int(numbers[1]):
-        return f"compares picture {numbers[0]} of {columns[0]!r} with itself; name two pictures"
+        return f"compares image {numbers[0]} of {columns[0]!r} with itself; list two images"
     return ""
 
 
 def _root(file: Path, people: Sequence[str]) -> Path:
-    """Return the folder that holds the first person's that is found, the list's own where there is none."""
+    """Return the folder that has the first person found, the list's own if none is found."""
     places = [file.parent, *(file.parent / name for name in PICTURES)]
     for person in people[:20]:
         for place in places:
-            if (
-                "/" not in person and "\0" not in person and os.path.isdir(place / person)
-            ):  # Path's own raises for a long name
+            # os.path.isdir, because Path.is_dir raises for a name that is too long
+            if "/" not in person and "\0" not in person and os.path.isdir(place / person):
                 return place
     return file.parent
 
@@ -189,7 +186,7 @@ def _root(file: Path, people: Sequence[str]) -> Path:
 def _resolved(
     file: Path, known: _People, lines: Sequence[Line], rejected: list[Rejected]
 ) -> tuple[list[Path], Array, list[str], Array, list[Line]]:
-    """Return pictures, their people, the people's names, the pairs P x 2 int32, and the lines of these."""
+    """Return images, their persons, the persons' names, the pairs P x 2 int32, and the lines of these."""
     pictures: dict[Path, int] = {}
     owners: list[int] = []
     names: dict[str, int] = {}
@@ -211,54 +208,50 @@ def _resolved(
 
 
 def _folds(file: Path, header: tuple[int, ...] | None, places: Sequence[int], people: Array, lines: int) -> Array:
-    """Return the fold of each pair, int16, and say what does not fit.
+    """Return the fold of each pair, int16, and warn about inconsistencies.
 
     Args:
-        header: the numbers of the first line. places: of the pairs in the list. people: of each pair, P x 2.
-        lines: behind the header, but for blank ones.
+        file: the list.
+        header: the numbers of the first line.
+        places: indices of the pairs in the list.
+        people: P x 2, the persons of each pair.
+        lines: number of lines after the header, without blank ones.
     """
     if header is not None:
         wanted = 2 * header[-1] * (header[0] if len(header) == 2 else 1)
         if wanted != lines:
-            _tell(f"{file}: its first line says {wanted} pairs, and {lines} lines follow; their place tells their fold")
+            _warn(f"{file}: its first line states {wanted} pairs, but {lines} lines follow; folds go by position")
     if header is not None and len(header) == 2 and header[0] > 1 and header[1]:
         folds: Array = np.minimum(np.array(places) // (2 * header[1]), header[0] - 1).astype(np.int16)
         torn = _in_several(people, folds)
         if torn:
-            _tell(f"{file}: {torn} people are in several folds, so accuracy is measured on people its threshold knows")
+            _warn(f"{file}: {torn} persons are in several folds, so thresholds are tuned on persons of the test fold")
         return folds
     folds = _by_groups(people)
     if (folds == NO_FOLD).any():
-        _tell(f"{file}: its pairs join all people, so no folds of disjoint people can be made of them: no accuracy")
+        _warn(f"{file}: its pairs connect all persons, so folds of disjoint persons are impossible: no accuracy")
     return folds
 
 
-def _tell_of_repeated(file: Path, pairs: Array) -> None:
-    """Say how many pairs were named before, in either order."""
+def _warn_of_repeated(file: Path, pairs: Array) -> None:
+    """Warn about the number of pairs that are listed before, in either order."""
     again = len(pairs) - len(np.unique(np.sort(pairs, axis=1), axis=0))
     if again:
-        _tell(f"{file}: {again} pair{'s' if again > 1 else ''} named before; each counts as often as it is named")
+        _warn(f"{file}: {again} pair{'s' if again > 1 else ''} listed repeatedly; every repetition counts")
 
 
 def _in_several(people: Array, folds: Array) -> int:
-    """Return how many people are in pairs of several folds."""
+    """Return the number of persons that are in pairs of several folds."""
     seen = np.unique(np.stack([people.ravel(), np.repeat(folds, 2)], axis=1), axis=0)
     return int((np.unique(seen[:, 0], return_counts=True)[1] > 1).sum())
 
 
 def _by_groups(people: Array) -> Array:
-    """Deal groups of people whom pairs join to folds, the largest first, each to the fold with the fewest pairs."""
+    """Assign connected groups of persons to folds, the largest first, each to the fold with the fewest pairs."""
     leader = list(range(int(people.max()) + 1))
-
-    def top(person: int) -> int:
-        while leader[person] != person:
-            leader[person] = leader[leader[person]]
-            person = leader[person]
-        return person
-
     for a, b in people.tolist():
-        leader[top(a)] = top(b)
-    groups, sizes = np.unique([top(a) for a in people[:, 0].tolist()], return_counts=True)
+        leader[root_of(leader, a)] = root_of(leader, b)
+    groups, sizes = np.unique([root_of(leader, a) for a in people[:, 0].tolist()], return_counts=True)
     if len(groups) < 2:
         return np.full(len(people), NO_FOLD, np.int16)
     loads, fold_of = [0] * min(FOLDS, len(groups)), {}
@@ -266,9 +259,9 @@ def _by_groups(people: Array) -> Array:
         lightest = loads.index(min(loads))
         loads[lightest] += int(sizes[place])
         fold_of[int(groups[place])] = lightest
-    return np.array([fold_of[top(a)] for a in people[:, 0].tolist()], np.int16)
+    return np.array([fold_of[root_of(leader, a)] for a in people[:, 0].tolist()], np.int16)
 
 
-def _tell(text: str) -> None:
+def _warn(text: str) -> None:
     if rank_and_size()[0] == 0:
         warnings.warn(text, stacklevel=2)

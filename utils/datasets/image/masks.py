@@ -1,4 +1,4 @@
-"""Pictures with the class of every pixel: two folders, Pascal VOC, Cityscapes, ADE20K, and COCO's JSON."""
+"""Images with the class of every pixel: two folders, Pascal VOC, Cityscapes, ADE20K, and COCO's JSON."""
 
 from __future__ import annotations
 
@@ -21,58 +21,57 @@ from utils.datasets.image.objects import shown
 
 AUTO, COCO = "auto", "coco"
 FORMATS = (AUTO, *CODES, COCO)
-"""What ``--data_format`` may be: ``auto`` tells by the folders."""
+"""Values of ``--data_format``; ``auto`` chooses by the folders."""
 
 IGNORE = 255
-"""Level of a mask that counts for nothing, unless ``--ignore_label`` says another one."""
+"""Default of ``--ignore_label``: the level of a mask that is not counted."""
 
 FOREGROUND, NOTHING = "masks_255_foreground", "masks_255_ignored"
-"""What 255 was taken for in masks that hold 0 and 255 only; the names of their counts."""
+"""Names of counts: the meaning of 255 in masks that have only 0 and 255."""
 
 SEEN = 64
-"""Masks of a data set that are looked at for what 255 means in it."""
+"""Number of masks of a data set that are read to find the meaning of 255."""
 
 IMAGES, MASKS = ("images", "imgs", "img", "pictures"), ("masks", "labels", "annotations", "mask", "gt")
-"""Names of the two folders that hold pictures and masks of the same stems."""
+"""Names of the two folders with images and masks of the same stems."""
 
 SUFFIXES = ("_mask", "_label", "-mask")
-"""What may stand between stem and ending of a mask beside its picture."""
+"""Allowed suffixes of a mask's stem next to its image."""
 
 JSON_FILES = ("val.json", "instances.json", "annotations.json")
-"""A folder that holds a file of one of these names is read through it."""
+"""A folder that has a file with one of these names is loaded through it."""
 
 TEXTS = (".csv", ".json", ".md", ".txt", ".xml", ".yaml", ".yml")
-"""Endings of files that describe the pictures they lie beside: licences, lists, annotations for other tasks."""
+"""Endings of files that describe the images next to them: licences, lists, annotations for other tasks."""
 
 
 class Truth(Protocol):
-    """Where the right classes of one picture are; they are read when the picture is."""
+    """Ground truth of one image; it is read together with the image."""
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names that the numbers of :meth:`read` stand for; ``None``: they are the model's."""
+        """Names of the classes in :meth:`read`; ``None``: those of the model."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What it is read from."""
+        """The files it is read from."""
 
     def read(self, size: tuple[int, int]) -> Array:
-        """Return the class of every pixel, H x W int16, negative where it counts for nothing; size is H and W.
+        """Return the class of every pixel, H x W int16, negative if not counted; size is H and W.
 
-        Raises:
-            DataError: it cannot be read, or is not of this size.
+        Raises DataError if it cannot be read, or has another size.
         """
 
 
 @dataclass(frozen=True)
 class MaskFile:
-    """A mask in a file of its own.
+    """A mask in its own file.
 
     Attributes:
         path: the file.
         code: one of :data:`~utils.datasets.image.mask_codes.CODES`.
-        ignore: level that counts for nothing.
-        others: masks of the data set that show together what 255 means; empty where that is said.
+        ignore: level that is not counted.
+        others: masks of the data set that determine the meaning of 255; empty if it is given.
     """
 
     path: Path
@@ -82,7 +81,7 @@ class MaskFile:
 
     @property
     def classes(self) -> None:
-        """The file holds the model's own numbers."""
+        """``None``: the file has the model's own numbers."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -90,20 +89,21 @@ class MaskFile:
         return (self.path,)
 
     def read(self, size: tuple[int, int]) -> Array:
-        """Return the class of every pixel, as :meth:`Truth.read` says."""
+        """Return the class of every pixel, see :meth:`Truth.read`."""
         return read_mask(self.path, CODES[self.code], self.ignore, size)
 
     def read_for(self, size: tuple[int, int], classes: int | None) -> tuple[Array, str]:
-        """Return the class of every pixel for a model of so many classes, and what 255 was taken for.
+        """Return the class of every pixel for a model of ``classes`` classes, and the meaning of 255.
 
-        Where the data set's masks hold 0 and 255 only, a model of two classes has them as background and foreground
-        (:data:`FOREGROUND`). For any other model 255 counts for nothing (:data:`NOTHING`), as where masks hold numbers.
+        If the data set's masks have only 0 and 255, they are background and foreground for a model of two classes
+        (:data:`FOREGROUND`). For any other model 255 is not counted (:data:`NOTHING`), as in masks with other numbers.
 
         Args:
-            size: height and width of the picture. classes: ``None``: not known.
+            size: height and width of the image.
+            classes: ``None``: unknown.
 
         Raises:
-            DataError: the mask cannot be read, or is not of this size.
+            DataError: the mask cannot be read, or has another size.
         """
         if not self.others or not only_white(self.others):
             return self.read(size), ""
@@ -113,20 +113,20 @@ class MaskFile:
 
 
 class Labelled(NamedTuple):
-    """A picture, and where its right classes are."""
+    """An image and its ground truth."""
 
     picture: Path
     truth: Truth
 
 
 class Reading(NamedTuple):
-    """How a data set is to be read.
+    """Options for reading a data set.
 
     Attributes:
         data_format: one of :data:`FORMATS`.
-        split: the part of a data set that has several, such as ``val``.
-        ignore: level of a mask that counts for nothing; ``None``: 255, unless masks hold 0 and 255 only.
-        overlap, unlisted: what :func:`utils.datasets.image.coco_masks.load_coco` takes.
+        split: part of the data set, such as ``val``.
+        ignore: level of a mask that is not counted; ``None``: 255, unless masks have only 0 and 255.
+        overlap, unlisted: see :func:`utils.datasets.image.coco_masks.load_coco`.
     """
 
     data_format: str = AUTO
@@ -137,12 +137,12 @@ class Reading(NamedTuple):
 
 
 class MaskedPictures(ListDataset):
-    """Pictures, and where the classes of their pixels are, where they are known.
+    """Images with or without ground truth.
 
     Args:
         samples: :class:`Labelled` or paths.
         source: the file or folder they come from.
-        rejected: what cannot be a sample.
+        rejected: entries that cannot be samples.
     """
 
     def __init__(self, samples: Sequence[Labelled | Path], source: Path, rejected: Sequence[Rejected] = ()) -> None:
@@ -152,43 +152,41 @@ class MaskedPictures(ListDataset):
         super().__init__(list(samples), targets, names=names, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
-        """Return a hash of all files' paths below the source's folder, their sizes and times, and of how they are read.
+        """Return a hash of all files' relative paths, sizes and times, and of how they are read.
 
-        Pictures and masks are not read: a change that keeps size and time is not seen.
+        Images and masks are not read: a change that keeps size and time is not detected.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
         for sample in self.samples:
             truth = sample.truth if isinstance(sample, Labelled) else None
             files = (picture_of(sample), *(truth.files if truth is not None else ()))
-            digest.update(
-                repr([(os.path.relpath(path, root), *size_and_time(path)) for path in files]).encode(
-                    "utf-8", "surrogatepass"
-                )
-            )
+            entry = [(os.path.relpath(path, root), *size_and_time(path)) for path in files]
+            digest.update(repr(entry).encode("utf-8", "surrogatepass"))
             digest.update(repr(truth).replace(str(root), "").encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
 
 def picture_of(sample: Labelled | Path) -> Path:
-    """Return a sample's picture."""
+    """Return the image of a sample."""
     return sample.picture if isinstance(sample, Labelled) else sample
 
 
 def load_masks(paths: Mapping[str, Path], how: Reading | None = None) -> MaskedPictures:
-    """Load pictures, and where their masks are, where there are any.
+    """Load images, with their masks if there are any.
 
     Args:
         paths: ``{"data": path}``, or ``{"images": folder, "masks": folder or JSON file}``. A ``.json`` file is COCO's
-            (:func:`utils.datasets.image.coco_masks.load_coco`). A folder is looked at in this order: Pascal VOC
-            (``JPEGImages``, ``SegmentationClass``, also below ``VOC2012`` and the like), Cityscapes (``leftImg8bit``,
+            (:func:`utils.datasets.image.coco_masks.load_coco`). A folder is checked in this order: Pascal VOC
+            (``JPEGImages``, ``SegmentationClass``, also below ``VOC2012`` and similar), Cityscapes (``leftImg8bit``,
             ``gtFine``), ADE20K (``images/validation``, ``annotations/validation``), a JSON file of
-            :data:`JSON_FILES`, two folders as :data:`IMAGES` and :data:`MASKS` name them, masks beside their pictures
-            (``a.jpg`` and ``a.png``, or ``a_mask.png``), and otherwise pictures without masks, as is one picture.
-        how: how to read it.
+            :data:`JSON_FILES`, two folders with names in :data:`IMAGES` and :data:`MASKS`, masks next to their images
+            (``a.jpg`` and ``a.png``, or ``a_mask.png``), otherwise images without masks, as for a single image.
+        how: options for reading it.
 
     Raises:
-        DataError: nothing usable at the path. ConfigError: unknown names of paths.
+        DataError: the path has no usable data.
+        ConfigError: unknown names of paths.
     """
     how = how or Reading()
     for path in paths.values():
@@ -213,7 +211,7 @@ def _load(path: Path, how: Reading) -> MaskedPictures:
 
 
 def _plain(path: Path) -> MaskedPictures:
-    """Return pictures without masks; texts beside them are passed over."""
+    """Return images without masks; text files next to them are skipped."""
     found = flat_folder(path) if path.is_dir() else single_picture(path)
     rejected = [one for one in found.rejected if one.path.suffix.lower() not in TEXTS]
     return MaskedPictures([sample.path for sample in found], path, rejected)
@@ -230,10 +228,7 @@ def _dataset(samples: Sequence[Labelled], rejected: Sequence[Rejected], source: 
     if samples:
         return MaskedPictures(samples, source, rejected)
     first = f", the first: {rejected[0].path}: {rejected[0].reason}" if rejected else ""
-    raise DataError(f"{source}: no picture with a mask in it{first}; check the path and --data_format")
-
-
-# ------------------------------------------------------------------------------------------------------------- layouts
+    raise DataError(f"{source}: no image with a mask{first}; check the path and --data_format")
 
 
 def _coco_folder(path: Path, how: Reading) -> MaskedPictures | None:
@@ -244,11 +239,7 @@ def _coco_folder(path: Path, how: Reading) -> MaskedPictures | None:
 
 def _voc(path: Path, how: Reading) -> MaskedPictures | None:
     """Load Pascal VOC's development kit, or a year of it, by its list of a split."""
-    years = [
-        path,
-        *sorted(path.glob("VOC[0-9]*"), reverse=True),
-        *sorted(path.glob("VOCdevkit/VOC[0-9]*"), reverse=True),
-    ]
+    years = [path, *(year for place in ("VOC", "VOCdevkit/VOC") for year in sorted(path.glob(f"{place}[0-9]*"))[::-1])]
     root = next((year for year in years if (year / "SegmentationClass").is_dir()), None)
     if root is None or not (root / "JPEGImages").is_dir():
         return None
@@ -257,18 +248,17 @@ def _voc(path: Path, how: Reading) -> MaskedPictures | None:
     try:
         stems = list(dict.fromkeys(text_of(listed).split()))
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{listed} cannot be read ({one_line(error)}); give the list of a split, or another --split"
-        ) from error
+        reason = one_line(error)
+        raise DataError(f"{listed} cannot be read ({reason}); add this list, or use another --split") from error
     outside = next((stem for stem in stems if leaves(root / "JPEGImages", f"{stem}.jpg")), None)
     if outside is not None:
-        raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of pictures in JPEGImages")
+        raise DataError(f"{listed}: {shown(outside)} leaves the data folder; list names of images in JPEGImages")
     pairs = [(root / "JPEGImages" / f"{stem}.jpg", root / "SegmentationClass" / f"{stem}.png") for stem in stems]
     return _paired(pairs, code, how, path)
 
 
 def _cityscapes(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load Cityscapes: pictures by split and city, and their label ids, or train ids where only those are there."""
+    """Load Cityscapes: images by split and city, with their label ids, or train ids without label ids."""
     images, truth = path / "leftImg8bit" / how.split, path / "gtFine" / how.split
     if not (path / "leftImg8bit").is_dir() or not (path / "gtFine").is_dir():
         return None
@@ -292,14 +282,14 @@ def _ade20k(path: Path, how: Reading) -> MaskedPictures | None:
 
 
 def _folders(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load two folders of pictures and masks with the same stems."""
+    """Load two folders of images and masks with the same stems."""
     images = next((path / name for name in IMAGES if (path / name).is_dir()), None)
     masks = next((path / name for name in MASKS if (path / name).is_dir()), None)
     return None if images is None or masks is None else _matched(images, masks, _code(how, "index"), how, path)
 
 
 def _beside(path: Path, how: Reading) -> MaskedPictures | None:
-    """Load pictures whose masks lie beside them; ``None`` where no picture has one."""
+    """Load images whose masks are next to them; ``None`` if no image has one."""
     names = sorted(entry.name for entry in os.scandir(path) if entry.is_file() and is_picture(entry.name))
     pngs = {name for name in names if name.lower().endswith(".png")}
     masks: dict[str, str] = {}
@@ -314,60 +304,43 @@ def _beside(path: Path, how: Reading) -> MaskedPictures | None:
     taken = set(masks.values())
     pairs = [(path / name, path / masks.get(name, f"{Path(name).stem}.png")) for name in names if name not in taken]
     known = [(picture, mask) for picture, mask in pairs if picture != mask]
-    lone = [Rejected(picture, "it has no mask beside it") for picture, mask in pairs if picture == mask]
+    lone = [Rejected(picture, "it has no mask next to it") for picture, mask in pairs if picture == mask]
     found = _paired(known, _code(how, "index"), how, path)
     return MaskedPictures(found.samples, path, [*lone, *found.rejected])
 
 
-LAYOUTS: tuple[Callable[[Path, Reading], MaskedPictures | None], ...] = (
-    _voc,
-    _cityscapes,
-    _ade20k,
-    _coco_folder,
-    _folders,
-    _beside,
-)
-"""Ways to read a folder, in the order they are tried; ``None``: it is none of this kind."""
+LAYOUTS: tuple[Callable[[Path, Reading], MaskedPictures | None], ...]
+LAYOUTS = (_voc, _cityscapes, _ade20k, _coco_folder, _folders, _beside)
+"""Loaders of a folder in the order they are tried; ``None``: the folder has another layout."""
 
 
 def _code(how: Reading, usual: str) -> str:
-    """Return the code that ``--data_format`` names, or the layout's usual one."""
+    """Return the code of ``--data_format``, or the default of the layout."""
     return how.data_format if how.data_format in CODES else usual
 
 
 def _two_folders(images: Path, masks: Path, how: Reading) -> MaskedPictures:
     if not images.is_dir() or not masks.is_dir():
-        raise DataError(f"{images} and {masks} must be folders, of pictures and of masks with the same stems")
+        raise DataError(f"{images} and {masks} must be folders, of images and of masks with the same stems")
     return _matched(images, masks, _code(how, "index"), how, masks)
 
 
 def _matched(images: Path, masks: Path, code: str, how: Reading, source: Path) -> MaskedPictures:
-    """Pair the pictures below one folder with the masks of the same path and stem below another."""
+    """Pair the images below a folder with the masks of the same relative path and stem below another."""
     (pictures, many), (found, others) = _by_stem(images), _by_stem(masks)
     pairs = [(path, found.get(stem) or masks / f"{stem}.png") for stem, path in pictures.items()]
-    lone = [
-        *(
-            Rejected(path, f"it has the name of {first.name}, and which mask goes with it is not known")
-            for path, first in many
-        ),
-        *(
-            Rejected(path, f"it goes with the picture that {first.name} goes with; remove one of them")
-            for path, first in others
-        ),
-    ]
-    lone += [
-        Rejected(path, f"there is no picture {stem} in {images}")
-        for stem, path in found.items()
-        if stem not in pictures
-    ]
+    shared = "it shares its name with {}, so its mask is ambiguous; rename one of them"
+    lone = [Rejected(path, shared.format(first.name)) for path, first in many]
+    lone += [Rejected(path, f"it has the same image as {first.name}; remove one of them") for path, first in others]
+    lone += [Rejected(path, f"{images} has no image {stem}") for stem, path in found.items() if stem not in pictures]
     paired = _paired(pairs, code, how, source)
     return MaskedPictures(paired.samples, source, [*paired.rejected, *lone])
 
 
 def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
-    """Return the pictures below a folder by their path in it without the ending, and without a mask's suffix.
+    """Return the images below a folder by relative path without ending and mask suffix, and the duplicates.
 
-    The second value are those whose name an earlier one has taken, each with that one.
+    Each duplicate comes with the image that has the same key.
     """
     found: dict[str, Path] = {}
     others = []
@@ -384,11 +357,11 @@ def _by_stem(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, Path]]]:
 def _paired(
     pairs: Sequence[tuple[Path, Path]], codes: str | Sequence[str], how: Reading, source: Path
 ) -> MaskedPictures:
-    """Return pairs of picture and mask as a data set; those that lack either are rejected."""
+    """Return pairs of image and mask as a data set; incomplete pairs are rejected."""
     samples, rejected = [], []
     listed = [codes] * len(pairs) if isinstance(codes, str) else codes
     for (picture, mask), code in zip(pairs, listed, strict=True):
-        if not os.path.isfile(picture):  # Path.is_file raises for a name that is too long
+        if not os.path.isfile(picture):  # Path.is_file raises if a name is too long
             rejected.append(Rejected(picture, f"it {no_file(picture)} but is listed"))
         elif not os.path.isfile(mask):
             rejected.append(Rejected(picture, f"its mask {mask} {no_file(mask)}"))
@@ -396,18 +369,17 @@ def _paired(
             samples.append((picture, mask, code))
     others = _spread([mask for _, mask, code in samples if code == INDEX.name]) if _is_open(how) else ()
     ignore = IGNORE if how.ignore is None else how.ignore
-    return _dataset(
-        [Labelled(one, MaskFile(m, code, ignore, others if code == INDEX.name else ())) for one, m, code in samples],
-        rejected,
-        source,
-    )
+    labelled = [
+        Labelled(one, MaskFile(m, code, ignore, others if code == INDEX.name else ())) for one, m, code in samples
+    ]
+    return _dataset(labelled, rejected, source)
 
 
 def _is_open(how: Reading) -> bool:
-    """Say whether neither flag says what 255 means."""
+    """Return whether the meaning of 255 is not given by a flag."""
     return how.ignore is None and how.data_format == AUTO
 
 
 def _spread(masks: Sequence[Path]) -> tuple[Path, ...]:
-    """Return at most :data:`SEEN` of the masks, from all over the data set."""
+    """Return at most :data:`SEEN` of the masks, spread over the data set."""
     return tuple(masks[i * len(masks) // min(SEEN, len(masks))] for i in range(min(SEEN, len(masks))))

@@ -1,8 +1,8 @@
-"""MATLAB files of version 5, as far as ImageNet's development kit needs them: numbers, text and structures.
+"""MATLAB files of version 5, limited to the types in ImageNet's development kit: numbers, text and structures.
 
 The format is MathWorks' "MAT-File Format" (version 5): a header of 128 bytes, then elements, each a tag (type and
-number of bytes) and data that ends at a multiple of 8 bytes. An element may be deflated; an array is an element that
-holds others: flags, dimensions, name, values.
+number of bytes) and data padded to a multiple of 8 bytes. An element may be deflated; an array is an element that
+contains others: flags, dimensions, name, values.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ _DTYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8
 _ENCODINGS = {1: "latin-1", 2: "utf-8", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
 _CELL, _STRUCTURE, _OBJECT, _TEXT = 1, 2, 3, 4
 _DEEPEST = 16
-"""Arrays in arrays that are followed."""
+"""Maximum depth of nested arrays."""
 
 _LARGEST = 1 << 28
-"""Bytes that one deflated element may have."""
+"""Maximum bytes of one inflated element."""
 
 
 def read_matlab(data: bytes, name: str) -> dict[str, Any]:
     """Return the variables of a file.
 
     Args:
-        data: its content. name: what an error calls it.
+        data: its content.
+        name: its name in errors.
 
     Returns:
         By name: a structure array as a list of dictionaries, text as ``str``, numbers as a flat list in MATLAB's order
-        (the first index runs fastest), a cell array as a list; ``None`` for what is neither.
+        (the first index runs fastest), a cell array as a list, other types as ``None``.
 
     Raises:
-        DataError: it is no such file, or damaged.
+        DataError: the content is not a MATLAB file of version 5, or is damaged.
     """
     order = {b"IM": "<", b"MI": ">"}.get(data[_HEADER - 2 : _HEADER])
     if order is None:
@@ -57,7 +58,7 @@ class _Reader:
         self._order = order
 
     def elements(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield type and content of every element; a deflated one is the element in it."""
+        """Yield type and content of every element, inflated if necessary."""
         place = 0
         while place + 8 <= len(data):
             (kind,) = struct.unpack_from(f"{self._order}I", data, place)
@@ -79,11 +80,11 @@ class _Reader:
     def variable(self, kind: int, body: bytes, depth: int = 0) -> tuple[str, Any]:
         """Return name and value of an array."""
         if kind != _MATRIX:
-            raise ValueError(f"element of type {kind} where an array should be")
+            raise ValueError(f"element of type {kind}, expected an array")
         if not body:
             return "", None
         if depth > _DEEPEST:
-            raise ValueError("arrays in arrays without end")
+            raise ValueError(f"arrays are nested more than {_DEEPEST} deep")
         parts = list(self.elements(body))
         flags, count, name = self._numbers(*parts[0]), int(np.prod(self._numbers(*parts[1]))), parts[2][1].decode()
         array, values = int(flags[0]) & 0xFF, parts[3:]

@@ -1,4 +1,4 @@
-"""Pictures with the objects in them: what loaders of any layout hand over, and how they tell of what is wrong."""
+"""Images with objects: the common result of all loaders, and their warnings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import no_file, text_of
+from tecoinfer_modelzoo.files import no_file, size_and_time, text_of
 from tecoinfer_modelzoo.text import shown_value
 from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, is_picture
@@ -21,32 +21,30 @@ from utils.datasets.sharding import rank_and_size
 from utils.preprocess.image.images import upright_size
 
 CATEGORIES, COUNTS = "categories", "objects"
-"""Notes of a data set: the names of its classes, and how many objects there are of each, crowds too."""
+"""Keys of notes: the names of the classes, and the number of objects of each, including crowds."""
 
 IMAGE_IDS, CATEGORY_IDS = "image_ids", "category_ids"
-"""Notes of a data set with ids of its own: of its pictures by their ``number``, of its categories by their place."""
+"""Keys of notes: the ids of images by their ``number``, and of categories by their index."""
 
 SLACK = 1.0
-"""Pixels by which a box may reach out of its picture unremarked: annotations are rounded."""
+"""Pixels by which a box may exceed its image without a warning, because annotations are rounded."""
 
 
-OTHER_SIZE = "pictures of another size than annotated: {} (boxes are taken in pixels of the upright picture)"
+OTHER_SIZE = "images of another size than annotated: {} (boxes are taken in pixels of the upright image)"
 
 
 class Objects(NamedTuple):
-    """The objects of one picture, what is right for it.
+    """The objects of one image, its ground truth.
 
     Attributes:
-        boxes: N x 4 float64: left, top, right, bottom in pixels of the upright picture, edges and not centres of
-            pixels: a whole picture is 0, 0, width, height. N may be 0.
-        classes: N int64: places in ``categories``.
-        crowd: N booleans: the box holds many objects that nobody told apart, or is too difficult to judge by. Finding
-            it is neither right nor wrong.
-        categories: the names of the classes, which all pictures of a data set share; empty where they are only
-            numbered, as the model's.
-        areas: N float64: what the annotation states, in square pixels; ``None``: the boxes' own.
-        number: the picture's place in the order in which equal scores count.
-        points: N x K x 2 float64: x and y of points of each object, NaN where one is not labelled; ``None``: none are.
+        boxes: N x 4 float64: left, top, right, bottom in pixels of the upright image, measured at pixel edges: a whole
+            image is 0, 0, width, height. N may be 0.
+        classes: N int64: indices into ``categories``.
+        crowd: N booleans: the box is a group, or too difficult. A detection of it is neither right nor wrong.
+        categories: the names of the classes, the same for all images; empty if classes are only numbered.
+        areas: N float64: areas in the annotation, in square pixels; ``None``: those of the boxes.
+        number: the image's position in the order of equal scores.
+        points: N x K x 2 float64: x and y of keypoints, NaN if not labelled; ``None``: no keypoints.
     """
 
     boxes: Array
@@ -59,7 +57,7 @@ class Objects(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One object as a loader reads it: its box (left, top, right, bottom), class, whether a crowd, its area, points."""
+    """One object: its box (left, top, right, bottom), class, whether it is a crowd, its area and keypoints."""
 
     box: tuple[float, float, float, float]
     label: int
@@ -69,14 +67,14 @@ class Found(NamedTuple):
 
 
 class BoxedPictures(ListDataset):
-    """Picture files, and the objects in them where they are known.
+    """Image files, with their objects if known.
 
     Args:
         pictures: paths, which are the samples.
-        objects: one per picture, or ``None``.
+        objects: one per image, or ``None``.
         source: the file or the folder they come from.
         rejected: files that cannot be samples.
-        notes: what holds for all of them.
+        notes: properties of the whole data set.
     """
 
     def __init__(
@@ -91,18 +89,14 @@ class BoxedPictures(ListDataset):
         super().__init__(pictures, objects, names=names, files=[source], rejected=rejected, notes=notes)
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths below the source's folder, sizes and times, and of all objects.
+        """Return a hash of the images' relative paths, sizes and times, and of all objects.
 
-        Pictures are not read: a change that keeps size and time is not seen. The cost is one ``stat`` per picture.
+        Images are not read: a change that keeps size and time is not detected. The cost is one ``stat`` per image.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = hashlib.sha256()
         for path in self.samples:
-            try:
-                info = path.stat()
-                digest.update(repr((os.path.relpath(path, root), info.st_size, info.st_mtime_ns)).encode())
-            except OSError:
-                digest.update(repr((os.path.relpath(path, root), "gone")).encode())
+            digest.update(repr((os.path.relpath(path, root), *size_and_time(path))).encode())
         for found in self.targets or ():
             areas = None if found.areas is None else found.areas.tolist()
             columns = (found.boxes.tolist(), found.classes.tolist(), found.crowd.tolist(), areas)
@@ -115,16 +109,16 @@ class BoxedPictures(ListDataset):
 
 @dataclass
 class Gathered:
-    """What a loader has read so far; a bad entry costs its picture, and the rest goes on.
+    """The images and objects read so far by a loader; a bad entry only rejects its image.
 
     Attributes:
         source: the file or folder that is read.
-        names: the classes; empty where they are only numbered.
-        pictures: paths in order. objects: of each picture. sizes: width and height.
-        numbers: places in the order of equal scores.
-        rejected: what cannot be used.
-        ids: ids of pictures and of categories, as notes.
-        remarks: how often something was met that is used all the same, in words with ``{}`` for the number.
+        names: the classes; empty if they are only numbered.
+        pictures: paths in order. objects: per image. sizes: width and height.
+        numbers: positions in the order of equal scores.
+        rejected: entries that cannot be used.
+        ids: ids of images and of categories, as notes.
+        warning_counts: numbers of suspicious entries that are used, by a text with ``{}`` for the number.
     """
 
     source: Path
@@ -135,15 +129,15 @@ class Gathered:
     numbers: list[int] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     ids: dict[str, Any] = field(default_factory=dict)
-    remarks: dict[str, int] = field(default_factory=dict)
+    warning_counts: dict[str, int] = field(default_factory=dict)
 
-    def remark(self, what: str, count: int = 1) -> None:
-        """Count something that is worth a line at the end of loading."""
+    def count_warning(self, what: str, count: int = 1) -> None:
+        """Count a suspicious entry for a warning at the end of loading."""
         if count:
-            self.remarks[what] = self.remarks.get(what, 0) + count
+            self.warning_counts[what] = self.warning_counts.get(what, 0) + count
 
     def reject(self, path: Path, reason: str) -> None:
-        """Note what cannot be used, and why."""
+        """Add an entry that cannot be used."""
         self.rejected.append(Rejected(path, reason))
 
     def add(
@@ -155,17 +149,18 @@ class Gathered:
         stated: bool = True,
         number: int | None = None,
     ) -> None:
-        """Take in a picture with its objects; one that is not there, or no picture, is rejected.
+        """Add an image with its objects; a missing file, or one that is not an image, is rejected.
 
         Args:
-            path: the picture. objects: what is in it.
-            size: its width and height, where they are known.
-            stated: they are what the annotation says, and are compared with the file's.
-            number: its place where equal scores are counted; ``None``: in the order of adding.
+            path: the image.
+            objects: its objects.
+            size: its width and height, if known.
+            stated: whether ``size`` is from the annotation, and is compared with the file's.
+            number: its position in the order of equal scores; ``None``: the order of adding.
         """
         if not is_picture(path.name):
             self.reject(path, NOT_A_PICTURE)
-        elif not os.path.isfile(path):  # Path.is_file raises for a name that is too long
+        elif not os.path.isfile(path):  # Path.is_file raises if a name is too long
             self.reject(path, f"it {no_file(path)} but is listed in {self.source.name}")
         else:
             self.pictures.append(path)
@@ -173,25 +168,24 @@ class Gathered:
             self.sizes.append(size)
             self.numbers.append(len(self.numbers) if number is None else number)
             if size is not None and stated:
-                self.remark(OTHER_SIZE, int(_other_size(path, size)))
+                self.count_warning(OTHER_SIZE, int(_other_size(path, size)))
 
     def dataset(self) -> BoxedPictures:
-        """Return the data set, and say what was remarked, a line each.
+        """Return the data set, and warn about each kind of suspicious entry.
 
-        Raises:
-            DataError: no picture can be used.
+        Raises DataError if no image can be used.
         """
         if not self.pictures:
             if not self.rejected:
                 raise DataError(f"{self.source} lists no image; list at least one")
             first = self.rejected[0]
             raise DataError(
-                f"{self.source}: none of its pictures can be used, the first of {len(self.rejected)} reasons: "
+                f"{self.source}: none of its images can be used, the first of {len(self.rejected)} reasons: "
                 f"{first.path}: {first.reason}; correct the data set"
             )
         targets = [self._target(place) for place in range(len(self.pictures))]
         if rank_and_size()[0] == 0:
-            for what, count in self.remarks.items():
+            for what, count in self.warning_counts.items():
                 warnings.warn(f"{self.source}: {what.format(count)}", stacklevel=2)
         labels = np.array([found.label for objects in self.objects for found in objects], np.int64)
         counts = np.bincount(labels, minlength=len(self.names)).tolist()
@@ -203,11 +197,11 @@ class Gathered:
         boxes = np.array([found.box for found in objects], np.float64).reshape(-1, 4)
         sides = boxes[:, 2:] - boxes[:, :2]
         flat = int(np.count_nonzero((sides <= 0).any(axis=1)))
-        self.remark("objects without an area: {} (they count, and nothing can find them)", flat)
+        self.count_warning("objects without an area: {} (they count, but cannot be found)", flat)
         if size is not None:
             over = (boxes < -SLACK) | (boxes > np.array(size * 2) + SLACK)
             beyond = int(np.count_nonzero(over.any(axis=1)))
-            self.remark("boxes that reach out of their picture: {} (used as they are)", beyond)
+            self.count_warning("boxes that exceed their image: {} (used unchanged)", beyond)
         stated = [found.area for found in objects]
         areas = None
         if any(area is not None for area in stated):
@@ -225,7 +219,7 @@ class Gathered:
 
 
 def _points(objects: Sequence[Found]) -> Array | None:
-    """Return the points of objects, N x K x 2, NaN where there are none; ``None`` where no object has any."""
+    """Return the keypoints of objects, N x K x 2, NaN for objects without; ``None`` if no object has any."""
     count = max((len(found.points) for found in objects if found.points is not None), default=0)
     if not count:
         return None
@@ -234,7 +228,7 @@ def _points(objects: Sequence[Found]) -> Array | None:
 
 
 def _other_size(path: Path, size: tuple[float, float]) -> bool:
-    """Say whether a picture has another width or height; one that cannot be read is named later, when it is due."""
+    """Return whether an image has another size; an image that cannot be read is reported later, when it is used."""
     try:
         return upright_size(path) != size
     except (DataError, OSError):
@@ -242,16 +236,12 @@ def _other_size(path: Path, size: tuple[float, float]) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as a message shows it: on one line, and not all of a long one."""
+    """Return a wrong value for a message, on one line and shortened."""
     return shown_value(value, 60)
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the lines of a list in UTF-8, bytes that are none replaced.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Return the lines of a list in UTF-8, invalid bytes replaced. Raises DataError if the file cannot be read."""
     try:
         return text_of(file, errors="replace").splitlines()
     except OSError as error:

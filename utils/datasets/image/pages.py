@@ -1,4 +1,4 @@
-"""Pages and the lines on them: PaddleOCR's ``Label.txt``, ICDAR 2015's ``gt_*.txt``, a text per page, or nothing."""
+"""Pages with the text lines on them: PaddleOCR's ``Label.txt``, ICDAR 2015's ``gt_*.txt``, a text per page, or none."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine import Array, ConfigError, DataError
-from tecoinfer_modelzoo.files import text_of
+from tecoinfer_modelzoo.files import size_and_time, text_of
 from tecoinfer_modelzoo.text import one_line
 from utils.datasets.base import Dataset, ListDataset, Rejected
 from utils.datasets.folders import NOT_A_PICTURE, flat_folder, is_picture, single_picture
 from utils.datasets.image.objects import shown
 
 LABEL_FILES = ("Label.txt", "label.txt", "gt.txt")
-"""A folder that holds a file of one of these names is read through it."""
+"""A folder that has a file with one of these names is loaded through it."""
 
 IGNORED = ("###", "*")
-"""Transcriptions of lines that nobody could read: finding them is neither right nor wrong."""
-
+"""Transcriptions of illegible lines; detecting them is neither right nor wrong."""
 
 FARTHEST = 1e6
-"""Coordinates beyond this, in pixels, are of no picture."""
-
+"""Maximum coordinate in pixels."""
 
 MOST_LINES = 20_000
-"""Lines of a page at most; a newspaper's has two thousand."""
+"""Maximum number of lines on a page; a newspaper page has two thousand."""
 
 
 class Word(NamedTuple):
     """A line of a page.
 
     Attributes:
-        text: what it says; ``None``: nobody could read it.
-        outline: N x 2 float64 (x, y), N at least 3, in pixels of the upright picture.
+        text: transcription; ``None``: illegible.
+        outline: N x 2 float64 (x, y), N at least 3, in pixels of the upright image.
     """
 
     text: str | None
@@ -45,11 +43,11 @@ class Word(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What is right for a page.
+    """Ground truth of a page.
 
     Attributes:
-        words: its lines; ``None``: where they are is not known, but only what they say.
-        text: where ``words`` is ``None``, the lines in reading order, with line breaks.
+        words: its lines; ``None``: only the text is known, not the positions.
+        text: if ``words`` is ``None``, the lines in reading order, separated by line breaks.
     """
 
     words: tuple[Word, ...] | None
@@ -57,20 +55,18 @@ class Truth(NamedTuple):
 
 
 def load_pages(paths: Mapping[str, Path]) -> ListDataset:
-    """Load pages, with what is on them where that is known.
+    """Load pages, with their lines if known.
 
     - ``data``: a file of lines ``PICTURE<tab>JSON``, PaddleOCR's ``Label.txt``, or a folder with one; the JSON is a
-      list of objects with ``transcription`` and ``points``. A picture is looked for below the file's folder, and below
-      the folder that this is in, as PPOCRLabel writes it.
-    - ``data``: a folder with pictures and for each a ``gt_STEM.txt`` (ICDAR 2015: ``x1,y1,..,x4,y4,text`` per line), or
+      list of objects with ``transcription`` and ``points``. Paths of images are relative to the file's folder or, as
+      PPOCRLabel writes them, to its parent.
+    - ``data``: a folder with images and for each a ``gt_STEM.txt`` (ICDAR 2015: ``x1,y1,..,x4,y4,text`` per line), or
       a ``STEM.txt`` with the page's text. ``images`` and ``labels``: the same in two folders.
-    - ``data``: a picture, or a folder of pictures alone: pages without truth.
+    - ``data``: an image, or a folder with only images: pages without ground truth.
 
-    Files are UTF-8, with or without a byte order mark. A line that cannot be read costs its page, which is in
-    ``rejected`` with file, line and reason. Names are the pictures' paths.
-
-    Raises:
-        DataError: no page can be used. ConfigError: unknown names of paths.
+    Files are UTF-8, with or without a byte order mark. A line that cannot be read rejects its page, with file, line and
+    reason in ``rejected``. Names are the images' paths. Raises DataError if no page can be used, and ConfigError for
+    unknown names of paths.
     """
     if set(paths) not in ({"data"}, {"images"}, {"images", "labels"}):
         raise ConfigError("page reading takes --data_path PATH, or --data_path images=FOLDER labels=FOLDER")
@@ -106,28 +102,20 @@ def _dataset(
 
 
 class Pages(ListDataset):
-    """Pictures of pages, and what is right for them."""
+    """Images of pages, with ground truth if known."""
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths, sizes and times, and of what is right; pictures are not read."""
+        """Return a hash of the images' paths, sizes and times, and of the ground truth; images are not read."""
         from hashlib import sha256
 
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         digest = sha256()
         for path in self.samples:
-            try:
-                info = path.stat()
-                state: tuple[object, ...] = info.st_size, info.st_mtime_ns
-            except OSError:
-                state = ("gone",)
-            digest.update(repr((os.path.relpath(path, root), *state)).encode("utf-8", "surrogatepass"))
+            digest.update(repr((os.path.relpath(path, root), *size_and_time(path))).encode("utf-8", "surrogatepass"))
         for truth in self.targets or ():
             words = [(word.text, word.outline.tolist()) for word in truth.words or ()]
             digest.update(repr((truth.words is None, truth.text, words)).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
-
-
-# ---------------------------------------------------------------------------------------------------------- label files
 
 
 def _label_file(path: Path) -> ListDataset:
@@ -140,12 +128,12 @@ def _label_file(path: Path) -> ListDataset:
         name, tab, text = line.partition("\t")
         try:
             if not tab:
-                raise ValueError("it has no tab between the picture and the lines on it")
+                raise ValueError("it has no tab between the path of the image and the JSON")
             picture = _found(path, name.strip())
             truth = Truth(tuple(_words(text)))
             before = listed.setdefault(picture.resolve(), number)
             if before != number:
-                raise ValueError(f"picture {shown(name)} is listed in line {before} already; a page counts once")
+                raise ValueError(f"image {shown(name)} is already listed in line {before}; list each page once")
         except ValueError as error:
             rejected.append(Rejected(where, one_line(error)))
             continue
@@ -155,13 +143,13 @@ def _label_file(path: Path) -> ListDataset:
 
 
 def _found(label: Path, name: str) -> Path:
-    """Return the picture that a label file names."""
+    """Return the path of an image in a label file."""
     if not is_picture(name):
         raise ValueError(f"{shown(name)} is {NOT_A_PICTURE}")
     places = (label.parent / name, label.parent.parent / name, label.parent / Path(name).name)
     picture = next((place for place in places if os.path.isfile(place)), None)
     if picture is None:
-        raise ValueError(f"picture {shown(name)} does not exist in {label.parent}")
+        raise ValueError(f"image {shown(name)} does not exist in {label.parent}")
     return picture
 
 
@@ -169,19 +157,19 @@ def _words(text: str) -> Iterator[Word]:
     try:
         entries: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"what follows the tab is not JSON ({error})") from error
+        raise ValueError(f"the text after the tab is not JSON ({error})") from error
     if not isinstance(entries, list):
-        raise ValueError(f'{shown(entries)} is no list; write [{{"transcription": "...", "points": [[x, y], ...]}}]')
+        raise ValueError(f'{shown(entries)} is not a list; write [{{"transcription": "...", "points": [[x, y], ...]}}]')
     if len(entries) > MOST_LINES:
         raise ValueError(_too_many(len(entries)))
     for place, entry in enumerate(entries, 1):
         if not isinstance(entry, dict) or not isinstance(entry.get("transcription"), str):
-            raise ValueError(f"entry {place}, {shown(entry)}, has no transcription that is a text")
+            raise ValueError(f"entry {place}, {shown(entry)}, has no transcription, or not a string")
         yield Word(_readable(entry["transcription"]), _outline(entry.get("points"), place))
 
 
 def _too_many(count: int) -> str:
-    return f"{count} lines on one page, and {MOST_LINES} are the most that are read; divide the page"
+    return f"{count} lines on one page, the maximum is {MOST_LINES}; split the page"
 
 
 def _readable(text: str) -> str | None:
@@ -192,22 +180,18 @@ def _outline(points: Any, place: int) -> Array:
     try:
         outline = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"entry {place}: points {shown(points)} are no pairs of numbers") from error
+        raise ValueError(f"entry {place}: points {shown(points)} are not pairs of numbers") from error
     if outline.ndim != 2 or outline.shape[1] != 2 or len(outline) < 3 or not np.isfinite(outline).all():
-        raise ValueError(
-            f"entry {place}: points {shown(points)} are no outline of three or more pairs of finite numbers"
-        )
+        raise ValueError(f"entry {place}: points {shown(points)} must be at least three pairs of finite numbers")
     if np.abs(outline).max() > FARTHEST:
-        raise ValueError(f"entry {place}: points {shown(points)} lie beyond any picture; correct them")
+        raise ValueError(f"entry {place}: points {shown(points)} exceed {FARTHEST:g} pixels; correct them")
     if len(outline) == 4 and _crossed(outline):
-        raise ValueError(
-            f"entry {place}: the sides of points {shown(points)} cross; list the corners in their order around the line"
-        )
+        raise ValueError(f"entry {place}: the sides of points {shown(points)} cross; list the corners in order")
     return outline
 
 
 def _crossed(corners: Array) -> bool:
-    """Say whether two opposite sides of a quadrilateral cross: its corners are not in their order."""
+    """Return whether two opposite sides of a quadrilateral cross, that is, its corners are out of order."""
     a, b, c, d = corners
     return _cross(a, b, c, d) or _cross(b, c, d, a)
 
@@ -219,11 +203,8 @@ def _cross(a: Array, b: Array, c: Array, d: Array) -> bool:
     return bool(sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0)
 
 
-# -------------------------------------------------------------------------------------------------------------- folders
-
-
 def _folder(images: Path, labels: Path) -> ListDataset:
-    """Load a folder of pictures, and the text files that go with them, if there are any."""
+    """Load a folder of images, and their text files, if any."""
     if not images.is_dir():
         raise DataError(f"data folder {images} does not exist; check the path")
     listed = flat_folder(images)
@@ -231,9 +212,7 @@ def _folder(images: Path, labels: Path) -> ListDataset:
     texts = {path: _label_of(path, labels) for path in pictures}
     if not any(texts.values()):
         if labels != images:
-            raise DataError(
-                f"{labels} has no gt_STEM.txt and no STEM.txt of any picture in {images}; check the folders"
-            )
+            raise DataError(f"{labels} has no gt_STEM.txt or STEM.txt of any image in {images}; check the folders")
         return _dataset(pictures, None, images, listed.rejected)
     used = {text for text in texts.values() if text is not None}
     rejected = [one for one in listed.rejected if Path(one.path) not in used]
@@ -242,7 +221,7 @@ def _folder(images: Path, labels: Path) -> ListDataset:
     for picture, text in texts.items():
         try:
             if text is None:
-                raise ValueError(f"it has no gt_{picture.stem}.txt and no {picture.stem}.txt in {labels}")
+                raise ValueError(f"it has no gt_{picture.stem}.txt or {picture.stem}.txt in {labels}")
             truths.append(_icdar(text) if text.name.startswith("gt_") else _plain(text))
         except (ValueError, DataError) as error:
             rejected.append(Rejected(picture, one_line(error)))
@@ -269,7 +248,7 @@ def _icdar(path: Path) -> Truth:
         parts = line.split(",", 8)
         try:
             if len(parts) != 9:
-                raise ValueError(f"{len(parts)} parts between commas, not eight numbers and a text")
+                raise ValueError(f"{len(parts)} parts between commas; expected eight numbers and a text")
             outline = _outline([[float(x), float(y)] for x, y in zip(parts[0:8:2], parts[1:8:2], strict=True)], number)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}; write x1,y1,x2,y2,x3,y3,x4,y4,text") from error
@@ -278,7 +257,7 @@ def _icdar(path: Path) -> Truth:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that are not empty, with their numbers."""
+    """Yield the non-empty lines of a file with their numbers."""
     try:
         text = text_of(path)
     except (OSError, ValueError) as error:

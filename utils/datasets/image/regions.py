@@ -1,7 +1,7 @@
-"""Regions of a picture as COCO writes them, as masks: run-length codes and polygons, exactly as pycocotools has them.
+"""Masks of COCO's regions: run-length codes and polygons, identical to those of pycocotools.
 
-The formats are described by COCO (cocodataset.org, "Data format") and by Lin et al. 2014, and their reading is that of
-COCO's mask API. Runs go down the columns, the first run is of pixels outside.
+The formats are described by COCO (cocodataset.org, "Data format") and by Lin et al. 2014; the conversion is that of
+COCO's mask API. Runs go down the columns, the first run is of background pixels.
 """
 
 from __future__ import annotations
@@ -15,51 +15,50 @@ from engine import Array, DataError
 from utils.datasets.image.objects import shown
 
 FINE = 5
-"""Polygons are traced on a grid this much finer than the pixels."""
+"""Factor by which the grid for tracing polygons is finer than the pixels."""
 
 FAR = 1 << 20
-"""Largest coordinate of a polygon that is believed, in pixels."""
+"""Maximum coordinate of a polygon, in pixels."""
 
 LONGEST = 1 << 22
-"""Longest outline of a polygon that is traced, in pixels: that of a jagged region in a picture of 16 megapixels is a
-tenth of it, and a line of JSON may hold one that fills all memory."""
+"""Maximum length of a polygon's outline, in pixels, because a longer one could exhaust the memory. A jagged region in
+an image of 16 megapixels has a tenth of it."""
 
 
 def of_runs(counts: Sequence[int] | str | bytes, height: int, width: int) -> Array:
     """Return the mask of a run-length code, H x W booleans.
 
     Args:
-        counts: lengths of the runs, or the text that COCO packs them into.
-        height, width: of the picture in pixels.
+        counts: lengths of the runs, or COCO's text encoding of them.
+        height, width: of the image in pixels.
 
     Raises:
-        DataError: the text is cut short or no such code, a run is negative, or they do not add up to all pixels.
+        DataError: the text is truncated or invalid, a run is negative, or the runs do not cover all pixels.
     """
     runs = _unpacked(counts) if isinstance(counts, (str, bytes)) else list(counts)
     if any(isinstance(run, bool) or not isinstance(run, int) or run < 0 for run in runs):
-        raise DataError("a run of its RLE is not a whole number of at least 0; correct counts")
+        raise DataError("a run of its RLE is not an integer of at least 0; correct counts")
     total = sum(runs)
     if total != height * width:
-        raise DataError(
-            f"its RLE covers {shown(total)} pixels, and {width}x{height} are {height * width}; correct counts or size"
-        )
+        size = f"{width}x{height} = {height * width}"
+        raise DataError(f"its RLE covers {shown(total)} pixels, expected {size}; correct counts or size")
     inside = np.arange(len(runs)) % 2 == 1
     return np.repeat(inside, np.array(runs, np.int64)).reshape(width, height).T
 
 
 def _unpacked(text: str | bytes) -> list[int]:
-    """Return the runs that a text holds.
+    """Return the runs of a text encoding.
 
-    Each is a number in groups of five bits, the lowest first, as characters from ``0`` (48) on; the sixth bit says that
-    another group follows, the fifth of the last group is the sign. From the fourth number on it is the difference to
-    the run two before.
+    Each is a number in groups of five bits, the lowest first, as characters from ``0`` (48) on; the sixth bit means
+    that another group follows, the fifth bit of the last group is the sign. From the fourth number on it is the
+    difference to the run two before.
     """
     runs: list[int] = []
     number = shift = 0
     for letter in text if isinstance(text, str) else text.decode("latin-1"):
         group = ord(letter) - 48
         if not 0 <= group < 64 or shift > 60:
-            raise DataError(f"its RLE holds {letter!r}, which is no part of such a code; correct counts")
+            raise DataError(f"its RLE has the invalid character {letter!r}; correct counts")
         number |= (group & 31) << shift
         shift += 5
         if group & 32:
@@ -69,27 +68,27 @@ def _unpacked(text: str | bytes) -> list[int]:
         runs.append(number + runs[-2] if len(runs) > 2 else number)
         number = shift = 0
     if shift:
-        raise DataError("its RLE is cut short; correct counts")
+        raise DataError("its RLE is truncated; correct counts")
     return runs
 
 
 def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
-    """Return the mask of a polygon, H x W booleans; parts outside the picture are cut off.
+    """Return the mask of a polygon, H x W booleans, clipped to the image.
 
     The outline is traced on a grid of a fifth of a pixel; every crossing from one pixel column's centre to the next
-    toggles what is inside, from there down.
+    toggles the pixels below it.
 
     Args:
-        points: x and y of each corner in turn, in pixels from the left and upper edge; at least three corners.
-        height, width: of the picture in pixels.
+        points: x and y of at least three corners, in pixels from the left and upper edge.
+        height, width: of the image in pixels.
 
     Raises:
-        DataError: fewer than three corners, half a corner, or a coordinate that is no number.
+        DataError: fewer than three corners, an odd number of values, or an invalid coordinate.
     """
     numbers = _checked(points)
     sides = np.abs(np.diff(numbers.reshape(-1, 2), axis=0, append=numbers[None, :2])).max(axis=1)
     if sides.sum() > LONGEST:
-        raise DataError(f"its polygon has an outline of {sides.sum():.0f} pixels; correct segmentation")
+        raise DataError(f"its polygon has an outline of {sides.sum():.0f} pixels, the maximum is {LONGEST}; correct it")
     fine = np.trunc(FINE * numbers.reshape(-1, 2) + 0.5).astype(np.int64)
     corners = np.concatenate([fine, fine[:1]])
     outline = np.concatenate([_line(start, end) for start, end in pairwise(corners)])
@@ -106,20 +105,18 @@ def of_polygon(points: Sequence[float], height: int, width: int) -> Array:
 
 def _checked(points: Sequence[float]) -> Array:
     if len(points) % 2 or len(points) < 6:
-        raise DataError(
-            f"its polygon has {len(points)} numbers; three corners are six, x and y of each; correct segmentation"
-        )
+        raise DataError(f"its polygon has {len(points)} numbers; write x and y of three or more corners")
     wrong = next((p for p in points if type(p) not in (int, float) or not abs(p) <= FAR), None)
     if wrong is not None:
-        raise DataError(f"its polygon holds {shown(wrong)}, which is no coordinate in pixels; correct segmentation")
+        raise DataError(f"its polygon has {shown(wrong)}, which is not a coordinate in pixels; correct segmentation")
     return np.array(points, np.float64)
 
 
 def _line(start: Array, end: Array) -> Array:
     """Return the points of the fine grid from one corner to another, both included.
 
-    One point per step along the longer side; the other coordinate is rounded as it is seen from the corner that lies
-    further left (or higher, where the line is steep), whichever way the line goes.
+    One point per step along the longer side; the other coordinate is rounded as seen from the left corner (or from the
+    upper one for a steep line), independent of the line's direction.
     """
     reach = np.abs(end - start)
     main = 0 if reach[0] >= reach[1] else 1

@@ -1,4 +1,4 @@
-"""Pictures of lines of text with what they say, in the layouts that are usual for text recognition."""
+"""Images of text lines with their transcriptions, in the usual layouts of text recognition."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ LABEL_FILES = (
     *("rec_gt.txt", "rec_gt_test.txt", "rec_gt_val.txt", "rec_gt_train.txt"),
     *("gt.txt", "labels.txt", "annotation.txt"),
 )
-"""Names of a folder's label file, in the order in which they are looked for."""
+"""Names of a folder's label file, in order of precedence."""
 
 TEXTS = (".txt", ".gt.txt")
-"""Endings of the text beside a picture ``name.png``: ``name.txt``, or Tesseract's ``name.gt.txt``."""
+"""Endings of the text next to an image ``name.png``: ``name.txt``, or Tesseract's ``name.gt.txt``."""
 
 LABELLED = (".txt", ".tsv", ".csv")
 """Endings of label files."""
 
 LINE, FOLDER, NAME = UNITS = ("line", "folder", "name")
-"""What is independent of the rest: every line; the lines of one folder; those whose names are the same before the last
-``_``, such as ``page3_line07.png``: a page or a writer."""
+"""Independent units: every line; the lines of a folder; or lines whose names are equal up to the last ``_``, such as
+``page3_line07.png``: a page or a writer."""
 
 
 class TextLines(ListDataset):
-    """Pictures of lines, and what they say where that is known.
+    """Images of lines, with their texts if known.
 
     Args:
         pictures: the files.
-        texts: one per picture; ``None``: not known.
+        texts: one per image; ``None``: unknown.
         source: the label file or folder they come from.
-        rejected: what cannot be a sample.
+        rejected: entries that cannot be samples.
         units: one of :data:`UNITS`.
     """
 
@@ -54,9 +54,9 @@ class TextLines(ListDataset):
         super().__init__(list(pictures), texts, names=names, units=of, files=[source], rejected=rejected)
 
     def fingerprint(self) -> str:
-        """Return a hash of the pictures' paths below the source's folder, their sizes and times, texts and units.
+        """Return a hash of the images' relative paths, sizes and times, texts and units.
 
-        Pictures are not read: a change that keeps size and time is not seen.
+        Images are not read: a change that keeps size and time is not detected.
         """
         root = self.files[0] if self.files[0].is_dir() else self.files[0].parent
         own: Sequence[str | None] = self.units or [None] * len(self)
@@ -70,7 +70,7 @@ class TextLines(ListDataset):
 
 
 def unit_of(picture: Path, units: str) -> str:
-    """Return the name of the unit that a line belongs to."""
+    """Return the name of the unit of a line."""
     if units == FOLDER:
         return str(picture.parent)
     before, _, _ = picture.stem.rpartition("_")
@@ -78,24 +78,24 @@ def unit_of(picture: Path, units: str) -> str:
 
 
 def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
-    """Load pictures of lines, with their texts where there are any.
+    """Load images of lines, with their texts if there are any.
 
     Args:
         paths: ``{"data": path}``, or ``{"labels": file, "images": folder}``. A path is a label file; a folder with one
-            of :data:`LABEL_FILES`, or with a text beside each picture, or with pictures alone; or one picture.
+            of :data:`LABEL_FILES`, with a text next to each image, or with only images; or one image.
         units: one of :data:`UNITS`.
 
-    A label file is UTF-8, a picture per line, all in one of these forms; its paths start from its folder or the one
-    above, whichever has the first picture that is found. Empty lines are passed over.
+    A label file is UTF-8 with one image per line, all lines in the same format; its paths are relative to its folder or
+    the parent of it, the first that has one of the images. Empty lines are skipped.
 
-    - ``path<tab>text`` (PaddleOCR). The text is all behind the first tab, and may be empty.
-    - ``path, "text"`` (ICDAR); quotes and backslashes within have a backslash before them.
+    - ``path<tab>text`` (PaddleOCR). The text is everything after the first tab, and may be empty.
+    - ``path, "text"`` (ICDAR); quotes and backslashes in the text are escaped by a backslash.
     - ``path number`` with paths like ``3/12_word_7.jpg`` (MJSynth): the text is between the underscores.
 
-    Pictures that are listed twice or do not exist, and files without a text among such with one, are in ``rejected``.
+    Duplicates, missing images, and images without a text if others have one, are in ``rejected``.
 
     Raises:
-        DataError: nothing usable at the path, or a line of another form; the text names file, line and fix.
+        DataError: the path has no usable data, or a line has another format; the message has file, line and fix.
         ConfigError: unknown names of paths.
     """
     for path in paths.values():
@@ -111,7 +111,7 @@ def load_text_lines(paths: Mapping[str, Path], units: str = LINE) -> TextLines:
     if path.suffix.lower() in LABELLED:
         return _listed(path, [path.parent, path.parent.parent], units)
     if not is_picture(path.name):
-        raise DataError(f"{path}: {NOT_A_PICTURE}; give a label file ({' '.join(LABELLED)}), a folder or a picture")
+        raise DataError(f"{path}: {NOT_A_PICTURE}; pass a label file ({' '.join(LABELLED)}), a folder or an image")
     return TextLines([sample.path for sample in single_picture(path)], None, path, units=units)
 
 
@@ -125,7 +125,7 @@ def _folder(folder: Path, units: str) -> TextLines:
     rejected = [one for one in found.rejected if not one.path.name.endswith(TEXTS)]
     if not texts:
         return TextLines(pictures, None, folder, rejected, units)
-    missing = f"no text beside it ({' or '.join('name' + ending for ending in TEXTS)}), and other pictures have one"
+    missing = f"no text next to it ({' or '.join('name' + ending for ending in TEXTS)}), but other images have one"
     rejected += [Rejected(picture, missing) for picture in pictures if picture not in texts]
     kept = [picture for picture in pictures if picture in texts]
     return TextLines(kept, [_one_line(texts[picture]) for picture in kept], folder, rejected, units)
@@ -139,20 +139,19 @@ def _beside(picture: Path) -> Path | None:
 def _one_line(file: Path) -> str:
     lines = utf8_text(file).rstrip("\r\n").split("\n")
     if len(lines) > 1:
-        raise DataError(f"{file}: {len(lines)} lines of text for a picture of one line; write one")
+        raise DataError(f"{file}: {len(lines)} lines of text for an image of one line; keep one")
     return lines[0]
 
 
 def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
-    """Return what a label file lists."""
-    rows = [
-        (number, row.removesuffix("\r")) for number, row in enumerate(utf8_text(file).split("\n"), 1) if row.strip()
-    ]
+    """Return the data set of a label file."""
+    lines = enumerate(utf8_text(file).split("\n"), 1)
+    rows = [(number, row.removesuffix("\r")) for number, row in lines if row.strip()]
     if not rows:
-        raise DataError(f"label file {file} lists no picture; write one path, a tab and its text per line")
+        raise DataError(f"label file {file} lists no image; write one path, a tab and its text per line")
     for number, row in rows:
         if "\r" in row:
-            raise DataError(f"{file}:{number}: a carriage return within a line; end lines with line feeds")
+            raise DataError(f"{file}:{number}: a carriage return in a line; end lines with line feeds")
     read = _form_of(rows[0][1], f"{file}:{rows[0][0]}")
     listed = [(number, *read(row, f"{file}:{number}")) for number, row in rows]
     root = next((root for root in roots if any(os.path.isfile(root / name) for _, name, _ in listed)), roots[0])
@@ -162,7 +161,7 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
         place = os.path.normpath(os.path.join(root, name))
         picture = Path(place)
         if before.setdefault(place, number) != number:
-            reason: str | None = f"listed in line {before[place]} already; a picture counts once"
+            reason: str | None = f"already listed in line {before[place]}; list each image once"
         else:
             reason = _unusable(picture, root, name)
         if reason is None:
@@ -173,24 +172,24 @@ def _listed(file: Path, roots: Sequence[Path], units: str) -> TextLines:
     if not pictures:
         path, reason = rejected[0]
         raise DataError(
-            f"label file {file}: none of its {len(rejected)} pictures can be used under {root}, the first is {path}: "
-            f"{reason}; check the data folder, or say it with --data_path labels={file} images=FOLDER"
+            f"label file {file}: none of its {len(rejected)} images can be used under {root}, the first is {path}: "
+            f"{reason}; check the data folder, or set it with --data_path labels={file} images=FOLDER"
         )
     return TextLines(pictures, texts, file, rejected, units)
 
 
 def _unusable(picture: Path, root: Path, name: str) -> str | None:
-    """Return why a listed path cannot be a sample; ``None`` where it can."""
-    # By name only: data sets are often assembled from links, so where a link leads is the owner's business.
+    """Return why a listed path cannot be a sample; ``None`` if it can."""
+    # Compares names only: links may lead out of the root, since data sets are often assembled from links.
     if not (os.path.abspath(picture) + os.sep).startswith(os.path.join(os.path.abspath(root), "")):
         return f"the listed path {name!r} leaves the data folder"
-    if not os.path.isfile(picture):  # False, too, of a name that no file can have
-        return f"listed, but it {no_file(picture)}"
+    if not os.path.isfile(picture):  # also False for a name that no file can have
+        return f"it is listed, but it {no_file(picture)}"
     return None if is_picture(picture.name) else NOT_A_PICTURE
 
 
 def _form_of(row: str, where: str) -> Callable[[str, str], tuple[str, str]]:
-    """Return what reads the rows of a label file that begins with this one."""
+    """Return the parser for a label file by its first row."""
     if "\t" in row:
         return _by_tab
     for pattern, read in ((_ICDAR, _by_comma), (_MJSYNTH, _by_name)):
@@ -206,19 +205,19 @@ _MJSYNTH = re.compile(r"(?P<path>.*?[^/_]*_(?P<text>[^/]+)_[0-9]+\.\w+) [0-9]+ *
 def _by_tab(row: str, where: str) -> tuple[str, str]:
     path, tab, text = row.partition("\t")
     if not tab:
-        raise DataError(f"{where}: {row[:80]!r} has no tab between path and text, and the first line has; correct it")
+        raise DataError(f"{where}: {row[:80]!r} has no tab between path and text, unlike the first line; correct it")
     return path, text
 
 
 def _by_comma(row: str, where: str) -> tuple[str, str]:
     found = _ICDAR.fullmatch(row)
     if found is None:
-        raise DataError(f"{where}: {row[:80]!r} is not 'path, \"text\"', and the first line is; correct it")
+        raise DataError(f"{where}: {row[:80]!r} is not 'path, \"text\"', unlike the first line; correct it")
     return found["path"], re.sub(r"\\(.)", r"\1", found["text"])
 
 
 def _by_name(row: str, where: str) -> tuple[str, str]:
     found = _MJSYNTH.fullmatch(row)
     if found is None:
-        raise DataError(f"{where}: {row[:80]!r} is not 'path number' as MJSynth has it, and the first line is")
+        raise DataError(f"{where}: {row[:80]!r} is not MJSynth's 'path number', unlike the first line; correct it")
     return found["path"], found["text"]

@@ -1,4 +1,4 @@
-"""Pascal VOC: an XML file of objects for every picture, and lists of the pictures of a split."""
+"""Pascal VOC: an XML file of objects per image, and lists of the images of a split."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from utils.datasets.image.coco import leaves
 from utils.datasets.image.objects import Found, Gathered, lines_of, shown
 
 if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element  # only a name: documents are read by expat below, without a DTD
+    from xml.etree.ElementTree import Element  # for annotations only: expat below parses, without DTDs
 
 NAMES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
     *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
-"""VOC's own classes, in their order; a data set with others numbers its names in alphabetical order."""
+"""VOC's own classes, in their order; other data sets number their class names in alphabetical order."""
 
 SPLITS = ("test", "val")
-"""Lists of ``ImageSets/Main`` that are for evaluating: 2007's test set, and the held-out part of later years."""
+"""Lists of ``ImageSets/Main`` for evaluation: 2007's test set, and the validation part of later years."""
 
 LARGEST = 32 * 2**20
-"""Bytes of an XML file that is read; annotations of a picture have a few thousand."""
+"""Maximum bytes of an XML file; annotations of an image have a few thousand."""
 
 PAIRS = (("JPEGImages", "Annotations"), ("images", "annotations"), ("images", "Annotations"))
-"""Folders of pictures and of XML files beside each other."""
+"""Folders of images and of XML files next to each other."""
 
 
 def load_voc(path: Path) -> Gathered:
-    """Read pictures and objects in VOC's layout.
+    """Read images and objects in VOC's layout.
 
     Args:
         path: a list of ``ImageSets/Main``, such as ``VOC2012/ImageSets/Main/val.txt``; a folder with ``JPEGImages`` and
-            ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is taken, and
-            all where there is no list; or a folder of XML files beside their pictures.
+            ``Annotations`` (or ``images`` and ``annotations``), of which the list ``test`` or ``val`` is used, or all
+            images without a list; or a folder of XML files next to their images.
 
-    Corners in the XML are whole pixels, counted from 1, and the last ones are inside: ``xmin`` 1 and ``xmax`` 500 are a
-    picture of 500 pixels. Here that is from 0 to 500: ``left = xmin - 1``, ``right = xmax``, which leaves the
-    development kit's overlaps as they are. ``difficult`` objects become crowds: finding one is neither right nor wrong,
-    by VOC's rules as by COCO's, whose only such kind the crowd is. Parts of an object are passed over.
+    Corners in the XML are inclusive pixels counted from 1: ``xmin`` 1 and ``xmax`` 500 span 500 pixels. Here these are
+    the edges 0 and 500: ``left = xmin - 1``, ``right = xmax``, which keeps the overlaps of the development kit.
+    ``difficult`` objects become crowds: detecting one is neither right nor wrong, in VOC's rules and in COCO's. Parts
+    of an object are ignored.
 
     Raises:
-        DataError: nothing of the kind is there.
+        DataError: the path has no data in this layout.
     """
     folder, wanted = _split(path)
     pictures, notes = _folders(folder)
@@ -74,17 +74,17 @@ def load_voc(path: Path) -> Gathered:
 
 
 def is_voc(folder: Path) -> bool:
-    """Say whether a folder is laid out so."""
+    """Return whether a folder has this layout."""
     if any((folder / a).is_dir() and any((folder / b).glob("*.xml")) for a, b in PAIRS):
         return True
     return next(folder.glob("*.xml"), None) is not None
 
 
 def _split(path: Path) -> tuple[Path, list[str] | None]:
-    """Return the folder of the data set, and the names of the pictures of its split; ``None`` for all."""
+    """Return the folder of the data set, and the names of the images of its split; ``None`` for all."""
     if path.is_file():
         if path.suffix != ".txt" or path.parent.parent.name != "ImageSets":
-            raise DataError(f"{path} is no list of VOC; give VOC2012/ImageSets/Main/val.txt, or the folder VOC2012")
+            raise DataError(f"{path} is not a list of VOC; pass VOC2012/ImageSets/Main/val.txt, or the folder VOC2012")
         return path.parents[2], _listed(path)
     lists = (path / "ImageSets" / "Main" / f"{split}.txt" for split in SPLITS)
     chosen = next((file for file in lists if file.is_file()), None)
@@ -92,16 +92,16 @@ def _split(path: Path) -> tuple[Path, list[str] | None]:
 
 
 def _listed(file: Path) -> list[str]:
-    """Return the names in a list; one of a single class has -1, 0 or 1 behind each, which says nothing here."""
+    """Return the names in a list; in lists of a single class, -1, 0 or 1 after a name is ignored."""
     rows = [line.split() for line in lines_of(file)]
     names = list(dict.fromkeys(row[0] for row in rows if row))
     if not names:
-        raise DataError(f"{file} lists no picture; list one name per line")
+        raise DataError(f"{file} lists no image; list one name per line")
     return names
 
 
 def _folders(folder: Path) -> tuple[Path, Path]:
-    """Return the folders of pictures and of XML files."""
+    """Return the folders of images and of XML files."""
     for pictures, notes in PAIRS:
         if (folder / pictures).is_dir() and (folder / notes).is_dir():
             return folder / pictures, folder / notes
@@ -113,32 +113,30 @@ def _names(found: set[str]) -> tuple[str, ...]:
 
 
 def _without_notes(folder: Path, used: set[Path], gathered: Gathered) -> None:
-    """Reject pictures beside XML files that have none."""
+    """Reject images without an XML file, if others have one next to them."""
     for file in sorted(folder.iterdir()):
         if file.suffix.lower() in EXTENSIONS and file not in used and not file.with_suffix(".xml").exists():
-            gathered.reject(file, f"no {file.stem}.xml says what is in it")
+            gathered.reject(file, f"it has no {file.stem}.xml")
 
 
 _Object = tuple[str, tuple[float, float, float, float], bool]
 
 
 def _annotation(file: Path, pictures: Path) -> tuple[Path, list[_Object], tuple[float, float] | None]:
-    """Return the picture of an XML file, its objects (name, box, whether difficult), and its size as stated.
+    """Return the image of an XML file, its objects (name, box, whether difficult), and its stated size.
 
-    Raises:
-        DataError: what is wrong with the file.
+    Raises DataError if the file is invalid.
     """
     root = read_xml(file)
     picture = _picture(file, root, pictures)
     objects = [_object(place, entry) for place, entry in enumerate(root.findall("object"))]
-    sides = [_number(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    width, height = sides
+    width, height = (_number(root.findtext(f"size/{side}")) for side in ("width", "height"))
     stated = (width, height) if width and height and width > 0 and height > 0 else None
     return picture, objects, stated
 
 
 def _picture(file: Path, root: Element, pictures: Path) -> Path:
-    """Return the picture of the same name, else the one that the XML names in the folder of the pictures."""
+    """Return the image with the same name, else the one given in the XML, in the folder of the images."""
     for ending in EXTENSIONS:
         for path in (pictures / f"{file.stem}{ending}", pictures / f"{file.stem}{ending.upper()}"):
             if os.path.isfile(path):
@@ -146,7 +144,7 @@ def _picture(file: Path, root: Element, pictures: Path) -> Path:
     named = (root.findtext("filename") or "").strip()
     if named and "\0" not in named and not leaves(pictures, named) and os.path.isfile(pictures / named):
         return pictures / named
-    raise DataError(f"no picture of this name lies in {pictures}")
+    raise DataError(f"{pictures} has no image of this name")
 
 
 def _object(place: int, entry: Element) -> _Object:
@@ -158,13 +156,13 @@ def _object(place: int, entry: Element) -> _Object:
         raise DataError(f"object {place} ({name}): its bndbox needs the numbers xmin, ymin, xmax and ymax")
     left, top, right, bottom = (float(edge) for edge in edges if edge is not None)
     if right < left - 1 or bottom < top - 1:
-        raise DataError(f"object {place} ({name}): its bndbox ends before it begins")
+        raise DataError(f"object {place} ({name}): its bndbox ends before it starts")
     hard = (entry.findtext("difficult") or "0").strip() not in ("0", "")
     return name, (left - 1, top - 1, right, bottom), hard
 
 
 def _number(text: str | None) -> float | None:
-    """Return a number as text has it; ``None`` for anything else, NaN and infinities too."""
+    """Return the number in a text; ``None`` for anything else, including NaN and infinities."""
     try:
         value = float(text or "")
     except ValueError:
@@ -173,12 +171,11 @@ def _number(text: str | None) -> float | None:
 
 
 def read_xml(file: Path) -> Element:
-    """Return the root of an XML file; one with a document type is refused, so that no entity is ever expanded.
+    """Return the root of an XML file; document types are rejected, so that no entity is ever expanded.
 
-    Raises:
-        DataError: what is wrong with the file.
+    Raises DataError if the file is invalid.
     """
-    from xml.etree.ElementTree import TreeBuilder  # it builds; what it is given has no DTD
+    from xml.etree.ElementTree import TreeBuilder  # builds the tree only, without parsing
 
     def refuse(*_: object) -> None:
         raise DataError("it has a document type (DTD), which annotations do not need; remove it")
@@ -189,20 +186,19 @@ def read_xml(file: Path) -> Element:
     parser.CharacterDataHandler = builder.data
     try:
         if file.stat().st_size > LARGEST:
-            raise DataError(f"it has more than {LARGEST >> 20} MB, and annotations a few thousand bytes")
+            raise DataError(f"it has more than {LARGEST >> 20} MB; annotations have a few thousand bytes")
         parser.Parse(read_regular(file), True)
         return builder.close()
     except DataError:
         raise
     except OSError as error:
-        raise DataError(
-            "it does not exist but is listed" if not os.path.exists(file) else str(error.strerror)
-        ) from error
+        reason = str(error.strerror) if os.path.exists(file) else "it does not exist but is listed"
+        raise DataError(reason) from error
     except (expat.ExpatError, ValueError, LookupError) as error:
-        raise DataError(f"it is not XML, or cut short ({one_line(error)})") from error
+        raise DataError(f"it is not XML, or truncated ({one_line(error)})") from error
 
 
 def voc_years(folder: Path) -> Sequence[Path]:
-    """Return the data sets in a folder ``VOCdevkit``, or in one that holds such a folder."""
+    """Return the data sets in a folder ``VOCdevkit``, or in its parent."""
     kit = folder / "VOCdevkit" if (folder / "VOCdevkit").is_dir() else folder
     return [year for year in sorted(kit.glob("VOC20[0-9][0-9]")) if is_voc(year)]

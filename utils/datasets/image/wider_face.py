@@ -1,4 +1,4 @@
-"""Faces in pictures, listed in a text file: as WIDER FACE has them, or with five points each as RetinaFace has."""
+"""Faces in images, listed in a text file in the format of WIDER FACE, or of RetinaFace with five landmarks each."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ NAMES = ("face",)
 """The only class."""
 
 LISTS = ("label.txt", "labels.txt")
-"""Names of RetinaFace's files; WIDER FACE's end in :data:`ENDING`."""
+"""Names of RetinaFace's files; those of WIDER FACE end in :data:`ENDING`."""
 
 ENDING = "_bbx_gt.txt"
 SPLITS = "wider_face_split"
-"""Folder of WIDER FACE's lists, beside those of its pictures."""
+"""Folder of WIDER FACE's lists, next to the folders of its images."""
 
 POINTS = 5
 BOX, FLAGGED, WITH_POINTS = 4, 10, 4 + 3 * POINTS
-"""Numbers of a line: left, top, width, height; those and six flags; those and x, y and a flag of each point."""
+"""Numbers in a line: left, top, width, height; these and six flags; these and x, y and a flag per landmark."""
 
 INVALID = 7
-"""Place of the flag that says a face is not to be judged by: too small or too dark for those who drew the boxes."""
+"""Index of the flag for faces that are not evaluated, because they were too small or too dark to annotate."""
 
 FARTHEST = 1e9
-"""Coordinates from here on, in pixels, are of no picture."""
+"""Coordinates must be below this, in pixels."""
 
 _LONGEST_LINE = 100_000
 
 
 class Block(NamedTuple):
-    """A picture of a list: its name, the number of its line, and the lines below it, each with its number."""
+    """An image of a list: its name, its line number, and the lines below it with their numbers."""
 
     name: str
     at: int
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 def face_lists(path: Path) -> list[Path]:
-    """Return the lists of faces that a path stands for: itself, those in a folder, or in its ``wider_face_split``."""
+    """Return the lists of faces for a path: itself, those in a folder, or in its ``wider_face_split``."""
     if path.is_file():
         return [path] if path.suffix.lower() == ".txt" and is_face_list(path) else []
     places = [*sorted(path.glob(f"*{ENDING}")), *(path / name for name in LISTS)]
@@ -58,7 +58,7 @@ def face_lists(path: Path) -> list[Path]:
 
 
 def is_face_list(file: Path) -> bool:
-    """Say whether a text file begins with the name of a picture, behind ``#`` or above a number."""
+    """Return whether a text file starts with the name of an image, after ``#`` or followed by a number."""
     try:
         check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:
@@ -69,35 +69,35 @@ def is_face_list(file: Path) -> bool:
 
 
 def load_wider(path: Path) -> Gathered:
-    """Read pictures and their faces.
+    """Read images and their faces.
 
-    WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have for each picture a line with its path,
-    one with the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur,
-    expression, illumination, invalid, occlusion and pose. A picture without faces has the number 0, and a line of
-    zeros, or none. An invalid face is neither to be found nor to be missed: ``crowd``.
+    WIDER FACE's files (Yang et al. 2016, ``wider_face_split/readme.txt``) have per image a line with its path, one with
+    the number of its faces, and one per face: left, top, width and height in pixels, then the flags blur, expression,
+    illumination, invalid, occlusion and pose. An image without faces has the number 0, and optionally a line of zeros.
+    An invalid face is ``crowd``: detecting it is neither right nor wrong.
 
-    RetinaFace's have ``# path``, and one line per face: left, top, width and height, and for each of five points x, y
-    and a flag; -1 -1 -1 is a point that nobody labelled, and lines of four numbers have none.
+    RetinaFace's files have ``# path``, and one line per face: left, top, width and height, and for each of five
+    landmarks x, y and a flag; -1 -1 -1 is an unlabelled landmark, and lines of four numbers have none.
 
-    Pictures lie beside the file, in ``images`` there, or in WIDER FACE's own folders. A picture whose lines are wrong
-    is rejected, and the rest is read.
+    Images are next to the file, in ``images`` there, or in WIDER FACE's own folders. An image with invalid lines is
+    rejected.
 
     Args:
         path: the list, or a folder with one.
 
     Raises:
-        DataError: the file cannot be read, or there is none.
+        DataError: the file is missing or cannot be read.
     """
     file = path if path.is_file() else next(iter(face_lists(path)), None)
     if file is None:
-        raise DataError(f"{path} holds no list of faces; give one such as wider_face_val_bbx_gt.txt or label.txt")
+        raise DataError(f"{path} has no list of faces; pass one such as wider_face_val_bbx_gt.txt or label.txt")
     blocks, has_points = _blocks(file)
     root = _root(file, blocks)
     gathered = Gathered(file, NAMES)
     for block in blocks:
         picture = root / block.name
         if leaves(root, block.name):
-            gathered.reject(picture, f"line {block.at} of {file.name} leads out of the data folder {root}")
+            gathered.reject(picture, f"line {block.at} of {file.name} leaves the data folder {root}")
             continue
         try:
             faces = [_point_face(*row) for row in block.rows] if has_points else _faces(block)
@@ -110,18 +110,18 @@ def load_wider(path: Path) -> Gathered:
 
 
 def _blocks(file: Path) -> tuple[list[Block], bool]:
-    """Return the pictures of a list with their lines, and whether it is one as RetinaFace's."""
+    """Return the images of a list with their lines, and whether the list is in RetinaFace's format."""
     try:
         lines = text_of(file).splitlines()
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); give a list of faces") from error
+        raise DataError(f"{file} cannot be read as text in UTF-8 ({one_line(error)}); pass a list of faces") from error
     blocks: list[Block] = []
     marked = next((line for line in lines if line.strip()), "").startswith("#")
     for number, line in _filled(lines):
         if line.startswith("#") if marked else is_picture(line):
             blocks.append(Block(line.removeprefix("#").strip(), number, []))
         elif not blocks:
-            raise DataError(f"{file}, line {number}: {shown(line)} is no picture's path; is it a list of faces?")
+            raise DataError(f"{file}, line {number}: {shown(line)} is not an image's path; is it a list of faces?")
         else:
             blocks[-1].rows.append((number, line.split()))
     return blocks, marked
@@ -134,7 +134,7 @@ def _filled(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _root(file: Path, blocks: Sequence[Block]) -> Path:
-    """Return the folder that the pictures' paths begin in: the first that has the first picture of the list."""
+    """Return the folder that paths are relative to: the first that has one of the images."""
     folder = file.parent
     part = file.name.removesuffix(ENDING).rpartition("_")[2]
     places = [folder, folder / "images"]
@@ -144,11 +144,7 @@ def _root(file: Path, blocks: Sequence[Block]) -> Path:
 
 
 def _faces(block: Block) -> list[Found]:
-    """Return the faces of a picture of WIDER FACE.
-
-    Raises:
-        ValueError: the lines are not what they should be.
-    """
+    """Return the faces of an image in WIDER FACE's format; raise ValueError if a line is invalid."""
     if not block.rows or len(block.rows[0][1]) != 1 or not re.fullmatch("[0-9]{1,9}", block.rows[0][1][0]):
         raise ValueError(f"line {block.at + 1} is not the number of its faces")
     number, rows = block.rows[0][0], block.rows[1:]
@@ -156,7 +152,7 @@ def _faces(block: Block) -> list[Found]:
     if count == 0 and len(rows) == 1 and not any(_numbers(*rows[0], (BOX, FLAGGED))):
         return []
     if len(rows) != count:
-        raise ValueError(f"line {number} says {count} faces, and {len(rows)} follow")
+        raise ValueError(f"line {number} states {count} faces, but {len(rows)} follow")
     found = []
     for row in rows:
         values = _numbers(*row, (BOX, FLAGGED))
@@ -165,11 +161,7 @@ def _faces(block: Block) -> list[Found]:
 
 
 def _point_face(number: int, words: Sequence[str]) -> Found:
-    """Return a face of RetinaFace's labels.
-
-    Raises:
-        ValueError: the line is not one.
-    """
+    """Return a face in RetinaFace's format; raise ValueError if the line is invalid."""
     values = _numbers(number, words, (BOX, WITH_POINTS, WITH_POINTS + 1))
     triples = [values[place : place + 3] for place in range(BOX, BOX + 3 * POINTS, 3)] if len(values) > BOX else []
     points = tuple((math.nan, math.nan) if x == y == -1 else (x, y) for x, y, _ in triples)
@@ -178,11 +170,7 @@ def _point_face(number: int, words: Sequence[str]) -> Found:
 
 
 def _numbers(number: int, words: Sequence[str], counts: tuple[int, ...]) -> list[float]:
-    """Return the numbers of a line.
-
-    Raises:
-        ValueError: they are not so many finite numbers.
-    """
+    """Return the numbers of a line; raise ValueError if they are not finite, or not as many as in ``counts``."""
     try:
         values = list(map(float, words))
     except ValueError:
@@ -190,7 +178,7 @@ def _numbers(number: int, words: Sequence[str], counts: tuple[int, ...]) -> list
     if len(values) not in counts:
         raise ValueError(f"line {number} has {len(values)} numbers; a face has {' or '.join(map(str, counts))}")
     if not all(abs(value) < FARTHEST for value in values):
-        raise ValueError(f"line {number}: a number is NaN, infinite or beyond any picture")
+        raise ValueError(f"line {number}: a number is NaN, infinite or at least {FARTHEST:g}")
     return values
 
 

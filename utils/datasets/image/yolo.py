@@ -1,4 +1,4 @@
-"""YOLO's text files: a line of class and normalised box for every object, a file for every picture."""
+"""YOLO's text files: a file per image, with a line of class and normalised box per object."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from utils.preprocess.image.images import upright_size
 DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml")
 NAME_FILES = ("classes.txt", "obj.names", "classes.names")
 SPLITS = ("val", "valid", "val2017", "test")
-"""Folders of ``images/`` that are for evaluating, the first that there is."""
+"""Folders of ``images/`` for evaluation, in order of precedence."""
 
-NO_LABELS = "pictures without a label file: {} (taken as pictures without objects)"
+NO_LABELS = "images without a label file: {} (used as images without objects)"
 
 OVER = 1e-3
-"""By how much a normalised number may be more than 1: labels are rounded."""
+"""Tolerance above 1 for normalised numbers, because labels are rounded."""
 
 _LONGEST_LINE = 100_000
 
 
 def load_yolo(path: Path) -> Gathered:
-    """Read pictures and objects in the layouts of Darknet and Ultralytics.
+    """Read images and objects in the layouts of Darknet and Ultralytics.
 
     Args:
-        path: ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, from the folder ``path`` or
-            the file's own on: a folder of pictures, a text file that lists pictures, or several of these; a folder with
-            such a file; one with ``images`` and ``labels``; or one with text files beside the pictures. Without the
-            YAML file names come from ``classes.txt`` or ``obj.names``; without that classes have numbers alone.
+        path: ``data.yaml`` with ``names`` (a list, or a mapping from numbers) and ``val``, a folder of images, a text
+            file that lists images, or several of these, relative to the folder ``path`` or the file's own; a folder
+            with such a file; one with ``images`` and ``labels``; or one with text files next to the images. Without a
+            YAML file, names come from ``classes.txt`` or ``obj.names``; otherwise classes are numbers only.
 
-    A line is a class and the centre, width and height of a box, or a class and the corners of a polygon, whose box is
-    taken; all as shares of the upright picture's width and height. Labels of ``images/a/b.jpg`` are in
-    ``labels/a/b.txt``. An empty label file, or none, is a picture without objects.
+    A line is a class and the centre, width and height of a box, or a class and the corners of a polygon, which is
+    replaced by its bounding box; all relative to the upright image's width and height. Labels of ``images/a/b.jpg`` are
+    in ``labels/a/b.txt``. An empty or missing label file means an image without objects.
 
     Raises:
-        DataError: nothing of the kind is there.
+        DataError: the path has no data in this layout.
     """
     root = path if path.is_dir() else path.parent
     listed = path if path.is_file() else next((root / name for name in DATA_FILES if (root / name).is_file()), None)
@@ -62,15 +62,15 @@ def load_yolo(path: Path) -> Gathered:
             gathered.add(picture, objects, size, stated=False)
         except DataError as error:
             gathered.reject(picture, str(error))
-        gathered.remark(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
+        gathered.count_warning(NO_LABELS, int(not has_labels and os.path.isfile(picture)))
     if pictures and not labelled:
-        raise DataError(f"{path}: none of its {len(pictures)} pictures has a label file; one goes to {file}")
+        raise DataError(f"{path}: none of its {len(pictures)} images has a label file; expected for example {file}")
     _without_pictures(pictures, gathered)
     return gathered
 
 
 def is_yolo(folder: Path) -> bool:
-    """Say whether a folder is laid out so."""
+    """Return whether a folder has this layout."""
     if any((folder / name).is_file() for name in DATA_FILES):
         return True
     if (folder / "images").is_dir() and (folder / "labels").is_dir():
@@ -80,7 +80,7 @@ def is_yolo(folder: Path) -> bool:
 
 
 def label_file(picture: Path) -> Path:
-    """Return where the labels of a picture are: in ``labels/`` for one below ``images/``, else beside it."""
+    """Return the path of an image's labels: in ``labels/`` for an image below ``images/``, else next to it."""
     parts = list(picture.parts)
     if "images" in parts[:-1]:
         parts[len(parts) - 2 - parts[-2::-1].index("images")] = "labels"
@@ -88,27 +88,29 @@ def label_file(picture: Path) -> Path:
 
 
 def _by_yaml(file: Path) -> tuple[tuple[str, ...], list[Path]]:
-    """Return names and pictures as a YAML file says."""
+    """Return names and images from a YAML file."""
     content = mapping_of(file, f"{file}", "names and val")
     names = _names(content.get("names"), file)
     wanted = content.get("val")
     places = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(places, list) or not places or not all(isinstance(place, str) and place for place in places):
-        raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the pictures to evaluate on")
+        raise DataError(f"{file}: val is {shown(wanted)}; write the folder of the images to evaluate on")
     top = _top(content.get("path"), file)
     return names, [picture for place in places for picture in _pictures_at(_within(top, place, file), file)]
 
 
 def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
-    """Return the mapping that a YAML file holds.
+    """Return the mapping in a YAML file.
 
-    It is read within the limits of the zoo's own YAML files: thirty lines of aliases could take all memory.
+    Limits apply as for the zoo's own YAML files, because thirty lines of aliases could exhaust the memory.
 
     Args:
-        called: what error messages call it. wanted: what they say to write.
+        file: the file.
+        called: its name in error messages.
+        wanted: the expected content in error messages.
 
     Raises:
-        DataError: it cannot be read, or holds something else.
+        DataError: the file cannot be read, or is not a mapping.
     """
     try:
         content = read_yaml(file)
@@ -117,7 +119,7 @@ def mapping_of(file: Path, called: str, wanted: str) -> dict[Any, Any]:
     except YamlError as error:
         raise DataError(f"{called} is not YAML ({one_line(error)}); write {wanted}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{called} holds no mapping; write {wanted}")
+        raise DataError(f"{called} is not a mapping; write {wanted}")
     return content
 
 
@@ -134,7 +136,7 @@ def _names(found: object, file: Path) -> tuple[str, ...]:
 
 
 def _is_name(found: object) -> bool:
-    """Say whether YAML's value may be a name: text, or a number that can be written as one."""
+    """Return whether a value from YAML is a valid name: a text, or an integer."""
     return is_text(found) if isinstance(found, str) else isinstance(found, int) and abs(found) < 10**18
 
 
@@ -142,14 +144,14 @@ def _distinct(names: Sequence[str], file: Path) -> tuple[str, ...]:
     seen: set[str] = set()
     twice = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
     if twice is not None:
-        raise DataError(f"{file}: name {shown(twice)} stands twice; give every class a name of its own")
+        raise DataError(f"{file}: name {shown(twice)} occurs twice; give every class a different name")
     return tuple(names)
 
 
 def _top(given: object, file: Path) -> Path:
-    """Return the folder that paths start from: ``path`` where it is below the file's folder, else that one.
+    """Return the folder that paths are relative to: ``path`` if it is below the file's folder, else this folder.
 
-    Files that are passed on often name a folder of their author's machine; what is not below is not followed.
+    ``path`` often is a folder on the author's machine; folders outside are not used.
     """
     if isinstance(given, str) and given and "\0" not in given and not leaves(file.parent, given):
         inner = file.parent / given
@@ -158,7 +160,7 @@ def _top(given: object, file: Path) -> Path:
 
 
 def _within(top: Path, place: str, file: Path) -> Path:
-    """Return a path of a YAML file below the data set's folder; ``../`` in front of it is how some tools write it."""
+    """Return a path of a YAML file below the data set's folder, without a leading ``../``, which some tools write."""
     inner = place
     while inner.startswith("../"):
         inner = inner[3:]
@@ -171,11 +173,11 @@ def _within(top: Path, place: str, file: Path) -> Path:
 
 
 def _pictures_at(place: Path, file: Path) -> list[Path]:
-    """Return the pictures below a folder, or those that a text file lists."""
+    """Return the images below a folder, or those listed in a text file."""
     if place.is_dir():
         return pictures_below(place)
     if place.suffix != ".txt":
-        raise DataError(f"{file}: {place} is neither a folder nor a text file that lists pictures")
+        raise DataError(f"{file}: {place} must be a folder or a text file that lists images")
     lines = [line.strip() for line in lines_of(place)]
     outside = next((line for line in lines if "\0" in line or leaves(place.parent, line)), None)
     if outside is not None:
@@ -184,13 +186,13 @@ def _pictures_at(place: Path, file: Path) -> list[Path]:
 
 
 def pictures_below(folder: Path) -> list[Path]:
-    """Return the pictures in a folder and below it, sorted by path; hidden ones are left out."""
+    """Return the images in and below a folder, sorted by path, without hidden ones."""
     found = [Path(at, name) for at, _, names in walk(folder) for name in names if is_picture(name)]
     return sorted(path for path in found if not path.name.startswith("."))
 
 
 def _pictures_of(root: Path) -> list[Path]:
-    """Return the pictures of a folder without a YAML file."""
+    """Return the images of a folder without a YAML file."""
     images = root / "images"
     if not images.is_dir():
         return sorted(file for file in root.iterdir() if is_picture(file.name) and not file.name.startswith("."))
@@ -198,7 +200,7 @@ def _pictures_of(root: Path) -> list[Path]:
 
 
 def _names_of(root: Path) -> tuple[str, ...]:
-    """Return the names that a text file beside the data lists; none where there is no such file."""
+    """Return the names listed in a text file next to the data; empty without such a file."""
     folders = (root, root / "labels", root / "images")
     files = (folder / name for folder in folders for name in NAME_FILES)
     file = next((file for file in files if file.is_file()), None)
@@ -209,18 +211,18 @@ def _names_of(root: Path) -> tuple[str, ...]:
 
 
 def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Found], tuple[float, float] | None]:
-    """Return the objects of a picture, and its size; without a file of labels there are none.
+    """Return the objects of an image and its size.
 
     Args:
-        file: its labels, where there are any.
-        picture: its file; only the head is read.
-        classes: how many classes there are; 0: not known.
+        file: its labels; ``None``: no objects.
+        picture: its file; only the header is read.
+        classes: number of classes; 0: unknown.
 
     Returns:
-        The objects in pixels of the upright picture, and its width and height; ``None`` where nothing needed them.
+        The objects in pixels of the upright image, and its width and height; ``None`` if they were not needed.
 
     Raises:
-        DataError: what is wrong with the file of the labels, or with the picture.
+        DataError: the labels or the image are invalid.
     """
     if file is None:
         return [], None
@@ -240,7 +242,7 @@ def objects_of(file: Path | None, picture: Path, classes: int) -> tuple[list[Fou
 
 
 def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float, float]:
-    """Return the class and the box of a line, as shares."""
+    """Return the class and the box of a line, in normalised coordinates."""
     try:
         label, *rest = map(float, words)
     except ValueError:
@@ -248,12 +250,12 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
     if not all(map(math.isfinite, (label, *rest))):
         raise ValueError("a number is NaN or infinite")
     if label != int(label) or label < 0 or (classes and label >= classes) or label > 1e6:
-        raise ValueError(f"class {words[0]} is out of range: {f'0 to {classes - 1}' if classes else 'a whole number'}")
+        raise ValueError(f"class {words[0]} is out of range: {f'0 to {classes - 1}' if classes else 'an integer'}")
     if len(rest) != 4 and (len(rest) < 6 or len(rest) % 2):
-        raise ValueError(f"{len(rest)} numbers behind the class; a box has 4, a polygon 6, 8, ...")
+        raise ValueError(f"{len(rest)} numbers after the class; a box has 4, a polygon 6, 8, ...")
     far = next((value for value in rest if value < -OVER or value > 1 + OVER), None)
     if far is not None:
-        raise ValueError(f"{far:g} is not from 0 to 1: coordinates are shares of the picture's width and height")
+        raise ValueError(f"{far:g} is not from 0 to 1: coordinates are relative to the image's width and height")
     if len(rest) == 4:
         x, y, width, height = rest
         return int(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2
@@ -262,17 +264,17 @@ def _line(words: Sequence[str], classes: int) -> tuple[int, float, float, float,
 
 
 def _without_pictures(pictures: Iterable[Path], gathered: Gathered) -> None:
-    """Reject label files that no picture goes with, in the folders where the labels of these pictures are."""
+    """Reject label files without an image, in the folders of these images' labels."""
     for labels, folder in sorted({(label_file(picture).parent, picture.parent) for picture in pictures}):
         beside = os.listdir(folder) if os.path.isdir(folder) else []
         stems = {name.rpartition(".")[0] for name in beside if is_picture(name)}
-        for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises for a name too long
+        for file in sorted(labels.glob("*.txt")) if os.path.isdir(labels) else ():  # glob raises if a name is too long
             if file.stem not in stems and file.name not in NAME_FILES and not _is_list(file):
-                gathered.reject(file, "no picture goes with this label file")
+                gathered.reject(file, "this label file has no image")
 
 
 def _is_list(file: Path) -> bool:
-    """Say whether a text file lists pictures: ``train.txt`` beside them."""
+    """Return whether a text file lists images, as ``train.txt`` next to them does."""
     try:
         check_regular(file)
         with file.open(encoding="utf-8-sig", errors="replace") as lines:

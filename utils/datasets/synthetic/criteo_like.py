@@ -1,4 +1,4 @@
-"""Made-up lines in the layout of Criteo's click logs, for trying things out; nobody clicked on anything."""
+"""Synthetic lines in the layout of Criteo's click logs, for tests and examples."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from engine import Array
 from utils.datasets.tabular.criteo import CATEGORIES, NUMBERS
 
 VALUES = (50, 300, 4000, 2000, 30, 12, 1500, 90, 3, 2500, 600, 4000, 500) * 2
-"""Different values of each category."""
+"""Number of values of each category."""
 
 MISSING = 0.15
-"""Share of fields that are empty."""
+"""Share of empty fields."""
 
 
 def clicks(rows: int, seed: int = 0) -> Iterator[str]:
     """Yield lines; the same for the same seed.
 
-    Counts are log-normal, values of a category the rarer the higher their number (1 / rank), and a click is the
-    likelier the larger the sum of what some counts and the values of some categories add; a third are clicks.
+    Counts are log-normal; value n of a category has a probability proportional to 1 / n. The probability of a click
+    grows with the sum of the effects of some counts and category values; a third of the rows are clicks.
 
     Args:
-        rows: how many. seed: of all that is drawn.
+        rows: number of lines.
+        seed: of all random draws.
     """
     chance = np.random.default_rng(seed)
     counts = np.floor(chance.lognormal(1.5, 1.2, (rows, len(NUMBERS)))).astype(np.int64) - 1
@@ -44,6 +45,6 @@ def clicks(rows: int, seed: int = 0) -> Iterator[str]:
 
 
 def _shares(size: int) -> Array:
-    """Return the share of each of so many values, float64, the first one's the largest."""
+    """Return probabilities proportional to 1 / n for n from 1 to ``size``, float64."""
     shares: Array = 1 / np.arange(1, size + 1)
     return np.asarray(shares / shares.sum())

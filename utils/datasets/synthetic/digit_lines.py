@@ -1,8 +1,8 @@
-"""Lines of real handwritten digits on real photographs, with the text they say.
+"""Lines of real handwritten digits on real photographs, with their texts.
 
-Digits and photographs are those of :mod:`utils.datasets.synthetic.digit_scenes`, split in two as there: no digit and no
-photograph of a training line is in a validation line. A line is made of a seed and a number, the same on every machine
-with the same packages. Lines differ in height, length, slant, ink, light, blur and noise, and neighbours may touch.
+Digits and photographs are those of :mod:`utils.datasets.synthetic.digit_scenes`, with the same split: training and
+validation lines share no digit and no photograph. A line is determined by a seed and a number, on every machine with
+the same packages. Lines differ in height, length, slant, ink, light, blur and noise, and neighbours may touch.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from engine import Array
 from utils.datasets.synthetic.digit_scenes import Sources, sources, written
 
 DIGITS = (3, 7)
-"""How many digits a line has at least and at most."""
+"""Minimum and maximum number of digits."""
 
 HEIGHTS = (32, 56)
-"""Of a line's picture in pixels."""
+"""Range of the image height in pixels."""
 
 SHARE = (0.62, 0.86)
-"""A digit's 8 x 8 picture is as high as this share of the line."""
+"""Range of the height of a digit's 8 x 8 image relative to the line."""
 
 CONTRAST = (80.0, 170.0)
-"""Distance of the ink from what is under it, in grey levels."""
+"""Range of the distance between ink and background in grey levels."""
 
 CALM = (0.2, 0.5)
-"""Share of the photograph's own contrast that is left under a line."""
+"""Range of the share of the photograph's contrast that is kept."""
 
 BLUR, NOISE = 0.6, 6.0
-"""Most blur and noise: standard deviations in pixels and grey levels."""
+"""Maximum blur and noise: standard deviations in pixels and grey levels."""
 
 
 class Line(NamedTuple):
-    """A line: ``picture`` H x W x 3, uint8, RGB, and the ``text`` it says."""
+    """A line: ``picture`` H x W x 3, uint8, RGB, and its ``text``."""
 
     picture: Array
     text: str
 
 
 def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -> Line:
-    """Return line ``number`` of those that ``seed`` gives.
+    """Return line ``number`` of the sequence of ``seed``.
 
     Args:
         made_of: the part's digits and photographs.
-        seed, number: what the line is drawn from; it does not depend on the ones before it.
-        varied: for training: photographs are flipped, turned and recoloured, and digits stretched a little more.
+        seed, number: they determine the line, independent of earlier lines.
+        varied: augmentation for training: photographs are flipped, turned and recoloured, digits stretched more.
     """
     rng = np.random.default_rng([seed, number])
     height = int(rng.integers(HEIGHTS[0], HEIGHTS[1] + 1))
@@ -63,7 +63,7 @@ def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -
     dark = level - contrast >= 0 and (level + contrast > 255 or rng.random() < 0.5)
     grey = max(level - contrast, 0.0) if dark else min(level + contrast, 255.0)
     paint = np.clip(grey + rng.uniform(-25, 25, 3), 0, 255).astype(np.float32)
-    under = level + np.clip(under - level, -contrast / 2, contrast / 2)  # no spot has the ink's own grey
+    under = level + np.clip(under - level, -contrast / 2, contrast / 2)  # no background pixel has the ink's grey
     drawn = under + (paint - under) * alpha[..., None]
     sharp = Image.fromarray(drawn.clip(0, 255).astype(np.uint8))
     seen = np.asarray(sharp.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, BLUR)))), np.float32)
@@ -72,14 +72,14 @@ def compose(made_of: Sources, seed: int, number: int, *, varied: bool = False) -
 
 
 def training_batches(seed: int, size: int) -> Iterator[list[Line]]:
-    """Yield batches of ``size`` training lines without end, each line once, the same ones for a seed."""
+    """Yield batches of ``size`` training lines endlessly, each line once; determined by the seed."""
     made_of = sources("train")
     for start in count(0, size):
         yield [compose(made_of, seed, number, varied=True) for number in range(start, start + size)]
 
 
 def _digit(rng: np.random.Generator, small: Image.Image, size: float, height: int, varied: bool) -> Array:
-    """Return how much ink covers each pixel of a digit, at most as high as the line."""
+    """Return the ink coverage of each pixel of a digit, at most as high as the line."""
     if varied:
         small = _bent(rng, small)
     pixels = round(size * 0.92), round(size * 1.08)
@@ -87,7 +87,7 @@ def _digit(rng: np.random.Generator, small: Image.Image, size: float, height: in
 
 
 def _bent(rng: np.random.Generator, small: Image.Image) -> Image.Image:
-    """Return an 8 x 8 digit sheared, stretched and shifted a little, its strokes thicker or thinner."""
+    """Return an 8 x 8 digit slightly sheared, stretched and shifted, with thicker or thinner strokes."""
     across, down = rng.uniform(0.85, 1.18, 2)
     shear, lean = rng.uniform(-0.22, 0.22), rng.uniform(-0.08, 0.08)
     right, below = 3.5 + rng.uniform(-0.4, 0.4, 2)
@@ -99,7 +99,7 @@ def _bent(rng: np.random.Generator, small: Image.Image) -> Image.Image:
 
 
 def _in_a_row(rng: np.random.Generator, inks: list[Array], height: int) -> Array:
-    """Return height x W ink (0 to 1) of digits side by side, on a line that may rise or fall."""
+    """Return height x width ink coverage (0 to 1) of digits in a row that may rise or fall."""
     gap = rng.uniform(-0.02, 0.16, len(inks)) * height
     margins = rng.uniform(0.05, 0.4, 2) * height
     lefts, at = [], float(margins[0])
@@ -117,7 +117,7 @@ def _in_a_row(rng: np.random.Generator, inks: list[Array], height: int) -> Array
 
 
 def _paper(rng: np.random.Generator, photos: list[Image.Image], shape: tuple[int, ...], varied: bool) -> Array:
-    """Return a strip of a photograph, H x W x 3, float32 grey levels, with less contrast than its own."""
+    """Return a strip of a photograph, H x W x 3, float32 grey levels, with reduced contrast."""
     height, width = shape
     photo = photos[rng.integers(len(photos))]
     scale = float(rng.uniform(1.0, min(3.0, photo.height / height, photo.width / width)))

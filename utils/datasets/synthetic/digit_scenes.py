@@ -1,11 +1,11 @@
 """Scenes composed of real handwritten digits on real photographs, with their boxes and masks.
 
 The digits are scikit-learn's (``load_digits``, 8 x 8 with 17 grey levels), the photographs scikit-image's and
-scikit-learn's. Both are split in two: no digit and no photograph of a training scene is in a validation scene. A scene
-is made of a seed and a number, the same on every machine with the same packages.
+scikit-learn's. Both are split in two: training and validation scenes share no digit and no photograph. A scene is
+determined by a seed and a number, on every machine with the same packages.
 
-What makes it hard: digits of many sizes, ink of any colour, other strokes, letters and shapes beside the digits, pieces
-of other photographs pasted in, light that changes over the picture, blur and noise.
+Difficulties: digits of many sizes, ink of any colour, other strokes, letters and shapes next to the digits, pieces of
+other photographs, a brightness gradient over the image, blur and noise.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ SIZE = 160
 PARTS = ("train", "val")
 HELD_OUT = 360
 SPLIT_SEED = 0
-"""As the digits of ``example/classification/digits`` are split: 360 held out, the same share of every digit."""
+"""The split of the digits in ``example/classification/digits``: 360 held out, stratified by digit."""
 
 LETTER_PIXELS = (14, 56)
 DIGITS = (3, 10)
-"""How many digits are tried in a scene; one that finds no free place is left out."""
+"""Range of the number of digits attempted per scene; digits without a free place are skipped."""
 
 MORE_DIGITS = (6, 16)
-"""The same in the varied scenes of training, where every digit teaches."""
+"""The same for augmented training scenes."""
 
 TRIES = 4
 TURN = 12.0
-"""Largest turn of a digit in degrees."""
+"""Maximum rotation of a digit in degrees."""
 
 
 class Recipe(NamedTuple):
-    """How hard scenes are to read.
+    """Difficulty of scenes.
 
     Attributes:
-        pixels: height of a digit's 8 x 8 picture in the scene, from and to.
-        contrast: distance of ink from what is under it in grey levels, from and to.
-        blur: most blur, the standard deviation in pixels.
-        noise: most noise, the standard deviation in grey levels.
-        visible: grey levels that ink differs at least from what it covers, but for a few pixels; with 0, a part of a
-            digit may vanish in front of something that has its colour.
+        pixels: range of the height of a digit's 8 x 8 image in the scene.
+        contrast: range of the distance between ink and background in grey levels.
+        blur: maximum blur, the standard deviation in pixels.
+        noise: maximum noise, the standard deviation in grey levels.
+        visible: minimum distance between ink and the pixels it covers in grey levels, except for a few pixels; with 0,
+            parts of a digit may be invisible.
     """
 
     pixels: tuple[int, int]
@@ -63,20 +63,20 @@ class Recipe(NamedTuple):
 
 
 HELD_OUT_RECIPE = Recipe((24, 60), (80.0, 160.0), 0.7, 7.0, 40.0)
-"""Of the held-out scenes."""
+"""For the held-out scenes."""
 
 HARDER = Recipe((20, 56), (65.0, 150.0), 0.9, 8.0, 20.0)
-"""Smaller and fainter digits than the held-out ones, for training."""
+"""For training: smaller and fainter digits than in the held-out scenes."""
 
 CLEARER = Recipe((28, 60), (90.0, 160.0), 0.7, 6.0, 40.0)
-"""Larger and clearer ones, for a training's end: they teach where a box ends."""
+"""For the end of a training: larger and clearer digits, which teach the exact edges of boxes."""
 
 UNSEEN = 0.05
-"""Share of a digit's ink that may differ less from what it covers than :attr:`Recipe.visible` says."""
+"""Share of a digit's ink that may violate :attr:`Recipe.visible`."""
 
 
 class Photo(NamedTuple):
-    """A photograph of a package, and what its licence says."""
+    """A photograph of a package, with author and licence."""
 
     file: str
     part: str
@@ -118,17 +118,17 @@ LETTERS: tuple[tuple[tuple[tuple[float, float], ...], ...], ...] = (
     (((0.5, 0), (0.5, 1)), ((0.1, 0.4), (0.5, 0), (0.9, 0.4))),  # an arrow
     (((0.2, 0), (0.2, 1)), ((0.5, 0), (0.5, 1)), ((0.8, 0), (0.8, 1))),  # three bars
 )
-"""Letters and shapes that are no digit: their strokes, each a line through points (x, y) of a unit square."""
+"""Letters and shapes that are not digits: their strokes, each a line through points (x, y) of a unit square."""
 
 
 class Scene(NamedTuple):
-    """A picture and what is in it.
+    """An image and its digits.
 
     Attributes:
         picture: SIZE x SIZE x 3, uint8, RGB.
         boxes: N x 4, int64: left, top, right and bottom edges in pixels, tight around the digit's ink in the mask.
         labels: N digits, 0 to 9.
-        mask: SIZE x SIZE, uint8: 0 where no digit is, else 1 + the digit.
+        mask: SIZE x SIZE, uint8: 0 for background, else 1 + the digit.
     """
 
     picture: Array
@@ -138,7 +138,7 @@ class Scene(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What scenes of one part are made of: digits as 8 x 8 grey pictures, what they say, photographs."""
+    """Material for the scenes of one part: digits as 8 x 8 grey images, their labels, photographs."""
 
     digits: list[Image.Image]
     labels: Array
@@ -146,17 +146,13 @@ class Sources(NamedTuple):
 
 
 def sources(part: str) -> Sources:
-    """Return what scenes of ``train`` or ``val`` are made of.
+    """Return the material for scenes of ``train`` or ``val``.
 
-    Raises:
-        ConfigError: another part; scikit-learn or scikit-image is not installed.
+    Raises ConfigError for another part, or if scikit-learn or scikit-image is not installed.
     """
     if part not in PARTS:
         raise ConfigError(f"part {part!r} of the digit scenes must be one of {', '.join(PARTS)}")
-    photos = []
-    for photo in PHOTOS:
-        if photo.part == part:
-            photos.append(open_image(_photo_path(photo)))
+    photos = [open_image(_photo_path(photo)) for photo in PHOTOS if photo.part == part]
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -181,20 +177,20 @@ def _photo_path(photo: Photo) -> Path:
         raise ConfigError(f"digit scenes need the package {package}; run: pip install {PACKAGES[package]}")
     path = Path(found.submodule_search_locations[0]) / file
     if not path.is_file():
-        raise ConfigError(f"{path}: not there; this release of {PACKAGES[package]} comes without it, install another")
+        raise ConfigError(f"{path} is missing in this release of {PACKAGES[package]}; install another release")
     return path
 
 
 def compose(
     made_of: Sources, seed: int, number: int, *, recipe: Recipe = HELD_OUT_RECIPE, varied: bool = False
 ) -> Scene:
-    """Return scene ``number`` of those that ``seed`` gives.
+    """Return scene ``number`` of the sequence of ``seed``.
 
     Args:
         made_of: the part's digits and photographs.
-        seed, number: what the scene is drawn from; a scene does not depend on the ones before it.
-        recipe: how hard it is to read.
-        varied: photographs are flipped, turned, mixed and recoloured, so that a few serve for training.
+        seed, number: they determine the scene, independent of earlier scenes.
+        recipe: its difficulty.
+        varied: augmentation for training: photographs are flipped, turned, mixed and recoloured.
     """
     rng = np.random.default_rng([seed, number])
     canvas = _Canvas(rng, made_of, recipe, varied)
@@ -214,13 +210,13 @@ def compose(
 def training_batches(
     seed: int, size: int, fresh: int, *, recipe: Recipe = HELD_OUT_RECIPE, kept: int = 2000
 ) -> Iterator[list[Scene]]:
-    """Yield batches of training scenes without end, the same ones for a seed.
+    """Yield batches of training scenes endlessly; determined by the seed.
 
     Args:
         seed: of the scenes and of their order.
-        size: scenes of a batch, drawn from those kept.
+        size: scenes per batch, drawn from those kept.
         fresh: new scenes composed for each batch, which replace the oldest.
-        recipe: how hard they are to read.
+        recipe: their difficulty.
         kept: scenes to draw from.
     """
     made_of, order = sources("train"), np.random.default_rng(seed)
@@ -232,7 +228,7 @@ def training_batches(
 
 
 class _Canvas:
-    """A scene while it is composed: grey levels as float32, and which digit each pixel shows."""
+    """A scene while it is composed: grey levels as float32, and the digit that each pixel shows."""
 
     def __init__(self, rng: np.random.Generator, made_of: Sources, recipe: Recipe, varied: bool) -> None:
         self.rng, self.made_of, self.recipe, self.varied = rng, made_of, recipe, varied
@@ -240,8 +236,8 @@ class _Canvas:
         if varied and rng.random() < 0.3:
             share = np.float32(rng.uniform(0.3, 0.7))
             self.picture = share * self.picture + (1 - share) * self._photo(SIZE, SIZE)
-        self.shows = np.full((SIZE, SIZE), -1, np.int16)  # the digit's number in this scene
-        self.taken = np.zeros((SIZE, SIZE), bool)  # ink of digits and letters, which never cover one another
+        self.shows = np.full((SIZE, SIZE), -1, np.int16)  # index of the digit in this scene
+        self.taken = np.zeros((SIZE, SIZE), bool)  # ink of digits and letters, which never overlap
         self.labels: list[int] = []
 
     def _photo(self, height: int, width: int) -> Array:
@@ -270,7 +266,7 @@ class _Canvas:
         return np.clip(varied, 0, 255).astype(np.float32)
 
     def paste(self) -> None:
-        """Paste a turned rectangle of another photograph in."""
+        """Paste a rotated rectangle of another photograph."""
         rng = self.rng
         height, width = (int(side) for side in rng.integers(12, SIZE // 2, 2))
         angle = float(rng.uniform(0, 90))
@@ -280,7 +276,7 @@ class _Canvas:
         self._mix(alpha, self._photo(*alpha.shape), *self._place(alpha.shape))
 
     def long_stroke(self) -> None:
-        """Draw a bent line from one edge of the scene towards another."""
+        """Draw a curve from one edge of the scene towards another."""
         rng = self.rng
         bend = rng.uniform(0, SIZE, (3, 2))
         bend[0, int(rng.integers(2))] = 0
@@ -291,7 +287,7 @@ class _Canvas:
         self._mix(alpha, self._ink(self.picture), 0, 0)
 
     def light(self) -> None:
-        """Let the light fall off over the picture in a random direction."""
+        """Apply a brightness gradient in a random direction."""
         rng = self.rng
         angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0, 0.35)
         ramp = np.linspace(-1, 1, SIZE)
@@ -299,7 +295,7 @@ class _Canvas:
         self.picture = (self.picture * (1 + depth * slope[..., None])).clip(0, 255).astype(np.float32)
 
     def digit(self) -> None:
-        """Write a digit where nothing is written yet."""
+        """Draw a digit at a free place."""
         rng = self.rng
         chosen = int(rng.integers(len(self.made_of.labels)))
         alpha = written(rng, self.made_of.digits[chosen], self.recipe.pixels)
@@ -310,7 +306,7 @@ class _Canvas:
             self.labels.append(int(self.made_of.labels[chosen]))
 
     def letter(self) -> None:
-        """Write a letter or shape as the digits are written: 32 x 32 dots, counted in 8 x 8 squares."""
+        """Draw a letter or shape with the digits' resolution: 32 x 32 dots, counted in 8 x 8 squares."""
         rng = self.rng
         strokes = LETTERS[rng.integers(len(LETTERS))]
         scale, shift = rng.uniform(20, 25, 2), rng.uniform(3, 6, 2)
@@ -325,7 +321,7 @@ class _Canvas:
         self._write(written(rng, small, LETTER_PIXELS))
 
     def _write(self, alpha: Array) -> tuple[int, int] | None:
-        """Write ink where it covers no other ink and is seen; return top and left, or None where no place was found."""
+        """Draw ink at a free place with enough contrast; return top and left, or ``None`` without such a place."""
         if not alpha.size or max(alpha.shape) > SIZE:
             return None
         for _ in range(TRIES):
@@ -345,7 +341,7 @@ class _Canvas:
         return int(self.rng.integers(0, SIZE - shape[0] + 1)), int(self.rng.integers(0, SIZE - shape[1] + 1))
 
     def _ink(self, under: Array) -> Array:
-        """Return a colour that is darker or lighter than what is under it."""
+        """Return a colour that is darker or lighter than the background."""
         rng = self.rng
         level = float(under.mean())
         contrast = float(rng.uniform(*self.recipe.contrast))
@@ -359,7 +355,7 @@ class _Canvas:
         there += (paint - there) * alpha[..., None]
 
     def scene(self) -> Scene:
-        """Return the scene as a camera gives it: blurred a little, noisy, in whole grey levels."""
+        """Return the scene with camera effects: slight blur, noise, integer grey levels."""
         rng = self.rng
         sharp = Image.fromarray(self.picture.clip(0, 255).astype(np.uint8))
         seen = np.asarray(sharp.filter(ImageFilter.GaussianBlur(float(rng.uniform(0, self.recipe.blur)))), np.float32)
@@ -372,7 +368,7 @@ class _Canvas:
 
 
 def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int]) -> Array:
-    """Return how much ink covers each pixel (0 to 1) of an 8 x 8 picture drawn large, without empty edges."""
+    """Return the ink coverage of each pixel (0 to 1) of an enlarged 8 x 8 image, without empty edges."""
     height = int(rng.integers(pixels[0], pixels[1] + 1))
     width = max(round(height * rng.uniform(0.7, 1.15)), 8)
     wide = Image.new("L", (12, 12))
@@ -382,7 +378,7 @@ def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int
     )
     wanted = (round(width * 1.5), round(height * 1.5))
     grey = np.asarray(turned.resize(wanted, Image.Resampling.BILINEAR, reducing_gap=3.0), np.float32) / 255
-    sharp = max(height / 16, 1.2)  # the edge of ink is about two pixels wide at every size
+    sharp = max(height / 16, 1.2)  # the edge of the ink is about two pixels wide at every size
     alpha = np.clip((grey - rng.uniform(0.4, 0.5)) * sharp + 0.5, 0, 1).astype(np.float32)
     ink = alpha >= 0.5
     rows, columns = (np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0))
@@ -392,7 +388,7 @@ def written(rng: np.random.Generator, small: Image.Image, pixels: tuple[int, int
 
 
 def _inked(points: Array, shape: tuple[int, int], radius: float) -> Array:
-    """Return how much ink (0 to 1) a round pen leaves on height x width pixels along points (x, y)."""
+    """Return the ink coverage (0 to 1) of height x width pixels by a round pen along points (x, y)."""
     alpha = np.zeros(shape, np.float32)
     reach = int(np.ceil(radius + 1))
     offsets = np.stack(np.meshgrid(*[np.arange(-reach, reach + 1)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -405,6 +401,6 @@ def _inked(points: Array, shape: tuple[int, int], radius: float) -> Array:
 
 
 def _tight(shown: Array) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom edges of the pixels that are true."""
+    """Return left, top, right and bottom edges of the true pixels."""
     rows, columns = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1

@@ -1,7 +1,7 @@
-"""Small stories about people with questions on them, composed from lists of words, for small models to answer.
+"""Short fictional stories about people with questions on them, composed from word lists, for small models.
 
-Several people have the same kinds of facts, so that an answer is found by whom the question names, and a question may
-ask for what the story does not say. Nothing in it is true of anybody.
+Several people have the same kinds of facts, so that an answer depends on the person in the question, and some questions
+have no answer in the story.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Relation(NamedTuple):
     """A kind of fact.
 
     Attributes:
-        says: how a sentence goes on behind a person's name; ``{}`` is the answer.
+        says: sentence parts after a person's name; ``{}`` is the answer.
         asks: questions; ``{}`` is the person's name.
-        lists: what the answer is composed of, a word of each.
+        lists: word lists of the answer, which has one word of each.
     """
 
     says: tuple[str, ...]
@@ -114,12 +114,7 @@ RELATIONS = (
 
 
 class Question(NamedTuple):
-    """A question on a story.
-
-    Attributes:
-        text: what is asked. answer: as it stands in the story, ``""`` where the story does not say.
-        start: the character that the answer begins at; -1 where there is none.
-    """
+    """A question on a story; ``answer`` is ``""`` and ``start``, its first character, -1 if the story has no answer."""
 
     text: str
     answer: str
@@ -127,7 +122,7 @@ class Question(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A story and the questions on it."""
+    """A story and its questions."""
 
     text: str
     questions: tuple[Question, ...]
@@ -144,10 +139,10 @@ def story(chance: np.random.Generator, held_out: bool, people: int = 4, unanswer
     """Return a story with a question on each person.
 
     Args:
-        chance: where it is drawn from.
-        held_out: whether its people are those that no training story has: a quarter of all names are held out.
-        people: how many it has, each with one to three facts.
-        unanswerable: share of questions on what the story does not say.
+        chance: random generator.
+        held_out: whether to use only names that training stories do not have, a quarter of all.
+        people: number of persons, each with one to three facts.
+        unanswerable: share of questions without an answer in the story.
     """
     names = _names(chance, held_out, people)
     facts = [fact for name in names for fact in _facts(name, chance)]
@@ -164,7 +159,7 @@ def story(chance: np.random.Generator, held_out: bool, people: int = 4, unanswer
 
 
 def _names(chance: np.random.Generator, held_out: bool, people: int) -> list[str]:
-    """Return full names; each first name and each last name stands once, so that either says who it is."""
+    """Return full names with distinct first and last names, so that either identifies a person."""
     found: list[str] = []
     firsts, lasts = list(chance.permutation(len(FIRST))), list(chance.permutation(len(LAST)))
     while len(found) < people:
@@ -183,7 +178,7 @@ def _facts(name: str, chance: np.random.Generator) -> Iterator[_Fact]:
 
 
 def _grouped(facts: Sequence[_Fact], chance: np.random.Generator) -> list[list[_Fact]]:
-    """Return the facts of each sentence, in any order: one, or two of the same person."""
+    """Return the facts of each sentence, shuffled: one, or two of the same person."""
     groups: list[list[_Fact]] = []
     for fact in facts:
         last = groups[-1] if groups else []
@@ -195,7 +190,7 @@ def _grouped(facts: Sequence[_Fact], chance: np.random.Generator) -> list[list[_
 
 
 def _sentence(facts: Sequence[_Fact], chance: np.random.Generator) -> tuple[str, list[tuple[_Fact, int]]]:
-    """Return a sentence, and where in it each fact's answer begins."""
+    """Return a sentence, and the start of each fact's answer in it."""
     text, marks = facts[0].person, []
     for place, fact in enumerate(facts):
         before, after = RELATIONS[fact.relation].says[fact.wording].split("{}")
@@ -219,12 +214,12 @@ def _question(
         asks = RELATIONS[kind].asks
         return Question(asks[int(chance.integers(0, len(asks)))].format(name), "", -1)
     fact = mine[kind]
-    # the wording of the question fits that of the fact only where its sense would otherwise be another
+    # the wording of the question must match that of the fact, because other wordings may have another meaning
     return Question(RELATIONS[kind].asks[fact.wording].format(name), fact.answer, places[fact])
 
 
 def squad(stories: Sequence[Story]) -> dict[str, Any]:
-    """Return stories as SQuAD 2.0 has them (Rajpurkar et al., 2018), ready for ``json.dump``."""
+    """Return stories in the format of SQuAD 2.0 (Rajpurkar et al., 2018), ready for ``json.dump``."""
     paragraphs = [
         {
             "context": story.text,
@@ -244,9 +239,9 @@ def squad(stories: Sequence[Story]) -> dict[str, Any]:
 
 
 def vocabulary() -> list[str]:
-    """Return the pieces of words that a WordPiece tokenizer needs for the stories, and letters and digits for the rest.
+    """Return the word pieces that a WordPiece tokenizer needs for the stories, with letters and digits for other words.
 
-    The first ones are BERT's special tokens: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``.
+    The first are BERT's special tokens: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``.
     """
     lists = (FIRST, LAST, CITIES, JOBS, COLOURS, PETS, INSTRUMENTS, SPORTS, DISHES, MONTHS, DAYS, FILLERS)
     texts = [word for some in lists for word in some]

@@ -1,7 +1,7 @@
-"""Pages of text that are drawn, not scanned: what is on them is known to the pixel.
+"""Drawn pages of text with exact ground truth.
 
-They say how lines are found and read that lie straight, turned, upside down, along an arc, in columns or in small
-print, or that are not there. They do not say how a model reads photographs.
+They test detection and recognition of lines that are straight, turned, upside down, along an arc, in columns, in small
+print, or absent. Results do not transfer to photographs.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ ARC_STEPS = 12
 
 
 class Word(NamedTuple):
-    """A line of a drawn page: its text, and its outline, 2N x 2 (x, y), the upper side forwards, the lower one back."""
+    """A line of a page: its text and outline, 2N x 2 (x, y), the upper side forwards, the lower one backwards."""
 
     text: str
     outline: Array
 
 
 class Page(NamedTuple):
-    """A drawn page: grey levels, H x W uint8, and the lines on it in reading order."""
+    """A drawn page: grey levels, H x W uint8, and its lines in reading order."""
 
     pixels: Array
     lines: list[Word]
 
 
 class Paper:
-    """A sheet that lines are drawn on.
+    """A sheet to draw lines on.
 
     Args:
         size: width and height in pixels.
-        level: grey of the paper; it gets darker towards a corner. seed: of its grain.
+        level: grey of the paper; it gets darker towards a corner.
+        seed: of its grain.
     """
 
     def __init__(self, size: tuple[int, int], level: int = 245, seed: int = 0) -> None:
@@ -51,10 +52,10 @@ class Paper:
     def line(
         self, text: str, font: Font, place: tuple[float, float], *, angle: float = 0.0, ink: int = 30
     ) -> tuple[float, float]:
-        """Draw a line turned about its upper left corner, and return its width and height.
+        """Draw a line rotated about its upper left corner, and return its width and height.
 
         Args:
-            text: what to write. font: in its size. place: x and y of the corner.
+            text: the text. font: with its size. place: x and y of the corner.
             angle: degrees, clockwise. ink: grey of the letters.
         """
         mask, width, height = _mask(text, font)
@@ -75,8 +76,8 @@ class Paper:
 
         Args:
             text, font, ink: as for :meth:`line`.
-            centre, radius: of the circle that the letters' feet stand on.
-            middle: where the middle of the line is, in degrees clockwise from the right; -90 is above.
+            centre, radius: of the circle of the baseline.
+            middle: position of the line's centre, in degrees clockwise from the right; -90 is the top.
         """
         parts = [(character, *_mask(character, font, text)) for character in text]
         advances = [float(font.getlength(text[: i + 1])) - float(font.getlength(text[:i])) for i in range(len(text))]
@@ -94,7 +95,7 @@ class Paper:
         self.lines.append(Word(text, np.concatenate([upper, lower[::-1]])))
 
     def page(self, *, grain: float = 4.0, blur: float = 0.4, shade: float = 20.0) -> Page:
-        """Return the page as a scanner might: blurred a little, darker towards a corner, with grain."""
+        """Return the page with the effects of a scanner: slight blur, a gradient towards a corner, grain."""
         image = self._image.filter(ImageFilter.GaussianBlur(blur)) if blur else self._image
         levels = np.asarray(image, np.float32)
         height, width = levels.shape
@@ -103,14 +104,14 @@ class Paper:
         return Page(levels.clip(0, 255).round().astype(np.uint8), list(self.lines))
 
     def _paste(self, mask: Image.Image, middle: Array, angle: float, ink: int) -> None:
-        """Draw a mask, turned clockwise about its middle, with its middle at a place."""
+        """Draw a mask, rotated clockwise about its centre, with its centre at a place."""
         turned = mask.rotate(-angle, Image.Resampling.BICUBIC, expand=True) if angle % 360 else mask
         left, top = (round(float(at) - size / 2) for at, size in zip(middle, turned.size, strict=True))
         self._image.paste(ink, (left, top), turned)
 
 
 def _mask(text: str, font: Font, whole: str | None = None) -> tuple[Image.Image, float, float]:
-    """Return a text's letters as a mask, with its width and height; ``whole``: the text that its height is of."""
+    """Return a text as a mask, with its width and height; ``whole``: the text that determines the height."""
     left, top, right, bottom = font.getbbox(text)
     if whole is not None:
         _, top, _, bottom = font.getbbox(whole)

@@ -1,4 +1,4 @@
-"""Rows of features with whether somebody clicked, liked or bought: of ratings, and of tables with named columns."""
+"""Rows of features with binary labels such as clicks: from ratings, and from tables with named columns."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ USER, ITEM = "user_id", "item_id"
 """Names of the two fields that every rating has."""
 
 LABELS = ("label", "click", "clicked", "y", "target")
-"""Names of the column that says whether somebody clicked."""
+"""Names of the column of labels."""
 
 USERS = (USER, "user", "userId", "uid")
 """Names of the column of users."""
 
 EVERY = "all"
-"""The part that is everything."""
+"""Name of the part with all rows."""
 
 _TRUTHS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "no": False, "yes": True}
 
 
 class Click(NamedTuple):
-    """What is right for a row.
+    """Ground truth of a row.
 
     Attributes:
-        clicked: whether it was clicked (rated highly, bought). user: whose row it is; empty: nobody knows.
-        baseline: the share of the item's rows in the training that were, or that of all rows where the item is new; NaN
-            where there is no training to tell.
+        clicked: whether it was clicked (rated highly, bought).
+        user: the user of the row; empty if unknown.
+        baseline: share of clicks in the item's training rows, or in all training rows for a new item; NaN without
+            training rows.
     """
 
     clicked: bool
@@ -50,12 +51,13 @@ class Click(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows of ratings are samples, and what counts as a click.
+    """Selection of rating rows, and the definition of a click.
 
     Attributes:
-        how, seed: of the split (:func:`.split`). part: one of its parts, or :data:`EVERY`.
-        positive: the lowest rating that counts as a click.
-        user: samples of this user alone; ``None``: of all, and empty: of the first one in the part.
+        how, seed: of the split (:func:`.split`).
+        part: one of its parts, or :data:`EVERY`.
+        positive: the lowest rating that is a click.
+        user: only samples of this user; ``None``: all users, empty: the first user in the part.
     """
 
     how: str = "random"
@@ -66,13 +68,14 @@ class Wanted:
 
 
 class RatedRows(Dataset):
-    """Ratings as rows of features: the two ids, and what is known of user and item; a unit is a user.
+    """Ratings as rows of features: the two ids, and the fields of user and item; a unit is a user.
 
     Args:
-        ratings: all of them. wanted: which are samples.
+        ratings: all ratings.
+        wanted: the selection.
 
     Raises:
-        ConfigError: there is no such user, or the part is empty.
+        ConfigError: the user does not exist, or the part is empty.
     """
 
     has_units = True
@@ -93,16 +96,14 @@ class RatedRows(Dataset):
                 f"{ratings.files[0]}: no rating{whose} is in part {wanted.part!r} of the split {wanted.how!r}; use "
                 f"another --part ({', '.join(PARTS)}, {EVERY})"
             )
-        self.notes = {
-            "columns": [USER, ITEM, *ratings.user_fields, *ratings.item_fields],
-            "split": {
-                "how": wanted.how,
-                "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not look at it
-                "positive": wanted.positive,
-                "ratings": len(parts),
-            },
-            "part": wanted.part,
+        split_notes = {
+            "how": wanted.how,
+            "seed": wanted.seed if wanted.how == "random" else 0,  # the others do not use it
+            "positive": wanted.positive,
+            "ratings": len(parts),
         }
+        columns = [USER, ITEM, *ratings.user_fields, *ratings.item_fields]
+        self.notes = {"columns": columns, "split": split_notes, "part": wanted.part}
 
     def _user(self, name: str) -> int:
         names = self._ratings.user_names
@@ -130,11 +131,11 @@ class RatedRows(Dataset):
         ]
         clicked, means = self.clicked[rows].tolist(), self.baseline[items].tolist()
         targets = [Click(*one) for one in zip(clicked, names, means, strict=True)]
-        told = [f"user {name}, item {known.item_names[item]}" for name, item in zip(names, items, strict=True)]
-        return Batch(samples, targets, told, names)
+        shown = [f"user {name}, item {known.item_names[item]}" for name, item in zip(names, items, strict=True)]
+        return Batch(samples, targets, shown, names)
 
     def fingerprint(self) -> str:
-        """Return a hash of the files' content and of what is wanted of them."""
+        """Return a hash of the files' content and of the selection."""
         digest = sha256(repr(self._wanted).encode("utf-8", "surrogatepass"))
         for file in self._ratings.files:
             try:
@@ -149,13 +150,15 @@ class RatedRows(Dataset):
 
 
 def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Array:
-    """Return for each item the share of its rows of the training that were clicked: what a model must beat.
+    """Return the share of clicks in the training rows of each item, the baseline that a model must exceed.
 
     Args:
-        items: int64 R. clicked, trained: bool R. count: of items.
+        items: int64 R.
+        clicked, trained: bool R.
+        count: number of items.
 
     Returns:
-        float64, one per item; for an item that the training lacks the share of all its rows, NaN where it has none.
+        float64 per item; for an item without training rows the share in all training rows, NaN if there are none.
     """
     rows = np.bincount(items[trained], minlength=count)
     clicks = np.bincount(items[trained], clicked[trained], count)
@@ -167,26 +170,27 @@ def item_means(items: Array, clicked: Array, trained: Array, count: int) -> Arra
 def load_table(
     file: Path, label: str | None = None, user: str | None = None, only: str | None = None, encoding: str = ENCODING
 ) -> ListDataset:
-    """Load a ``.csv``, ``.tsv`` or ``.jsonl`` file with named columns: each line a row of features.
+    """Load a ``.csv``, ``.tsv`` or ``.jsonl`` file with named columns; each line is a row of features.
 
     Args:
-        file: as :func:`~utils.datasets.text.tables.read_table` takes it; quotes may stand in a ``.tsv``.
-        label: the column that says 0 or 1; ``None``: one of :data:`LABELS`, and where there is none, nobody knows.
-        user: the column of users, which are units; ``None``: one of :data:`USERS`, or each row is a unit of its own.
-        only: rows of this user alone; empty, or ``None``: of all. encoding: of the text.
+        file: see :func:`~utils.datasets.text.tables.read_table`; a ``.tsv`` may have quoted fields.
+        label: the column of labels, 0 or 1; ``None``: one of :data:`LABELS`; without one, targets are ``None``.
+        user: the column of users, which are units; ``None``: one of :data:`USERS`; without one each row is a unit.
+        only: only rows of this user; empty, or ``None``: all.
+        encoding: of the text.
 
     Returns:
-        Samples are mappings of texts, targets :class:`Click`, names ``file:line``. A line that cannot be used is in
-        ``rejected``.
+        Samples are mappings of texts, targets :class:`Click`, names ``file:line``. Invalid lines are in ``rejected``.
 
     Raises:
-        DataError: the file cannot be read, or no line can be used. ConfigError: there is no such user.
+        DataError: the file cannot be read, or no line can be used.
+        ConfigError: the user does not exist.
     """
     table = read_table(file, quoted=True, encoding=encoding)
     column = table.column(label, LABELS, "--label")
     whose = table.column(user, USERS, "--user_column")
     if only and whose is None:
-        raise ConfigError(f"{file}: no column says whose rows these are, for --user {only}; name it with --user_column")
+        raise ConfigError(f"{file}: no column of users for --user {only}; set it with --user_column")
     samples, targets, names, units = list[dict[str, str]](), list[Click](), list[str](), list[str]()
     rejected = list(table.rejected)
     for row in table.rows:
@@ -196,7 +200,7 @@ def load_table(
             continue
         truth = _TRUTHS.get(values.pop(column, "").strip().lower()) if column is not None else False
         if truth is None:
-            rejected.append(table.reject(row, f"{row.values.get(column or '')!r:.40} is no label; write 0 or 1"))
+            rejected.append(table.reject(row, f"{row.values.get(column or '')!r:.40} is not a label; write 0 or 1"))
             continue
         samples.append(values)
         targets.append(Click(truth, owner))
@@ -216,7 +220,7 @@ def load_table(
 
 
 def _text(value: object) -> str:
-    """Return a value as text; JSON's ``null`` is a missing one, and a list several values."""
+    """Return a value as text; JSON's ``null`` is a missing value, and a list several values."""
     if isinstance(value, list):
         return "|".join(map(str, value))
     return "" if value is None else str(value)
@@ -225,11 +229,7 @@ def _text(value: object) -> str:
 def _nothing(file: Path, only: str | None, users: Sequence[object], rejected: Sequence[Rejected]) -> Exception:
     if only and only not in map(str, users):
         names = sorted({str(user) for user in users})
-        hint = did_you_mean(only, names) or (
-            f" use one of them, such as {names[0]}" if names else " the file has no row"
-        )
-        return ConfigError(f"{file}: no user {only!r};{hint}")
-    why = (
-        f": {rejected[0].path}: {rejected[0].reason}" if rejected else "; write one per line, below the columns' names"
-    )
-    return DataError(f"{file}: no row can be used{why}")
+        other = f" use one of them, such as {names[0]}" if names else " the file has no row"
+        return ConfigError(f"{file}: no user {only!r};{did_you_mean(only, names) or other}")
+    first = f": {rejected[0].path}: {rejected[0].reason}" if rejected else ""
+    return DataError(f"{file}: no row can be used{first or '; write one per line, below the column names'}")

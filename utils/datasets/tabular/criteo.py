@@ -1,8 +1,8 @@
-"""Criteo's click logs: lines of a label, 13 counts and 26 categories between tabs, without a line of names.
+"""Criteo's click logs: tab-separated lines of a label, 13 counts and 26 categories, without column names.
 
 The layout is that of the Display Advertising Challenge (``train.txt``, ``test.txt``) and of the Terabyte Click Logs
-(``day_0`` to ``day_23``). Any field but the label may be empty: a missing value. Counts are whole numbers, some below
-0; categories are hashes of 32 bits in hexadecimal. The lines of ``test.txt`` have no label.
+(``day_0`` to ``day_23``). Any field but the label may be empty, which means a missing value. Counts are integers, some
+negative; categories are 32-bit hashes in hexadecimal. Lines of ``test.txt`` have no label.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ _UNLABELLED, _LABELLED = re.compile(_FIELDS), re.compile(rb"[01]\t" + _FIELDS)
 _GZIP = b"\x1f\x8b"
 _LONGEST = 1 << 13
 _TRIED = 100
-"""Lines that tell what a file is, and bytes of one at most."""
+"""Number of lines read to recognise a file, and the maximum bytes of each."""
 
 
 def is_criteo(path: Path) -> bool:
-    """Say whether one of a file's first lines is of Criteo's layout; with a line of names it is a table like others.
+    """Return whether one of a file's first lines is in Criteo's layout, and the first has no column names.
 
-    Raises:
-        DataError: the file cannot be read, or it is packed.
+    Raises DataError if the file cannot be read, or is compressed.
     """
     if not path.is_file():
         return False
     lines = _first(path)
     if lines[0].startswith(_GZIP):
-        raise DataError(f"{path} is packed; unpack it first: gunzip {path.name}")
+        raise DataError(f"{path} is compressed; unpack it first: gunzip {path.name}")
     if _has_names(lines[0]):
         return False
     return any(_LABELLED.fullmatch(line) or _UNLABELLED.fullmatch(line) for line in lines)
@@ -63,20 +62,19 @@ def _first(path: Path) -> list[bytes]:
 
 
 def _has_names(line: bytes) -> bool:
-    """Say whether a line names columns: no two fields of it are equal, and none is a number."""
+    """Return whether a line has column names: distinct fields, and none is a number."""
     values = line.split(b"\t")
     return 1 < len(values) == len(set(values)) and not any(value.strip().lstrip(b"-").isdigit() for value in values)
 
 
 class CriteoRows(Dataset):
-    """The lines of a file of Criteo's layout; the file is read through once, and lines when they are asked for.
+    """The lines of a file in Criteo's layout; the file is scanned once, and lines are read on access.
 
-    A sample maps the names :data:`FIELDS` to texts, a missing value is the empty one; a target is a
-    :class:`.Click`, ``None`` throughout where the lines have no label. Each line is a unit of
-    its own: nothing tells whose it is. In memory it takes 8 bytes a line.
+    A sample maps the names :data:`FIELDS` to texts, empty for a missing value; a target is a :class:`.Click`, or
+    ``None`` for all lines without labels. Users are unknown, so each line is a unit. Memory: 16 bytes per line.
 
     Args:
-        file: its lines are 40 fields each; or 39, where more of the first ones are so.
+        file: lines of 40 fields; or of 39, if most of the first lines have these.
 
     Raises:
         DataError: the file cannot be read, or no line can be used.
@@ -88,7 +86,7 @@ class CriteoRows(Dataset):
         self.notes = {"columns": list(FIELDS)}
         digest, starts, numbers = sha256(), array("q"), array("q")
         first = _first(file)
-        # not the first line alone: a labelled one that has lost its last field is a line without a label, too
+        # several lines, because a labelled line without its last field looks like one without a label
         without = sum(_UNLABELLED.fullmatch(line) is not None for line in first)
         self.labelled = without <= sum(_LABELLED.fullmatch(line) is not None for line in first)
         try:
@@ -111,7 +109,7 @@ class CriteoRows(Dataset):
         return len(self._starts)
 
     def batch(self, places: Sequence[int]) -> Batch:
-        """Return the lines at some places."""
+        """Return the lines at the given places."""
         samples, targets = list[dict[str, str]](), list[Click]()
         with self.file.open("rb") as file:
             for start in self._starts[np.asarray(places, np.intp)].tolist():
@@ -124,7 +122,7 @@ class CriteoRows(Dataset):
         return Batch(samples, targets if self.labelled else None, names)
 
     def fingerprint(self) -> str:
-        """Return a hash of the file's content, as it was when it was opened."""
+        """Return a hash of the file's content at the time of opening."""
         return self._digest
 
     def watched(self) -> set[str]:
@@ -133,7 +131,7 @@ class CriteoRows(Dataset):
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the lines of a file with their numbers, from 1, and where they begin."""
+    """Yield number, byte offset and content of the lines of a file; numbers start at 1."""
     start = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -142,19 +140,19 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _wrong(line: bytes, labelled: bool) -> str:
-    """Say why a line, with its end, is none of Criteo's; ``labelled``: whether it must begin with a label."""
+    """Return why a line (with its line end) is invalid; ``labelled``: whether it must start with a label."""
     values = line.rstrip(b"\r\n").split(b"\t")
     wanted = len(FIELDS) + labelled
     if len(values) != wanted:
-        return f"{len(values)} fields, and there must be {wanted}; correct the line"
+        return f"{len(values)} fields, expected {wanted}; correct the line"
     if labelled and values.pop(0) not in _LABELS:
         return f"label {_shown(line)} must be 0 or 1; correct it"
     for name, value in zip(FIELDS, values, strict=True):
         if name in NUMBERS and not _NUMBER.fullmatch(value):
-            return f"{name} {_shown(value)} is no whole number; write one, or leave the field empty"
+            return f"{name} {_shown(value)} is not an integer; correct it, or leave the field empty"
         if name in CATEGORIES and not _HASH.fullmatch(value):
-            return f"{name} {_shown(value)} is no hexadecimal number of at most 16 digits; write one, or leave it empty"
-    return "a carriage return stands within it; correct the line"
+            return f"{name} {_shown(value)} is not a hexadecimal number of up to 16 digits; correct or empty it"
+    return "it has a carriage return inside; correct the line"
 
 
 def _shown(value: bytes) -> str:

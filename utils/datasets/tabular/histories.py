@@ -1,4 +1,4 @@
-"""What users did, in order, as samples: a history of each, and which items of a later part are right."""
+"""Users' actions in order of time as samples: a history per user, with the items of a later part as targets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from utils.datasets.tabular.ratings import Ratings
 from utils.datasets.tabular.splits import PARTS, TRAIN, split
 
 CATALOGUE, HOW, UNASKED = "catalogue", "how", "unasked"
-"""Notes of the data set: the :class:`Catalogue`, the way of the split, and by reason how many users were not asked."""
+"""Keys of notes: the :class:`Catalogue`, the kind of split, and the numbers of skipped users by reason."""
 
 TYPED = "history"
-"""Name of the user whose history stands on the command line."""
+"""Name of the user for a history from the command line."""
 
 
 class History(NamedTuple):
     """A sample.
 
     Attributes:
-        id: the user. items: names of items, the oldest first. fields: what is known of the user, by name.
-        targets: names of the items that are right; empty where that is not known.
+        id: the user.
+        items: names of items, the oldest first.
+        fields: the user's fields by name.
+        targets: names of the relevant items; empty if unknown.
     """
 
     id: str
@@ -39,8 +41,8 @@ class Catalogue(NamedTuple):
     """The items of a data set.
 
     Attributes:
-        names: as the files have them. titles: what people call them. fields: what else is known, a text for each item.
-        counts: int64, how often each comes in the training part; the whole data set where nothing is held out.
+        names: ids in the files. titles: display names. fields: other fields, a text per item.
+        counts: int64, occurrences in the training part, or in the whole data set without a split.
     """
 
     names: list[str]
@@ -50,15 +52,16 @@ class Catalogue(NamedTuple):
 
 
 def sequences(ratings: Ratings, kept: Array) -> list[Array]:
-    """Return what each user did in order of time, rows of one time as they stand: places of items, int64.
+    """Return each user's items in order of time (rows with equal times in file order), indices int64.
 
     Args:
-        ratings: of U users, R rows. kept: bool R, which rows count.
+        ratings: of U users, R rows.
+        kept: bool R, the rows to use.
 
     Returns:
-        One array for each of the U users; empty where none of the rows is kept.
+        One array per user; may be empty.
     """
-    times = np.nan_to_num(ratings.times, nan=0.0)  # without times, as they stand
+    times = np.nan_to_num(ratings.times, nan=0.0)  # without times, in file order
     order = np.lexsort((np.arange(len(times)), times, ratings.users))
     order = order[np.asarray(kept, bool)[order]]
     edges = np.searchsorted(ratings.users[order], np.arange(len(ratings.user_names) + 1))
@@ -67,19 +70,22 @@ def sequences(ratings: Ratings, kept: Array) -> list[Array]:
 
 
 def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDataset:
-    """Return users with something in a part of the split, as samples with their targets.
+    """Return users with rows in a part of the split, as samples with their targets.
 
-    A history is what is in the parts before; right is what is in the part and not in the history. Each target is a
+    The history is the earlier parts; relevant are the items in the part that are not in the history. Each target is a
     mapping from names of items to 1.
 
     Args:
-        ratings: of all parts. how, seed: of :func:`utils.datasets.tabular.splits.split`. part: ``valid`` or ``test``.
+        ratings: of all parts.
+        how, seed: of :func:`utils.datasets.tabular.splits.split`.
+        part: ``valid`` or ``test``.
 
     Raises:
-        ConfigError: the split cannot be made. DataError: no user is left.
+        ConfigError: the split is impossible.
+        DataError: no user is left.
     """
     if part not in PARTS[1:]:
-        raise ConfigError(f"part {part!r} is none of {', '.join(PARTS[1:])}")
+        raise ConfigError(f"part {part!r} must be {' or '.join(PARTS[1:])}")
     parts = split(ratings.users, ratings.times, how, seed, where=_where(ratings))
     number = PARTS.index(part)
     before, asked = sequences(ratings, parts < number), sequences(ratings, parts == number)
@@ -94,22 +100,23 @@ def held_out(ratings: Ratings, how: str, part: str, seed: int = 0) -> ListDatase
             continue
         samples.append(_history(ratings, user, own, new))
     if not samples:
-        told = ", ".join(f"{count} with {why}" for why, count in unasked.items() if count) or "none has both parts"
+        skipped = ", ".join(f"{count} with {why}" for why, count in unasked.items() if count) or "none has both parts"
         raise DataError(
-            f"{_where(ratings)}: no user has something new in the {part} part of the split {how} and something before "
-            f"it ({told}); choose another --split"
+            f"{_where(ratings)}: no user has new items in the {part} part of the split {how} and items before it "
+            f"({skipped}); choose another --split"
         )
     return _dataset(ratings, samples, parts == TRAIN, {HOW: how, UNASKED: unasked}, ratings.rejected)
 
 
 def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
-    """Return users with everything they did, as samples without targets; one that is not there is rejected.
+    """Return users with all their items, as samples without targets; unknown users are rejected.
 
     Args:
-        ratings: of all users. users: names of some; ``None``: all.
+        ratings: of all users.
+        users: names of some; ``None``: all.
 
     Raises:
-        DataError: none of them is there.
+        DataError: none of them exists.
     """
     places = {name: place for place, name in enumerate(ratings.user_names)}
     wanted = list(dict.fromkeys(users if users is not None else ratings.user_names))
@@ -117,29 +124,27 @@ def whole(ratings: Ratings, users: Sequence[str] | None) -> ListDataset:
     if len(strange) == len(wanted):
         known = ", ".join(ratings.user_names[:3])
         raise DataError(
-            f"--users {' '.join(wanted[:5])}: {_where(ratings)} has none of them; its {len(places)} users have names "
-            f"such as {known}"
+            f"--users {' '.join(wanted[:5])}: {_where(ratings)} has none of these; its {len(places)} users are for "
+            f"example {known}"
         )
     own = sequences(ratings, np.ones(len(ratings.users), bool))
-    samples = [
-        _history(ratings, place, own[place]) for place in (places.get(one) for one in wanted) if place is not None
-    ]
+    found = [place for one in wanted if (place := places.get(one)) is not None]
+    samples = [_history(ratings, place, own[place]) for place in found]
     return _dataset(ratings, samples, np.ones(len(ratings.users), bool), {}, [*ratings.rejected, *strange])
 
 
 def typed(ratings: Ratings, items: Sequence[str]) -> ListDataset:
-    """Return one sample whose history is given, the oldest item first; an item that is not there is rejected.
+    """Return one sample with the given history, the oldest item first; unknown items are rejected.
 
-    Raises:
-        DataError: none of them is there.
+    Raises DataError if none of the items exists.
     """
     known = set(ratings.item_names)
     own = [one for one in items if one in known]
     strange = [Rejected(Path(f"item {one}"), f"is not in {_where(ratings)}") for one in items if one not in known]
     if not own:
-        said = f"--history {' '.join(items[:5])}" if any(items) else "--history: it is empty"
+        flag = f"--history {' '.join(items[:5])}" if any(items) else "--history is empty"
         raise DataError(
-            f"{said}; give items of {_where(ratings)}, the oldest first, such as {' '.join(ratings.item_names[:3])}"
+            f"{flag}; pass items of {_where(ratings)}, the oldest first, such as {' '.join(ratings.item_names[:3])}"
         )
     sample = History(TYPED, own, {})
     return _dataset(ratings, [sample], np.ones(len(ratings.users), bool), {}, [*ratings.rejected, *strange])

@@ -1,4 +1,4 @@
-"""Ratings of items by users, with what is known of both: the layouts of MovieLens, and RecBole's form of it."""
+"""Ratings of items by users, with fields of both: the layouts of MovieLens, and RecBole's format."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import NamedTuple
 import numpy as np
 
 from engine import Array, DataError
-from tecoinfer_modelzoo.files import read_regular
 from tecoinfer_modelzoo.trees import below
 from utils.datasets.base import Rejected
-from utils.datasets.text.tables import rejected_line
+from utils.datasets.text.tables import rejected_line, utf8_or_latin1
 
 SEPARATOR = "|"
-"""What stands between several values of one field, such as the genres of a film."""
+"""Separator of several values in one field, such as the genres of a film."""
 
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
     *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
-"""What the 19 flags of ``u.item`` mean, unless ``u.genre`` lies beside it."""
+"""Meaning of the 19 flags in ``u.item``, unless ``u.genre`` is next to it."""
 
 
 class Ratings(NamedTuple):
-    """Who rated what, when, and how high.
+    """Ratings with users, items and times.
 
     Attributes:
-        users, items: int64 R, places in ``user_names`` and ``item_names``, which are in the order of the first rating.
-        ratings: float32 R. times: float64 R, seconds since 1970, NaN where the file has no times.
-        user_names, item_names: the ids as the files have them.
-        user_fields, item_fields: what else is known, by name, a text per user or item; empty where it is not known.
-            Several values of one field have :data:`SEPARATOR` between them.
-        titles: what people call each item; its id where nothing is known.
-        rejected: lines that cannot be used. files: what was read.
+        users, items: int64 R, indices into ``user_names`` and ``item_names``, which are in order of the first rating.
+        ratings: float32 R.
+        times: float64 R, seconds since 1970, NaN if the file has no times.
+        user_names, item_names: the ids in the files.
+        user_fields, item_fields: other fields by name, a text per user or item; empty if unknown. Several values are
+            separated by :data:`SEPARATOR`.
+        titles: display name of each item; its id if unknown.
+        rejected: lines that cannot be used. files: the files read.
     """
 
     users: Array
@@ -55,19 +55,19 @@ class Ratings(NamedTuple):
 
 
 Entries = Iterator[tuple[int, Sequence[str]]]
-"""Fields of the lines of a file, with the lines' numbers."""
+"""Line numbers and fields of the lines of a file."""
 
 Side = dict[str, dict[str, str]]
-"""By id what else is known, by the field's name."""
+"""Fields by id: field name -> value."""
 
 
 class _Layout(NamedTuple):
-    """How a data set lies on the disk.
+    """Layout of a data set on disk.
 
     Attributes:
-        pattern: of the name of the file of ratings. read: ``(file, rejected) -> fields of each rating``: user, item,
-            rating, and the time where there is one.
-        users, items: ``(file of ratings, rejected) -> (what is known, files)``.
+        pattern: file name pattern of the ratings.
+        read: ``(file, rejected) -> fields of each rating``: user, item, rating, and optionally the time.
+        users, items: ``(file of ratings, rejected) -> (fields, files)``.
     """
 
     pattern: str
@@ -77,26 +77,27 @@ class _Layout(NamedTuple):
 
 
 def is_ratings(path: Path) -> bool:
-    """Say whether a path leads to ratings in a layout that :func:`read_ratings` knows, by the names of the files."""
+    """Return whether a path has ratings in a layout of :func:`read_ratings`, by the names of the files."""
     return path.exists() and bool(_candidates(path))
 
 
 def read_ratings(path: str | Path) -> Ratings:
-    """Read ratings, and what lies beside them about users and items.
+    """Read ratings, and the files on users and items next to them.
 
-    - ``NAME.inter`` with ``NAME.user`` and ``NAME.item`` (RecBole's atomic files: tabs, a head ``user_id:token ...``);
+    - ``NAME.inter`` with ``NAME.user`` and ``NAME.item`` (RecBole's atomic files: tabs, header ``user_id:token ...``);
     - ``u.data`` (or another file of that ending) with ``u.user``, ``u.item`` and ``u.genre`` (MovieLens 100K);
-    - ``ratings.dat`` with ``users.dat`` and ``movies.dat``, fields between ``::`` (MovieLens 1M and 10M);
+    - ``ratings.dat`` with ``users.dat`` and ``movies.dat``, fields separated by ``::`` (MovieLens 1M and 10M);
     - ``ratings.csv`` with ``movies.csv`` (MovieLens 20M, 25M, latest).
 
-    What lies beside the ratings may be missing. Films have the fields ``title``, ``year`` and ``genres`` in each
-    layout, people ``age``, ``gender``, ``occupation`` and ``zip`` where the files tell. Text is UTF-8, or else Latin-1.
+    Only the file of ratings is required. Films have the fields ``title``, ``year`` and ``genres`` in each layout, users
+    ``age``, ``gender``, ``occupation`` and ``zip`` if the files have them. Text is UTF-8, or else Latin-1.
 
     Args:
-        path: the file of ratings, the folder it is in (at any depth), or a path ``fetch:ml_100k/...`` into a package.
+        path: the file of ratings, its folder (at any depth), or a path ``fetch:ml_100k/...`` into a package.
 
     Raises:
-        DataError: there is none, there are several, or no line of it can be used. FetchError: it cannot be fetched.
+        DataError: the path has none or several such files, or no line can be used.
+        FetchError: the package cannot be fetched.
     """
     if str(path).startswith("fetch:"):
         from utils.fetch import fetched_path
@@ -133,10 +134,10 @@ def _found(path: Path) -> tuple[Path, _Layout]:
     found = _candidates(path)
     patterns = ", ".join(layout.pattern for layout in LAYOUTS)
     if not found:
-        raise DataError(f"{path}: no file of ratings; give a folder with one of {patterns}, or such a file")
+        raise DataError(f"{path}: no file of ratings; pass a folder with one of {patterns}, or such a file")
     if len(found) > 1:
         names = ", ".join(str(file.relative_to(path)) for file, _ in found[:4])
-        raise DataError(f"{path}: {len(found)} files of ratings ({names}); give one of them")
+        raise DataError(f"{path}: {len(found)} files of ratings ({names}); pass the path of one of them")
     return found[0]
 
 
@@ -152,13 +153,13 @@ def _candidates(path: Path) -> list[tuple[Path, _Layout]]:
 def _columns(
     file: Path, entries: Entries, rejected: list[Rejected]
 ) -> tuple[list[str], list[str], list[float], list[float]]:
-    """Return users, items, ratings and times of the lines that can be used."""
+    """Return users, items, ratings and times of the valid lines."""
     users, items, ratings, times = list[str](), list[str](), list[float](), list[float]()
     for number, fields in entries:
         try:
             user, item, rating, time = fields[0], fields[1], float(fields[2]), _time(fields)
         except (IndexError, ValueError):
-            why = f"{' '.join(fields)[:60]!r} is no rating; write user, item, a number, and a time in seconds"
+            why = f"{' '.join(fields)[:60]!r} is not a rating; write user, item, a number, and a time in seconds"
             rejected.append(rejected_line(file, number, why))
             continue
         if not user or not item or not abs(rating) < _HIGHEST or math.isinf(time):
@@ -171,12 +172,12 @@ def _columns(
         times.append(time)
     if not users:
         why = f": {rejected[0].path}: {rejected[0].reason}" if rejected else ", it is empty"
-        raise DataError(f"{file}: no line of it is a rating{why}")
+        raise DataError(f"{file}: no line is a rating{why}")
     return users, items, ratings, times
 
 
 _HIGHEST = 1e30
-"""Ratings are smaller, or they are a mistake."""
+"""Upper limit of valid ratings."""
 
 
 def _time(fields: Sequence[str]) -> float:
@@ -184,37 +185,27 @@ def _time(fields: Sequence[str]) -> float:
 
 
 def _numbered(values: Sequence[str]) -> tuple[list[str], Array]:
-    """Return distinct values in the order in which they come first, and the place of each value."""
+    """Return the distinct values in order of first occurrence, and the index of each value."""
     places: dict[str, int] = {}
     numbers = np.fromiter((places.setdefault(value, len(places)) for value in values), np.int64, len(values))
     return list(places), numbers
 
 
 def _fields(names: Sequence[str], side: Side) -> dict[str, list[str]]:
-    """Return what is known as a column per field."""
+    """Return the fields as columns."""
     keys = dict.fromkeys(key for entry in side.values() for key in entry)
     return {key: [side.get(name, {}).get(key, "") for name in names] for key in keys}
 
 
 def _titles(names: Sequence[str], fields: Mapping[str, Sequence[str]]) -> list[str]:
     titles, years = fields.get("title", [""] * len(names)), fields.get("year", [""] * len(names))
-    told = [f"{title} ({year})" if title and year else title for title, year in zip(titles, years, strict=True)]
-    return [title or name for title, name in zip(told, names, strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------- lines and fields
+    shown = [f"{title} ({year})" if title and year else title for title, year in zip(titles, years, strict=True)]
+    return [title or name for title, name in zip(shown, names, strict=True)]
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that are not empty, with their numbers."""
-    try:
-        data = read_regular(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
+    """Yield the non-empty lines of a file with their numbers."""
+    text = utf8_or_latin1(file)
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, line.rstrip("\r")
@@ -230,13 +221,13 @@ def _split(between: str) -> Callable[[Path, list[Rejected]], Entries]:
 def _named_entries(
     file: Path, lines: Iterable[tuple[int, Sequence[str]]], rejected: list[Rejected]
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines below the head as fields by the head's names, without the types of RecBole's (``:token``)."""
+    """Yield the lines below the header as fields by column name, without RecBole's types (``:token``)."""
     head: list[str] | None = None
     for number, fields in lines:
         if head is None:
             head = [field.partition(":")[0].strip() for field in fields]
         elif len(fields) != len(head):
-            why = f"{len(fields)} fields, and there are {len(head)} columns; correct the line"
+            why = f"{len(fields)} fields, expected {len(head)}; correct the line"
             rejected.append(rejected_line(file, number, why))
         else:
             yield number, dict(zip(head, fields, strict=True))
@@ -280,10 +271,8 @@ def _csv(file: Path, rejected: list[Rejected]) -> Entries:
     return _by_columns(file, _csv_lines(file, rejected), rejected, _COLUMNS)
 
 
-# ----------------------------------------------------------------------------------------- what lies beside the ratings
-
 _RENAMED = {"movie_title": "title", "release_year": "year", "class": "genres", "zip_code": "zip"}
-"""RecBole's names of fields, by which MovieLens' own layouts call them."""
+"""Field names: RecBole's -> those of MovieLens' own layouts."""
 
 _YEAR = re.compile(r"^(.*?)\s*\((\d{4})\)\s*$")
 
@@ -292,7 +281,7 @@ _PEOPLE_1M = ("gender", "age", "occupation", "zip")
 
 
 def _beside(name: str, read: Callable[[Path, list[Rejected]], Side]) -> Callable[..., tuple[Side, list[Path]]]:
-    """Return a reader of a file that may lie beside the ratings; ``*`` in its name stands for their stem."""
+    """Return a reader of an optional file next to the ratings; ``*`` in its name stands for their stem."""
 
     def found(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
         file = ratings.with_name(name.replace("*", ratings.stem))
@@ -322,7 +311,7 @@ def _people(between: str, fields: Sequence[str]) -> Callable[[Path, list[Rejecte
             if len(values) == len(fields) + 1:
                 side[values[0]] = dict(zip(fields, values[1:], strict=True))
             else:
-                why = f"{len(values)} fields, and there must be {len(fields) + 1}; correct the line"
+                why = f"{len(values)} fields, expected {len(fields) + 1}; correct the line"
                 rejected.append(rejected_line(file, number, why))
         return side
 
@@ -342,7 +331,7 @@ def _films_100k(file: Path, rejected: list[Rejected]) -> Side:
         values = line.split("|")
         flags = values[5:]
         if len(flags) != len(names) or not set(flags) <= {"0", "1"}:
-            why = f"behind 5 fields there must be {len(names)} genres, each 0 or 1; correct the line"
+            why = f"expected {len(names)} genre flags, each 0 or 1, after 5 fields; correct the line"
             rejected.append(rejected_line(file, number, why))
             continue
         genres = SEPARATOR.join(name for name, flag in zip(names, flags, strict=True) if flag == "1")
@@ -361,7 +350,7 @@ def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, 
         side: Side = {}
         for number, values in lines(file, rejected):
             if len(values) != 3:
-                why = f"{len(values)} fields, and there must be 3: id, title, genres; correct the line"
+                why = f"{len(values)} fields, expected 3: id, title, genres; correct the line"
                 rejected.append(rejected_line(file, number, why))
             elif values[0] != "movieId":
                 side[values[0]] = _film(values[1], "" if values[2] == "(no genres listed)" else values[2])
@@ -370,7 +359,7 @@ def _films(lines: Callable[[Path, list[Rejected]], Entries]) -> Callable[[Path, 
     return read
 
 
-def _nobody(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
+def _no_fields(ratings: Path, rejected: list[Rejected]) -> tuple[Side, list[Path]]:
     return {}, []
 
 
@@ -383,6 +372,6 @@ LAYOUTS = (
         _beside("users.dat", _people("::", _PEOPLE_1M)),
         _beside("movies.dat", _films(_split("::"))),
     ),
-    _Layout("ratings.csv", _csv, _nobody, _beside("movies.csv", _films(_csv_lines))),
+    _Layout("ratings.csv", _csv, _no_fields, _beside("movies.csv", _films(_csv_lines))),
 )
-"""The layouts that are known, by the name of the file of ratings."""
+"""Supported layouts, by the name of the file of ratings."""

@@ -1,4 +1,4 @@
-"""How ratings, or other events of users, are divided into training, validation and test."""
+"""Splits of ratings, or other events of users, into training, validation and test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from engine import Array, ConfigError
 
 HOWS = ("random", "leave_one_out", "temporal")
-"""The ways to divide."""
+"""Kinds of splits."""
 
 PARTS = ("train", "valid", "test")
-"""What the numbers 0, 1 and 2 of a split mean."""
+"""Names of the parts 0, 1 and 2."""
 
 TRAIN, VALID, TEST = range(3)
 
@@ -29,31 +29,31 @@ def split(
     """Return the part of each row.
 
     - ``random``: rows are shuffled by ``numpy.random.default_rng(seed).permutation``; the first ``round(R * test)`` of
-      them are the test, the next ``round(R * valid)`` the validation. What a user did later may be trained on.
-    - ``leave_one_out``: a user's last row is the test, the one before it the validation, and all before that the
-      training. A user of two rows has no validation, one of a single row is in the training alone.
+      them are the test, the next ``round(R * valid)`` the validation. Later rows of a test user may be in the training.
+    - ``leave_one_out``: a user's last row is the test, the one before it the validation, and all earlier ones the
+      training. A user of two rows has no validation, one of a single row only training.
     - ``temporal``: rows in order of time, over all users; the last ``round(R * test)`` are the test, the
-      ``round(R * valid)`` before them the validation. Users of the test may be unknown to the training.
+      ``round(R * valid)`` before them the validation. Users of the test may not occur in the training.
 
-    Rows of one time are in the order in which they stand. ``round`` is half up. Only ``random`` looks at the seed, only
-    ``leave_one_out`` at the users, and it alone passes the shares over.
+    Rows with equal times keep their order. ``round`` is half up. Only ``random`` uses the seed, and only
+    ``leave_one_out`` uses the users and not the shares.
 
     Args:
-        users: int64 R, who did it. times: float64 R, when; any unit.
+        users: int64 R, user of each row. times: float64 R, in any unit.
         how: one of :data:`HOWS`. seed: of the shuffle.
-        shares: of training, validation and test, together 1. where: the rows are from, for messages.
+        shares: of training, validation and test, with sum 1. where: source of the rows, for messages.
 
     Returns:
         int8 R: 0 for training, 1 for validation, 2 for test (:data:`PARTS`).
 
     Raises:
-        ConfigError: there is no such way, the shares are none, or the rows have no order in time.
+        ConfigError: unknown kind, invalid shares, or missing times.
     """
     users, times = np.asarray(users), np.asarray(times, np.float64)
     if how not in HOWS:
-        raise ConfigError(f"split {how!r} is none of {', '.join(HOWS)}")
+        raise ConfigError(f"split {how!r} must be one of {', '.join(HOWS)}")
     if users.shape != times.shape or users.ndim != 1:
-        raise ConfigError(f"users of shape {users.shape} and times of shape {times.shape}; give one of each per row")
+        raise ConfigError(f"users of shape {users.shape} and times of shape {times.shape}; pass one of each per row")
     if how != "random" and not np.isfinite(times).all():
         timeless = int((~np.isfinite(times)).sum())
         raise ConfigError(
@@ -73,16 +73,16 @@ def split(
 
 
 def _counts(rows: int, shares: Sequence[float]) -> tuple[int, int]:
-    """Return how many rows validation and test have."""
+    """Return the numbers of rows in validation and test."""
     usable = len(shares) == len(PARTS) and all(math.isfinite(share) and share >= 0 for share in shares)
     if not usable or abs(sum(shares) - 1) > 1e-6:
-        raise ConfigError(f"shares {tuple(shares)} must be three numbers of 0 or more that make 1, such as 0.8 0.1 0.1")
+        raise ConfigError(f"shares {tuple(shares)} must be three numbers of 0 or more with sum 1, such as 0.8 0.1 0.1")
     test = math.floor(rows * shares[TEST] + 0.5)
     return min(rows - test, math.floor(rows * shares[VALID] + 0.5)), test
 
 
 def _last_ones(users: Array, times: Array) -> Array:
-    """Return the split that leaves out each user's last row, and the one before it."""
+    """Return the split by each user's last row and the one before it."""
     order = np.lexsort((np.arange(len(users)), times, users))
     own = users[order]
     starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]]) if len(own) else np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Pairs of texts for scripts in the historical style: rows of JSON lines or tables."""
+"""Pairs of texts for existing scripts: rows of JSON lines or tables."""
 
 from __future__ import annotations
 
@@ -22,80 +22,68 @@ from tecoinfer_modelzoo.trees import below
 Pair = tuple[str, str]
 
 SENTENCES = (
-    ("sentence1", "sentence2"),
-    ("sent1", "sent2"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence_a", "sentence_b"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("query", "passage"),
-    ("query", "document"),
-    ("query", "text"),
-    ("question", "answer"),
-    ("anchor", "positive"),
+    *(("sentence1", "sentence2"), ("sent1", "sent2"), ("text1", "text2"), ("text_a", "text_b")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis"), ("query", "passage")),
+    *(("query", "document"), ("query", "text"), ("question", "answer"), ("anchor", "positive")),
 )
-"""Names that the two columns of a pair go by."""
+"""Column names of a pair."""
 
 CODE = (
-    ("func_documentation_string", "func_code_string"),
-    ("docstring", "code"),
-    ("func_documentation_string", "whole_func_string"),
-    ("query", "code"),
-    ("doc", "code"),
+    *(("func_documentation_string", "func_code_string"), ("docstring", "code")),
+    *(("func_documentation_string", "whole_func_string"), ("query", "code"), ("doc", "code")),
     *SENTENCES,
 )
-"""The same where the second one is code; the first ones are those of CodeSearchNet, on the hub and as published."""
+"""Column names of a text and code; the first are those of CodeSearchNet, on the hub and as published."""
 
 PARQUET = b"PAR1"
 
 MOST_UNPACKED = 1 << 30
-"""Bytes that a packed file may become."""
+"""Maximum bytes of an unpacked file."""
 
 
 class Row(NamedTuple):
-    """A row and where it stands: ``file:line``."""
+    """A value and its position, ``file:line``."""
 
     where: str
     value: Any
 
 
-class Left:
-    """What is left out, said in one warning.
+class Skipped:
+    """Counter of skipped entries, for one warning.
 
     Args:
-        source: what is read. what: its entries, in the plural.
+        source: the source of the entries.
+        what: name of the entries with a verb, such as ``rows are``.
     """
 
     def __init__(self, source: object, what: str) -> None:
         self.source, self.what, self.count, self.first = source, what, 0, ""
 
-    def out(self, where: str, why: str) -> None:
+    def add(self, where: str, why: str) -> None:
         """Count an entry that cannot be used."""
         self.count += 1
         self.first = self.first or f"{where}: {why}"
 
-    def said(self) -> None:
-        """Warn where anything was left out."""
+    def warn(self) -> None:
+        """Warn if anything was skipped."""
         if self.count:
-            warnings.warn(
-                f"{self.source}: {self.count} {self.what} left out, the first: {self.first}", UserWarning, stacklevel=4
-            )
+            lost = f"{self.count} {self.what} skipped, the first: {self.first}"
+            warnings.warn(f"{self.source}: {lost}", UserWarning, stacklevel=4)
 
 
 def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: object) -> list[Pair]:
-    """Return the pairs of rows; what cannot be used is left out, and a warning counts it and names the first.
+    """Return the pairs of rows; invalid rows are skipped with a warning.
 
     Args:
-        rows: each an object with two columns of one of ``names``, which hold texts, or lists of texts of one length;
-            or a list of two texts.
-        names: pairs of columns, the first that the first object has counts for all.
+        rows: each an object with two columns of one of ``names``, with texts or equally long lists of texts; or a list
+            of two texts.
+        names: accepted pairs of columns; the first that the first object has is used for all.
         source: for messages.
 
     Raises:
-        DataError: no row can be used, or the columns have none of these names.
+        DataError: no row can be used, or the columns have other names.
     """
-    left, found, columns = Left(source, "rows are"), list[Pair](), None
+    skipped, found, columns = Skipped(source, "rows are"), list[Pair](), None
     for where, value in rows:
         if isinstance(value, dict):
             columns = columns or _columns(value, names, where)
@@ -103,31 +91,30 @@ def read_pairs(rows: Iterable[Row], names: Sequence[tuple[str, str]], source: ob
         elif isinstance(value, (list, tuple)) and len(value) == 2:
             first, second = value
         else:
-            left.out(where, "it is neither an object nor a list of two texts")
+            skipped.add(where, "it must be an object or a list of two texts")
             continue
         if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-            several = [
-                (f"{where}, pair {place + 1}", pair) for place, pair in enumerate(zip(first, second, strict=True))
-            ]
+            both = enumerate(zip(first, second, strict=True), 1)
+            several = [(f"{where}, pair {place}", pair) for place, pair in both]
         else:
             several = [(where, (first, second))]
         for place, pair in several:
             why = wrong_text(pair)
             if why:
-                left.out(place, why)
+                skipped.add(place, why)
             else:
                 found.append(pair)
     if not found:
-        raise DataError(f"{source}: no pair of texts can be used ({left.first or 'it is empty'}); correct the file")
-    left.said()
+        raise DataError(f"{source}: no pair of texts can be used ({skipped.first or 'it is empty'}); correct the file")
+    skipped.warn()
     return found
 
 
 def wrong_text(texts: Iterable[Any]) -> str:
-    """Return why texts cannot be numbered, ``""`` where they can."""
+    """Return why texts are invalid, ``""`` if they are valid."""
     for text in texts:
         if not isinstance(text, str):
-            return f"{shown_value(text)} is no text"
+            return f"{shown_value(text)} is not a text"
         if not text.strip():
             return "a text is empty"
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -140,7 +127,7 @@ def _columns(value: dict[str, Any], names: Sequence[tuple[str, str]], where: str
     if found is None:
         listed = ", ".join(map(shown_value, list(value)[:12])) or "none"
         known = "; ".join(" and ".join(pair) for pair in names[:4])
-        raise DataError(f"{where}: the columns are {listed}; name two of them after what they hold, such as {known}")
+        raise DataError(f"{where}: unknown columns {listed}; rename two of them, for example to {known}")
     return found
 
 
@@ -148,15 +135,15 @@ def read_rows(path: Path, kind: str = "json") -> Iterator[Row]:
     """Yield the rows of a file.
 
     Args:
-        path: may be packed by gzip.
-        kind: ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with a line of
-            names; ``text``: a pair per line, with a tab between.
+        path: may be compressed by gzip.
+        kind: ``json``: an object or list per line, or one JSON list of them; ``csv``, ``tsv``: a table with column
+            names; ``text``: a pair per line, separated by a tab.
 
     Raises:
-        DataError: the file cannot be read, is of another kind, or holds nothing.
+        DataError: the file cannot be read, has another format, or is empty.
     """
     if not path.is_file():
-        raise DataError(f"data path {path} {no_file(path)}; give a file of pairs")
+        raise DataError(f"data path {path} {no_file(path)}; pass a file of pairs")
     try:
         content = read_regular(path)
         if path.suffix == ".gz":
@@ -171,7 +158,7 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def _bounded(stream: IO[bytes] | gzip.GzipFile) -> bytes:
-    """Return what is left of a stream that unpacks; OSError where that is too much: a few KB may become any number."""
+    """Return the rest of a decompressing stream; OSError if it is too long, as a few KB may become any size."""
     with stream:
         content = stream.read(MOST_UNPACKED + 1)
     if len(content) > MOST_UNPACKED:
@@ -183,7 +170,7 @@ def rows_of(content: bytes, source: object, kind: str) -> Iterator[Row]:
     """Yield the rows of a file's content (:func:`read_rows`)."""
     if content[:4] == PARQUET:
         raise DataError(
-            f"{source}: Parquet is not read here; write JSON lines of it: "
+            f"{source}: Parquet is not supported; convert it to JSON lines: "
             "pandas.read_parquet(FILE).to_json(FILE + '.jsonl', orient='records', lines=True, force_ascii=False)"
         )
     try:
@@ -192,7 +179,7 @@ def rows_of(content: bytes, source: object, kind: str) -> Iterator[Row]:
         raise DataError(f"{source}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from error
     readers = {"json": _json, "jsonl": _json, "csv": _table, "tsv": _table, "txt": _tabbed, "text": _tabbed}
     if kind not in readers:
-        raise DataError(f"{source}: file type {kind!r} is not known; use one of {', '.join(readers)}")
+        raise DataError(f"{source}: unknown file type {kind!r}; use one of {', '.join(readers)}")
     yield from readers[kind](text, source)
 
 
@@ -201,7 +188,7 @@ def _json(text: str, source: object) -> Iterator[Row]:
         try:
             whole = json.loads(text)
         except (ValueError, RecursionError):
-            whole = None  # lines, each of them a list
+            whole = None  # one list per line
         if isinstance(whole, list) and not (len(whole) == 2 and all(isinstance(one, str) for one in whole)):
             yield from (Row(f"{source}: entry {place + 1}", value) for place, value in enumerate(whole))
             return
@@ -230,7 +217,7 @@ def _tabbed(text: str, source: object) -> Iterator[Row]:
 
 
 def literal(line: str) -> Any:
-    """Return the list that a line writes as JSON or as Python does; ``None`` where it is neither."""
+    """Return the list in a line of JSON or Python; ``None`` for other lines."""
     for read in (json.loads, ast.literal_eval):
         try:
             return read(line)
@@ -240,13 +227,10 @@ def literal(line: str) -> Any:
 
 
 def split_of(folder: Path) -> Iterator[Row]:
-    """Yield the rows of the test split in Python, in a folder of JSON lines, laid out as CodeSearchNet's is.
+    """Yield the rows of the test split in Python, in a folder of JSON lines with CodeSearchNet's layout.
 
-    Its files are in the folder, or in the archives there (``data/python.zip``). Where the names of some say ``test``
-    the others are passed over, and so with ``python``.
-
-    Raises:
-        DataError: there is no file of JSON lines.
+    The files are in the folder, or in archives there (``data/python.zip``). If some names contain ``test``, the other
+    files are skipped, and the same for ``python``. Raises DataError if the folder has no file of JSON lines.
     """
     files = sorted(file for file in below(folder) if file.is_file())
     lines: dict[str, Path | tuple[Path, str]] = {
@@ -265,7 +249,7 @@ def split_of(folder: Path) -> Iterator[Row]:
         parquet = next((file for file in files if file.suffix == ".parquet"), None)
         if parquet is not None:
             yield from rows_of(PARQUET, parquet, "json")
-        raise DataError(f"{folder} holds no .jsonl or .jsonl.gz file, nor an archive of them; give such a file")
+        raise DataError(f"{folder} has no .jsonl or .jsonl.gz file, nor an archive of them; pass such a file")
     for name in chosen:
         place = lines[name]
         if isinstance(place, Path):

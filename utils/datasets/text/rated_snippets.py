@@ -1,6 +1,6 @@
-"""Snippets of texts with people's mean rating, as VADER's ground truth files hold them, and how they are divided.
+"""Snippets of texts with mean ratings by people, in the format of VADER's ground truth files, and their split.
 
-A line is the snippet's number, its mean rating and the snippet, between tabs; UTF-8, no line of names.
+A line is number, mean rating and snippet, tab-separated; UTF-8, without column names.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import NamedTuple
 
 from engine import ConfigError, DataError
 from tecoinfer_modelzoo.files import read_regular
+from utils.datasets.base import root_of
 
 RUN = 6
-"""Words in a row that two snippets must share to be of one group."""
+"""Consecutive words that two snippets must share to be in one group."""
 
 _NAME = re.compile(r"\b[A-Z][\w']+(?: (?:of the |of |the |and |de )?[A-Z][\w']+)+")
-"""Two words with capitals, or more: a title or a person."""
+"""Two or more capitalised words: a title or a person."""
 
 LABELS = ("negative", "positive")
-"""Of ratings of at most 0, and above it."""
+"""Labels of ratings of at most 0, and above 0."""
 
 
 class Snippet(NamedTuple):
-    """A snippet; ``number`` is its own in the file, ``rating`` the mean of its raters."""
+    """A snippet; ``number`` is its number in the file, ``rating`` the mean over its raters."""
 
     number: int
     rating: float
@@ -40,10 +41,9 @@ class Snippet(NamedTuple):
 
 
 def read_snippets(path: Path) -> list[Snippet]:
-    """Read a ground truth file; HTML's names of characters (``&amp;``) become the characters.
+    """Read a ground truth file; HTML entities (``&amp;``) are replaced by their characters.
 
-    Raises:
-        DataError: it cannot be read, is not UTF-8, a line has no such three fields, or no snippet is there.
+    Raises DataError if the file cannot be read, is not UTF-8, is empty, or a line has other fields.
     """
     try:
         lines = read_regular(path).decode("utf-8").splitlines()
@@ -51,7 +51,7 @@ def read_snippets(path: Path) -> list[Snippet]:
         raise DataError(f"{path}: cannot be read as UTF-8 text ({error}); get the file again") from error
     found = [_snippet(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not found:
-        raise DataError(f"{path}: holds no snippet; a line is number, rating and text between tabs")
+        raise DataError(f"{path}: has no snippet; expected lines of number, rating and text separated by tabs")
     return found
 
 
@@ -61,20 +61,19 @@ def _snippet(path: Path, number: int, line: str) -> Snippet:
         own, rating, text = fields
         made = Snippet(int(own), float(rating), " ".join(html.unescape(text).split()))
     except ValueError as error:
-        raise DataError(
-            f"{path}:{number}: {line[:40]!r} is not a number, a rating and a text between tabs; correct the line"
-        ) from error
+        line = repr(line[:40])
+        raise DataError(f"{path}:{number}: {line} must be a number, a rating and a text between tabs") from error
     if not made.text or not abs(made.rating) < float("inf"):
-        raise DataError(f"{path}:{number}: the text is empty or the rating no number; correct the line")
+        raise DataError(f"{path}:{number}: the text is empty or the rating not a number; correct the line")
     return made
 
 
 def grouped(texts: Sequence[str]) -> list[int]:
-    """Return for each text the group it is in: the place of its first text.
+    """Return the group of each text: the index of its first text.
 
-    Two texts are of one group if they share :data:`RUN` words in a row, are equal but for case and punctuation, or
-    both name the same title or person of two words or more, as far as capitals tell; and so are the groups of both.
-    Texts about one film are thus together where that can be known from them.
+    Two texts are in one group if they share :data:`RUN` consecutive words, are equal except for case and punctuation,
+    or contain the same title or person of at least two capitalised words; groups are merged transitively. This keeps
+    texts about one film together where the texts show it.
     """
     together: defaultdict[object, list[int]] = defaultdict(list)
     for place, text in enumerate(texts):
@@ -82,17 +81,11 @@ def grouped(texts: Sequence[str]) -> list[int]:
             together[mark].append(place)
     first = list(range(len(texts)))
 
-    def root(place: int) -> int:
-        while first[place] != place:
-            first[place] = first[first[place]]
-            place = first[place]
-        return place
-
     for places in together.values():
         for place in places[1:]:
-            one, other = sorted((root(places[0]), root(place)))
+            one, other = sorted((root_of(first, places[0]), root_of(first, place)))
             first[other] = one
-    return [root(place) for place in range(len(texts))]
+    return [root_of(first, place) for place in range(len(texts))]
 
 
 def _runs(text: str) -> Iterable[tuple[str, ...]]:
@@ -105,13 +98,15 @@ def _names(text: str) -> Iterable[str]:
 
 
 def divided(groups: Sequence[int], sizes: Mapping[str, int], rest: str, seed: int) -> list[str]:
-    """Return the part of each text: groups are drawn, whole, until a part has its size; what is left is ``rest``.
+    """Return the part of each text: whole groups are drawn until each part has its size; the others are ``rest``.
 
-    A group that is too large for what a part still lacks goes to the next one.
+    A group that is too large for the remaining size of a part goes to the next one.
 
     Args:
-        groups: of each text. sizes: texts in each part that is drawn.
-        rest: name of the part of the others. seed: of the draw.
+        groups: of each text.
+        sizes: texts per drawn part.
+        rest: name of the part of the others.
+        seed: of the draw.
 
     Raises:
         ConfigError: the parts cannot be filled.
@@ -120,7 +115,7 @@ def divided(groups: Sequence[int], sizes: Mapping[str, int], rest: str, seed: in
     for place, group in enumerate(groups):
         members[group].append(place)
     drawn = sorted(members)
-    random.Random(seed).shuffle(drawn)  # noqa: S311 - a draw that is the same every time
+    random.Random(seed).shuffle(drawn)  # noqa: S311 - a reproducible draw
     found, left = [rest] * len(groups), dict(sizes)
     for group in drawn:
         part = next((part for part, size in left.items() if size >= len(members[group])), None)

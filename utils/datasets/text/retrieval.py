@@ -1,4 +1,4 @@
-"""Queries, a corpus to look them up in, and which passages are right: BEIR's folders, TREC qrels, MS MARCO's tables."""
+"""Queries, a corpus to search, and relevance judgments: BEIR's folders, TREC qrels, MS MARCO's tables."""
 
 from __future__ import annotations
 
@@ -13,46 +13,42 @@ from utils.datasets.base import ListDataset, Rejected
 from utils.datasets.text.tables import is_text, read_lines, read_table, rejected_line
 
 CORPUS, UNJUDGED, CANDIDATES = "corpus", "unjudged", "candidates"
-"""Notes of the data set: the :class:`Corpus`, how many queries nobody judged, and candidates by query where there are
-any: places in the corpus, the best first."""
+"""Keys of notes: the :class:`Corpus`, the number of queries without judgments, and optionally candidates by query:
+indices into the corpus, the best first."""
 
 ID = ("_id", "id", "pid", "qid", "docid", "doc_id", "query_id")
 TEXT = ("text", "contents", "passage", "query", "body")
-"""Names of columns that are known."""
+"""Accepted column names."""
 
 CORPUS_FILES = ("corpus.jsonl", "collection.tsv", "corpus.tsv", "corpus.txt")
 QUERY_FILES = ("queries.jsonl", "queries.tsv", "queries.{split}.tsv", "queries.txt")
 QREL_FILES = ("qrels/{split}.tsv", "qrels/{split}.txt", "qrels.{split}.tsv", "qrels.tsv", "qrels.txt")
-"""What is looked for in a folder, in this order."""
+"""Names of files in a folder, in order of precedence."""
 
 
 class Query(NamedTuple):
-    """What somebody asks, and its name."""
+    """A query and its id."""
 
     id: str
     text: str
 
 
 class Corpus(NamedTuple):
-    """Passages and their names, in the order of the file."""
+    """Passages and their ids, in the order of the file."""
 
     ids: list[str]
     texts: list[str]
 
 
 class Texts(NamedTuple):
-    """Texts by name, in the order of a file, and the lines that are none."""
+    """Texts by id, in the order of a file, and the rejected lines."""
 
     texts: dict[str, str]
     rejected: list[Rejected]
 
 
 class Asked(NamedTuple):
-    """The files of a data set.
-
-    Attributes:
-        corpus: passages. queries, qrels, candidates: ``None`` where there is none.
-    """
+    """The files of a data set: passages, and ``None`` for each missing one of the others."""
 
     corpus: Path
     queries: Path | None
@@ -63,8 +59,7 @@ class Asked(NamedTuple):
 def files_of(paths: Mapping[str, Path], split: str) -> Asked:
     """Return the files of ``corpus=B queries=A qrels=C candidates=D``, or of a folder.
 
-    Raises:
-        DataError: a folder has none of the known files. ConfigError: no corpus is named.
+    Raises DataError if a folder has none of the expected files, and ConfigError if no corpus is given.
     """
     unknown = sorted(set(paths) - {"data", "corpus", "queries", "qrels", "candidates"})
     if unknown:
@@ -72,7 +67,7 @@ def files_of(paths: Mapping[str, Path], split: str) -> Asked:
     folder = paths.get("data")
     if folder is None:
         if "corpus" not in paths:
-            raise ConfigError("--data_path names no corpus; pass a folder, or corpus=FILE queries=FILE qrels=FILE")
+            raise ConfigError("--data_path has no corpus; pass a folder, or corpus=FILE queries=FILE qrels=FILE")
         return Asked(paths["corpus"], *(paths.get(name) for name in ("queries", "qrels", "candidates")))
     if not folder.exists():
         raise DataError(f"data path {folder} does not exist; check the path")
@@ -80,7 +75,7 @@ def files_of(paths: Mapping[str, Path], split: str) -> Asked:
         return Asked(folder, None, None, paths.get("candidates"))
     corpus, queries, qrels = (_in(folder, names, split) for names in (CORPUS_FILES, QUERY_FILES, QREL_FILES))
     if corpus is None:
-        raise DataError(f"data folder {folder} has none of {', '.join(CORPUS_FILES)}; or name it: corpus=FILE")
+        raise DataError(f"data folder {folder} has none of {', '.join(CORPUS_FILES)}; or pass corpus=FILE")
     chosen = (paths.get("queries", queries), paths.get("qrels", qrels))
     return Asked(paths.get("corpus", corpus), *chosen, paths.get("candidates"))
 
@@ -90,31 +85,32 @@ def _in(folder: Path, names: Sequence[str], split: str) -> Path | None:
 
 
 def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> ListDataset:
-    """Load queries; the corpus is the note :data:`CORPUS`.
+    """Load queries; the note :data:`CORPUS` is the corpus.
 
-    A text is an object per line with ``_id`` and ``text`` (and ``title``, put before it) in ``.jsonl``, a name and a
-    text between tabs in ``.tsv`` (with or without names of the columns), or a line of ``.txt``, whose name is its
-    number. Qrels are ``query passage grade`` (with or without names of the columns) or TREC's ``query 0 passage
-    grade``; candidates are a TREC run: ``query Q0 passage rank score name``.
+    A text is an object per line with ``_id`` and ``text`` (and ``title``, which is prepended) in ``.jsonl``, an id and
+    a text separated by a tab in ``.tsv`` (with or without column names), or a line of ``.txt``, whose id is its number.
+    Qrels are ``query passage grade`` (with or without column names) or TREC's ``query 0 passage grade``; candidates are
+    a TREC run: ``query Q0 passage rank score name``.
 
-    In ``rejected`` are: lines that are none of that, texts that are empty, names that were there before (the first one
-    is kept), qrels and candidates that name what is not there, and judged queries without a relevant passage. A query
-    that nobody judged is of another split, and only counted.
+    In ``rejected`` are: invalid lines, empty texts, duplicate ids (the first is kept), qrels and candidates with
+    unknown ids, and judged queries without a relevant passage. Queries without judgments belong to another split, and
+    are only counted.
 
     Args:
-        asked: the files. judged: whether queries need a judgment; the targets are grades by name of passage then.
-        typed: queries that take the place of a file's.
+        asked: the files.
+        judged: whether to read judgments; targets are then grades by passage id.
+        typed: queries to use instead of a file's.
 
     Raises:
-        DataError: nothing is left to be asked, or looked up.
+        DataError: queries or passages are missing.
     """
     corpus = read_texts(asked.corpus)
     if not corpus.texts:
-        raise DataError(f"{asked.corpus} holds no passage that can be used; check the file")
+        raise DataError(f"{asked.corpus} has no passage that can be used; check the file")
     if typed:
         queries = Texts({f"text {i + 1}" if len(typed) > 1 else "text": text for i, text in enumerate(typed)}, [])
     elif asked.queries is None:
-        raise DataError(f"there are no queries for {asked.corpus}; pass queries=FILE beside corpus=FILE, or --text")
+        raise DataError(f"queries for {asked.corpus} are missing; pass queries=FILE with corpus=FILE, or --text")
     else:
         queries = read_texts(asked.queries)
     rejected = [*corpus.rejected, *queries.rejected]
@@ -132,7 +128,7 @@ def load_retrieval(asked: Asked, *, judged: bool, typed: Sequence[str] = ()) -> 
         kept, bad = _answerable(kept, grades, asked)
         rejected += bad
     if not kept:
-        raise DataError(f"{asked.queries} holds no query that can be used{_first(rejected)}; check the files")
+        raise DataError(f"{asked.queries} has no query that can be used{_first(rejected)}; check the files")
     targets = [grades[query.id] for query in kept] if grades else None
     files = [file for file in asked if file is not None]
     return ListDataset(kept, targets, names=[q.id for q in kept], files=files, rejected=rejected, notes=notes)
@@ -145,22 +141,18 @@ def _first(rejected: Sequence[Rejected]) -> str:
 def _answerable(
     queries: Sequence[Query], grades: Mapping[str, Mapping[str, int]], asked: Asked
 ) -> tuple[list[Query], list[Rejected]]:
-    """Return the judged queries that have a relevant passage, and those that have none."""
+    """Return the judged queries with a relevant passage, and those without one."""
     kept, rejected = [], []
     for query in queries:
         if any(grade > 0 for grade in grades.get(query.id, {}).values()):
             kept.append(query)
         elif query.id in grades:
-            rejected.append(Rejected(Path(query.id), f"{asked.qrels} judges no passage of the corpus relevant for it"))
+            rejected.append(Rejected(Path(query.id), f"{asked.qrels} has no relevant passage of the corpus for it"))
     return kept, rejected
 
 
 def read_texts(file: Path) -> Texts:
-    """Return the texts of a file by name.
-
-    Raises:
-        DataError: it cannot be read, or its columns are not known.
-    """
+    """Return the texts of a file by id. Raises DataError if the file cannot be read, or has unknown columns."""
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
     found: dict[str, str] = {}
@@ -169,16 +161,16 @@ def read_texts(file: Path) -> Texts:
         if not text.strip():
             rejected.append(rejected_line(file, number, f"the text of {name!r} is empty"))
         elif not name or len(name.split()) != 1:
-            rejected.append(rejected_line(file, number, f"{name!r} is no name: one word, without spaces"))
+            rejected.append(rejected_line(file, number, f"{name!r} is not an id: expected one word without spaces"))
         elif name in found:
-            rejected.append(rejected_line(file, number, f"{name!r} was there before, and the first one is kept"))
+            rejected.append(rejected_line(file, number, f"{name!r} occurs again; the first text is kept"))
         else:
             found[name] = text
     return Texts(found, rejected)
 
 
 def _entries(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, int]]:
-    """Yield name, text and number of each line."""
+    """Yield id, text and line number."""
     ending = file.suffix.lower()
     if ending == ".txt":
         yield from ((str(number), line.strip(), number) for number, line in _lines(file, rejected))
@@ -189,7 +181,7 @@ def _entries(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, i
 
 
 def _lines(file: Path, rejected: list[Rejected]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty with their numbers; one that is no text is rejected."""
+    """Yield the non-empty lines with their numbers; lines that are not text are rejected."""
     for number, line in read_lines(file):
         if line.strip() and is_text(line):
             yield number, line
@@ -202,7 +194,7 @@ def _of_objects(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str
     rejected += found.rejected
     id_key, text_key = (next((key for key in keys if key in found.columns), None) for keys in (ID, TEXT))
     if found.rows and (id_key is None or text_key is None):
-        raise DataError(f"{file}: its keys are {found.listed()}; give each object _id and text")
+        raise DataError(f"{file}: its keys are {found.listed()}; expected _id and text")
     for row in found.rows:
         name, text, title = row.values.get(id_key or ""), row.values.get(text_key or ""), row.values.get("title") or ""
         wrong = isinstance(name, bool) or not isinstance(name, (str, int)) or not isinstance(text, str)
@@ -213,7 +205,7 @@ def _of_objects(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str
 
 
 def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str, int]]:
-    """Yield rows between tabs: name and text, or name, title and text as the first line's names say."""
+    """Yield rows separated by tabs: id and text, or id, title and text if the first line names them."""
     columns: tuple[int, int, int | None] | None = None
     for number, line in _lines(file, rejected):
         fields = [field.strip() for field in line.split("\t")]
@@ -226,7 +218,9 @@ def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str,
                 continue
         id_at, text_at, title_at = columns
         if len(fields) <= max(id_at, text_at, title_at or 0):
-            rejected.append(rejected_line(file, number, f"{len(fields)} fields between tabs; a name and a text"))
+            rejected.append(
+                rejected_line(file, number, f"{len(fields)} fields between tabs; expected an id and a text")
+            )
             continue
         title = f"{fields[title_at]} " if title_at is not None else ""
         yield fields[id_at], f"{title}{fields[text_at]}".strip(), number
@@ -235,10 +229,9 @@ def _of_fields(file: Path, rejected: list[Rejected]) -> Iterator[tuple[str, str,
 def read_qrels(
     file: Path, queries: Mapping[str, Any], passages: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, int]], list[Rejected]]:
-    """Return grades by query and passage, and the lines that are none or name a passage that is not there.
+    """Return grades by query and passage, and the lines that are invalid or have unknown ids.
 
-    Raises:
-        DataError: the file cannot be read, or judges nothing.
+    Raises DataError if the file cannot be read, or has no usable judgment.
     """
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
@@ -248,22 +241,22 @@ def read_qrels(
         fields = line.split()
         query, passage, grade = (fields[0], fields[-2], fields[-1]) if len(fields) in (3, 4) else ("", "", "")
         if start == 0 and grade and not _is_grade(grade):
-            continue  # names of columns
+            continue  # column names
         if not _is_grade(grade):
-            rejected.append(rejected_line(file, number, "not: query passage grade, nor: query 0 passage grade"))
+            rejected.append(rejected_line(file, number, "expected: query passage grade, or: query 0 passage grade"))
         elif query not in queries:
-            rejected.append(rejected_line(file, number, f"there is no query {query!r}"))
+            rejected.append(rejected_line(file, number, f"unknown query {query!r}"))
         elif passage not in passages:
-            rejected.append(rejected_line(file, number, f"there is no passage {passage!r} in the corpus"))
+            rejected.append(rejected_line(file, number, f"unknown passage {passage!r}"))
             grades.setdefault(query, {})
         elif passage in grades.get(query, {}):
-            why = f"judges {passage!r} for {query!r} again, and the first grade is kept"
+            why = f"judges {passage!r} for {query!r} again; the first grade is kept"
             rejected.append(rejected_line(file, number, why))
         else:
             grades.setdefault(query, {})[passage] = int(grade)
     if not any(grades.values()):
         why = f"; line {rejected[0].path.name.rpartition(':')[2]}: {rejected[0].reason}" if rejected else ""
-        raise DataError(f"{file} judges no passage of the corpus for any query{why}; check that the files go together")
+        raise DataError(f"{file} has no grade for a query and a passage of the data{why}; check that the files match")
     return grades, rejected
 
 
@@ -274,10 +267,9 @@ def _is_grade(text: str) -> bool:
 def read_candidates(
     file: Path, queries: Mapping[str, Any], passages: Mapping[str, Any]
 ) -> tuple[dict[str, list[int]], list[Rejected]]:
-    """Return places in the corpus by query, in the order of a TREC run's scores, and lines that cannot be used.
+    """Return corpus indices by query, sorted by the scores of a TREC run, and the rejected lines.
 
-    Raises:
-        DataError: the file cannot be read, or no line of it can be used.
+    Raises DataError if the file cannot be read, or no line can be used.
     """
     if not file.is_file():
         raise DataError(f"{file} {no_file(file)}; check --data_path")
@@ -291,14 +283,14 @@ def read_candidates(
             if math.isnan(score):
                 raise ValueError(fields[4])
         except (IndexError, ValueError):
-            rejected.append(rejected_line(file, number, "not: query Q0 passage rank score name"))
+            rejected.append(rejected_line(file, number, "expected: query Q0 passage rank score name"))
             continue
         if query not in queries or passage not in places:
             what = f"query {query!r}" if query not in queries else f"passage {passage!r} in the corpus"
-            rejected.append(rejected_line(file, number, f"there is no {what}"))
+            rejected.append(rejected_line(file, number, f"unknown {what}"))
             continue
         found.setdefault(query, {})[places[passage]] = score
     if not found:
         why = f"; line {rejected[0].path.name.rpartition(':')[2]}: {rejected[0].reason}" if rejected else ""
-        raise DataError(f"{file} names no candidate for any query{why}; check that the files go together")
+        raise DataError(f"{file} has no candidate for any query{why}; check that the files match")
     return {query: sorted(some, key=lambda i: -some[i]) for query, some in found.items()}, rejected

@@ -1,4 +1,4 @@
-"""Pairs of sentences with how alike people find them: named columns, STS-B's two layouts, SICK; or sentences alone."""
+"""Pairs of sentences with similarity ratings: named columns, STS-B's two layouts, SICK; or single sentences."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from utils.datasets.text.tables import Row, Table, is_text, read_lines, read_tab
 FIRST = ("sentence1", "sentence_a", "text1", "text_a", "first", "query", "sentence", "text")
 SECOND = ("sentence2", "sentence_b", "text2", "text_b", "second", "passage")
 SCORE = ("score", "similarity", "relatedness_score", "gold", "rating", "label")
-"""Names of columns that are known, capitals or not; a file's own are named by ``--columns``."""
+"""Accepted column names, in any case; others are set by ``--columns``."""
 
 STS_COLUMNS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
-"""Columns of STS benchmark's own files (``sts-dev.csv``), which are tab-separated and have no names in them."""
+"""Columns of the STS benchmark's own files (``sts-dev.csv``), which are tab-separated without column names."""
 
 SENTENCES = "sentences"
-"""Note of a data set whose samples are sentences alone: all of them, among which the nearest is looked for."""
+"""Key of the note with all sentences, for data sets of single sentences, each compared with all others."""
 
 
 class SentencePair(NamedTuple):
-    """Two sentences to compare; ``second`` is ``None`` where the nearest of all others is looked for."""
+    """Two sentences to compare; ``second`` is ``None`` to search the nearest of all others."""
 
     first: str
     second: str | None
 
 
 def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
-    """Load pairs of sentences, with a score each where all rows have one; or sentences alone.
+    """Load pairs of sentences, with scores if all rows have one; or single sentences.
 
-    - ``.tsv``, ``.csv``, ``.jsonl`` with named columns: GLUE's STS-B (``sentence1``, ``sentence2``, ``score``) and
-      SICK's (``sentence_A``, ``sentence_B``, ``relatedness_score``; ``.txt``) are known, as are other usual names.
-    - STS benchmark's own files, ``sts-dev.csv``: tabs, no names.
-    - one column of text, or ``.txt`` with a sentence per line: sentences alone.
-    - a folder: the first of ``sts-dev.csv``, ``dev.tsv``, ``SICK.txt`` and other tables that is there.
+    - ``.tsv``, ``.csv``, ``.jsonl`` with named columns, such as GLUE's STS-B (``sentence1``, ``sentence2``, ``score``)
+      and SICK's (``sentence_A``, ``sentence_B``, ``relatedness_score``; ``.txt``).
+    - STS benchmark's own files, ``sts-dev.csv``: tabs, no column names.
+    - one column of text, or ``.txt`` with a sentence per line: single sentences.
+    - a folder: the first of ``sts-dev.csv``, ``dev.tsv``, ``SICK.txt`` and other tables in it.
 
-    A row without text or with a score that is no number is in ``rejected``. Names are ``file:line``.
+    A row without text or with an invalid score is in ``rejected``. Names are ``file:line``.
 
     Args:
-        path: a file or a folder. columns: names of the columns of the first text, the second and the score; the last
-            ones may be left out.
+        path: a file or a folder.
+        columns: names of the columns of the first text, and optionally of the second and the score.
 
     Raises:
-        DataError: nothing usable is there; the text names file and fix.
+        DataError: the path has no usable data; the message has file and fix.
     """
     if not path.exists():
         raise DataError(f"data path {path} does not exist; check the path")
@@ -65,7 +65,7 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
             pairs.append((pair, rating, row.number))
     if not pairs:
         why = f"; line {rejected[0].path.name.rpartition(':')[2]}: {rejected[0].reason}" if rejected else ""
-        raise DataError(f"{file} holds no sentence that can be used{why}; correct it")
+        raise DataError(f"{file} has no sentence that can be used{why}; correct it")
     if second is None:
         return _alone([(pair.first, number) for pair, _, number in pairs], rejected, file)
     ratings = None if score is None else [rating for _, rating, _ in pairs]
@@ -74,15 +74,14 @@ def load_sentences(path: Path, columns: Sequence[str] = ()) -> ListDataset:
 
 
 def pairs_of(texts: Sequence[str]) -> ListDataset:
-    """Return texts that were typed in: two are a pair, more are sentences alone.
+    """Return texts from the command line: two are a pair, more are single sentences.
 
-    Raises:
-        ConfigError: there are not two, or one is empty.
+    Raises ConfigError if there are fewer than two, or one is empty.
     """
     if not all(text.strip() for text in texts):
-        raise ConfigError("--text: an empty sentence is like nothing; write one, in quotes")
+        raise ConfigError("--text: a sentence is empty; write it in quotes")
     if len(texts) < 2:
-        raise ConfigError("one sentence is like nothing; give two, or a file of sentences")
+        raise ConfigError("one sentence cannot be compared; pass two, or a file of sentences")
     if len(texts) == 2:
         return ListDataset([SentencePair(*texts)], names=["text"])
     sentences = [SentencePair(text, None) for text in texts]
@@ -95,22 +94,22 @@ def _table_in(folder: Path) -> Path:
     endings = (".tsv", ".csv", ".jsonl", ".txt")
     files += sorted(one for one in folder.iterdir() if one.suffix.lower() in endings and one.is_file())
     if not files:
-        raise DataError(f"data folder {folder} holds no .tsv, .csv, .jsonl or .txt file; give a file of pairs")
+        raise DataError(f"data folder {folder} has no .tsv, .csv, .jsonl or .txt file; pass a file of pairs")
     return files[0]
 
 
 def _has_names(file: Path) -> bool:
-    """Say whether the first line of a ``.txt`` has names of columns, as SICK's has."""
+    """Return whether the first line of a ``.txt`` has column names, as in SICK."""
     return bool({name.strip().lower() for name in _start(file)} & set(SECOND))
 
 
 def _start(file: Path) -> list[str]:
-    """Return the fields between tabs of the first line that is not empty."""
+    """Return the tab-separated fields of the first non-empty line."""
     return next((line.split("\t") for _, line in read_lines(file) if line.strip()), [])
 
 
 def _lines(file: Path) -> tuple[list[tuple[str, int]], list[Rejected]]:
-    """Return the lines of a ``.txt`` that are not empty, with their numbers, and those that are no text."""
+    """Return the non-empty lines of a ``.txt`` with their numbers, and those that are not text."""
     lines = [(line.strip(), number) for number, line in read_lines(file) if line.strip()]
     wrong = [number for text, number in lines if not is_text(text)]
     bad = [rejected_line(file, number, "not UTF-8 text; save the file as UTF-8") for number in wrong]
@@ -118,7 +117,7 @@ def _lines(file: Path) -> tuple[list[tuple[str, int]], list[Rejected]]:
 
 
 def _read(file: Path) -> Table:
-    """Read a table; STS benchmark's own files are known by their fields, and all with tabs whatever their ending."""
+    """Read a table; the STS benchmark's own files are recognised by their fields, and have tabs with any ending."""
     start = _start(file) if file.suffix.lower() in (".csv", ".tsv", ".txt") else []
     if len(start) >= len(STS_COLUMNS) and _number(start[STS_COLUMNS.index("score")]) is not None:
         return _tabbed(file, STS_COLUMNS)
@@ -128,7 +127,7 @@ def _read(file: Path) -> Table:
 
 
 def _tabbed(file: Path, columns: Sequence[str] | None) -> Table:
-    """Read fields between tabs; ``None``: the first line has the names. Fields beyond the columns are sources."""
+    """Read tab-separated fields; ``None``: the first line has the names. Fields beyond the columns are sources."""
     rows, rejected = list[Row](), list[Rejected]()
     for number, line in read_lines(file):
         fields = line.split("\t")
@@ -137,7 +136,7 @@ def _tabbed(file: Path, columns: Sequence[str] | None) -> Table:
         if columns is None:
             columns = [field.strip() for field in fields]
         elif len(fields) < len(columns):
-            rejected.append(rejected_line(file, number, f"{len(fields)} fields, and there are {len(columns)} columns"))
+            rejected.append(rejected_line(file, number, f"{len(fields)} fields, expected {len(columns)}"))
         elif not is_text(line):
             rejected.append(rejected_line(file, number, "not UTF-8 text; save the file as UTF-8"))
         else:
@@ -153,27 +152,26 @@ def _chosen(found: Table, columns: Sequence[str], file: Path) -> tuple[str, str 
         return columns[0], rest[1], rest[2]
     first, second, score = (found.column(None, names, "--columns") for names in (FIRST, SECOND, SCORE))
     if first is None:
-        raise DataError(
-            f"{file}: its columns are {found.listed()}, none is known as a text; pass --columns TEXT1 TEXT2 SCORE"
-        )
+        listed = found.listed()
+        raise DataError(f"{file}: none of its columns {listed} is a text column; pass --columns TEXT1 TEXT2 SCORE")
     return first, second, score if second is not None else None
 
 
 def _pair(row: Row, first: str, second: str | None, score: str | None) -> tuple[str, SentencePair, float | None]:
-    """Return why a row is no pair (empty: it is one), the pair, and its score."""
+    """Return why a row is not a pair (empty if it is), the pair, and its score."""
     texts = [row.values.get(name) for name in (first, second) if name is not None]
     for name, text in zip((first, second), texts, strict=False):
         if not isinstance(text, str) or not text.strip():
-            return f"{name} is empty or no text", SentencePair("", None), None
+            return f"{name} is empty or not a text", SentencePair("", None), None
     pair = SentencePair(texts[0], texts[1] if len(texts) > 1 else None)  # type: ignore[arg-type]
     if score is None:
         return "", pair, None
     rating = _number(row.values.get(score))
-    return (f"{score} {shown_value(row.values.get(score))} is no number" if rating is None else ""), pair, rating
+    return (f"{score} {shown_value(row.values.get(score))} is not a number" if rating is None else ""), pair, rating
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number; ``None`` of what is none."""
+    """Return a finite number; ``None`` for other values."""
     try:
         found = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
@@ -183,7 +181,7 @@ def _number(value: Any) -> float | None:
 
 def _alone(sentences: Sequence[tuple[str, int]], rejected: Sequence[Rejected], file: Path) -> ListDataset:
     if not sentences:
-        raise DataError(f"{file} holds no sentence; write one per line")
+        raise DataError(f"{file} has no sentence; write one per line")
     return ListDataset(
         [SentencePair(text, None) for text, _ in sentences],
         names=[f"{file.name}:{number}" for _, number in sentences],

@@ -1,4 +1,4 @@
-"""Tables of texts: ``.tsv``, ``.csv``, ``.jsonl`` and ``.json`` files with named columns; a wrong line costs itself."""
+"""Tables of texts: ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` files with named columns; invalid lines are rejected."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ENCODING = "utf-8"
 
 ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 
-NOT_TEXT = "not {} text; save the file as UTF-8, or say its encoding with --encoding"
+NOT_TEXT = "not {} text; save the file as UTF-8, or set its encoding with --encoding"
 
 
 class Row(NamedTuple):
-    """What a line holds: values by column (text; in JSON anything), and the number of the line it begins in."""
+    """Values by column (text; any type for JSON), and the number of the first line."""
 
     values: Mapping[str, Any]
     number: int
@@ -31,13 +31,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What a file holds.
+    """Content of a file.
 
     Attributes:
-        file: where it is from.
-        columns: their names, in order; of JSON those of all objects.
-        rows: the lines that can be read.
-        rejected: those that cannot, named ``file:line``.
+        file: its path.
+        columns: column names, in order; for JSON those of all objects.
+        rows: the valid lines.
+        rejected: the invalid ones, named ``file:line``.
     """
 
     file: Path
@@ -46,17 +46,18 @@ class Table:
     rejected: tuple[Rejected, ...] = ()
 
     def column(self, given: str | None, known: Sequence[str], flag: str) -> str | None:
-        """Return the column that a flag names, or else the first of some usual names that there is, in any case.
+        """Return the column given by a flag, or else the first existing one of some usual names, in any case.
 
         Args:
-            given: what the flag says; ``None``: nothing. known: usual names, the likeliest first.
-            flag: for the message.
+            given: the value of the flag, or ``None``.
+            known: usual names, in order of precedence.
+            flag: its name, for the message.
 
         Returns:
-            The name as the file writes it; ``None`` where nothing is given and none is there.
+            The name in the file's spelling; ``None`` if nothing is given and none is found.
 
         Raises:
-            DataError: there is no such column.
+            DataError: the given column does not exist.
         """
         if given is None:
             low = {name.lower(): name for name in reversed(self.columns)}
@@ -64,18 +65,18 @@ class Table:
         if given not in self.columns:
             near = nearest(given, self.columns)
             raise DataError(
-                f"{self.file}: there is no column {given!r} ({flag}); the columns are {self.listed()}"
-                + (f"; did you mean {near!r}?" if near is not None else "; name one of them")
+                f"{self.file}: no column {given!r} ({flag}); the columns are {self.listed()}"
+                + (f"; did you mean {near!r}?" if near is not None else "; use one of them")
             )
         return given
 
     def listed(self) -> str:
-        """Return the names of the columns for a message, the first of many."""
+        """Return the names of the first columns for a message."""
         names = ", ".join(map(repr, self.columns[:_LISTED]))
         return names + (f" and {len(self.columns) - _LISTED} more" if len(self.columns) > _LISTED else "")
 
     def reject(self, row: Row, why: str) -> Rejected:
-        """Return a row as one that cannot be used."""
+        """Return a row as rejected."""
         return rejected_line(self.file, row.number, why)
 
 
@@ -83,7 +84,7 @@ _LISTED = 12
 
 
 def rejected_line(file: Path, number: int, why: str) -> Rejected:
-    """Return a line of a file as one that cannot be used."""
+    """Return a line of a file as rejected."""
     return Rejected(Path(f"{file}:{number}"), why)
 
 
@@ -97,27 +98,27 @@ def read_table(
 ) -> Table:
     """Read a table.
 
-    - ``.tsv``: fields lie between tabs, and quotes mean nothing unless ``quoted``.
-    - ``.csv``: fields lie between commas and may stand in double quotes (RFC 4180), over several lines too.
-    - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is then its place, from 1.
+    - ``.tsv``: fields are separated by tabs, and quotes have no meaning unless ``quoted``.
+    - ``.csv``: fields are separated by commas and may be in double quotes (RFC 4180), also over several lines.
+    - ``.jsonl``: an object per line. ``.json``: a list of objects; a row's number is its place, from 1.
 
-    Lines end with a line feed, and may have a carriage return before it. Empty ones are passed over. A byte order mark
-    says the encoding, whatever is asked for.
+    Lines end with a line feed, optionally preceded by a carriage return. Empty ones are skipped. A byte order mark
+    overrides the encoding.
 
     Args:
-        file: by its ending.
-        columns: names of the columns where the file's first line has none; not for JSON.
+        file: its ending determines the format.
+        columns: column names, if the file's first line has none; not for JSON.
         encoding: such as ``utf-8`` or ``latin-1``.
-        quoted: fields of a ``.tsv`` may stand in double quotes, as pandas writes them.
-        headless: given the first line, returns the names of the columns where that is no line of names, else none.
+        quoted: whether fields of a ``.tsv`` may be in double quotes, as pandas writes them.
+        headless: returns the column names for a first line of data, or none for a first line of names.
 
     Raises:
-        DataError: the file cannot be read, is empty, or has another ending, or a column's name stands twice.
-        ConfigError: there is no such encoding.
+        DataError: the file cannot be read, is empty, has another ending, or a duplicate column name.
+        ConfigError: unknown encoding.
     """
     ending = file.suffix.lower()
     if ending not in ENDINGS:
-        raise DataError(f"{file} is no table; give a file ending in {' '.join(ENDINGS)}")
+        raise DataError(f"{file} is not a table; pass a file ending in {' '.join(ENDINGS)}")
     if ending == ".json":
         return _objects(file, _json_list(file, encoding))
     lines = read_lines(file, encoding)
@@ -128,45 +129,53 @@ def read_table(
 
 
 def read_lines(file: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
-    """Yield a file's lines with their numbers, from 1, without their ends.
+    """Yield a file's lines with their numbers, from 1, without line ends.
 
-    A byte that is none of the encoding becomes half a character (a surrogate), which :func:`is_text` tells.
-
-    Raises:
-        DataError: the file cannot be read. ConfigError: there is no such encoding.
+    An invalid byte becomes half a character (a surrogate), which :func:`is_text` detects. Raises DataError if the file
+    cannot be read, and ConfigError if the encoding is unknown.
     """
-    try:
-        data = read_regular(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+    data = _content(file)
     try:
         codecs.lookup(encoding)
-        "".encode(encoding)  # hex and its like are codecs, and none of text
+        "".encode(encoding)  # fails for hex and other codecs that are not for text
     except LookupError as error:
-        raise ConfigError(f"--encoding {encoding!r} is not known; use utf-8, latin-1 or another name of it") from error
+        raise ConfigError(f"--encoding {encoding!r} is unknown; use utf-8, latin-1 or another codec name") from error
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), encoding)
     try:
         text = data.decode(encoding, "surrogateescape" if "\n".encode(encoding) == b"\n" else "strict")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: byte {error.start}: {NOT_TEXT.format(encoding.upper())}") from error
-    except UnicodeError as error:  # idna and its like are of names, and say no place
+    except UnicodeError as error:  # from codecs such as idna, without a position
         raise DataError(f"{file}: {NOT_TEXT.format(encoding.upper())}") from error
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         yield number, line.removesuffix("\r")
 
 
+def utf8_or_latin1(file: Path) -> str:
+    """Return the text of a file in UTF-8 or else Latin-1; raise DataError if it cannot be read."""
+    data = _content(file)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return read_regular(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
+
+
 _MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    *((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
 )
-"""Byte order marks; that of UTF-32 begins with UTF-16's."""
+"""Byte order marks; UTF-32's starts with UTF-16's, so it comes first."""
 
 
 def is_text(text: str) -> bool:
-    """Say whether a text is whole: no byte of it was left undecoded, and JSON named no half of a character."""
+    """Return whether a text has no surrogate, neither from an undecoded byte nor from JSON."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -181,7 +190,7 @@ def _tabbed(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str] |
 
 
 def _quoted(lines: Iterable[tuple[int, str]], between: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield the rows of a CSV file by the lines they begin in, with a sentence in place of one that is none."""
+    """Yield the rows of a CSV file with their first line number; an invalid row is replaced by the reason."""
     reader = csv.reader((line + "\n" for _, line in lines), delimiter=between, strict=True)
     while True:
         number = reader.line_num + 1
@@ -193,7 +202,7 @@ def _quoted(lines: Iterable[tuple[int, str]], between: str) -> Iterator[tuple[in
             last = reader.line_num
             if "field larger" in str(error):
                 most = csv.field_size_limit()
-                yield number, f"a field of more than {most} characters; close its quote, or divide the text"
+                yield number, f"a field of more than {most} characters; close its quote, or split the text"
                 continue
             lost = f", up to line {last}" if last > number else ""
             yield number, f"not CSV ({error}{lost}); put the text in double quotes, and double those within it"
@@ -209,7 +218,7 @@ def _fields(
     headless: Callable[[Sequence[str]], Sequence[str]] | None,
     encoding: str,
 ) -> Table:
-    """Return the rows as a table; the first one has the names, unless they are given or it is known to have none."""
+    """Return the rows as a table; the first has the names, unless ``columns`` or ``headless`` give them."""
     found, rejected = list[Row](), list[Rejected]()
     given = bool(columns)
     for number, row in rows:
@@ -225,25 +234,25 @@ def _fields(
                 _refuse_doubles(file, number, columns)
                 continue
         if len(row) != len(columns):
-            why = f"{len(row)} fields, and there are {len(columns)} columns; correct the line"
+            why = f"{len(row)} fields, expected {len(columns)}; correct the line"
             rejected.append(rejected_line(file, number, why))
         elif not all(map(is_text, row)):
             rejected.append(rejected_line(file, number, NOT_TEXT.format(encoding.upper())))
         else:
             found.append(Row(dict(zip(columns, row, strict=True)), number))
     if not columns or (given and not found and not rejected):
-        raise DataError(f"{file} is empty; write the columns' names in its first line, and a row in each line below")
+        raise DataError(f"{file} is empty; write the column names in the first line, and a row in each further line")
     return Table(file, columns, tuple(found), tuple(rejected))
 
 
 def _refuse_doubles(file: Path, number: int, columns: Sequence[str]) -> None:
     twice = next((name for name in columns if list(columns).count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{file}:{number}: column {twice!r} stands twice; give each column a name of its own")
+        raise DataError(f"{file}:{number}: column {twice!r} occurs twice; give each column a different name")
 
 
 def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
-    """Return objects as a table; what is none of JSON comes as an error."""
+    """Return objects as a table; lines that are not JSON come as exceptions."""
     found, rejected, columns = list[Row](), list[Rejected](), dict[str, None]()
     for number, entry in entries:
         if isinstance(entry, Exception):
@@ -251,7 +260,7 @@ def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
         elif not isinstance(entry, dict):
             rejected.append(rejected_line(file, number, "not an object; write {...} with the columns by name"))
         elif not all(map(is_text, (value for value in entry.values() if isinstance(value, str)))):
-            rejected.append(rejected_line(file, number, "holds half a character, or is not UTF-8 text; correct it"))
+            rejected.append(rejected_line(file, number, "has half a character, or is not UTF-8 text; correct it"))
         else:
             columns |= dict.fromkeys(entry)
             found.append(Row(entry, number))
@@ -263,7 +272,7 @@ def _objects(file: Path, entries: Iterable[tuple[int, Any]]) -> Table:
 
 
 def _json(line: str) -> Any:
-    """Return what a line of JSON says, or the error where it is none."""
+    """Return the value of a line of JSON, or the exception if it is invalid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -271,11 +280,7 @@ def _json(line: str) -> Any:
 
 
 def _json_list(file: Path, encoding: str) -> list[tuple[int, Any]]:
-    """Return the entries of a JSON file's list, with their places.
-
-    Raises:
-        DataError: it is no list of objects.
-    """
+    """Return the entries of a JSON list with their places; raise DataError if the file is not such a list."""
     text = "\n".join(line for _, line in read_lines(file, encoding))
     found = _json(text)
     if isinstance(found, Exception):
@@ -285,4 +290,7 @@ def _json_list(file: Path, encoding: str) -> list[tuple[int, Any]]:
     return list(enumerate(found, start=1))
 
 
-__all__ = ["ENCODING", "ENDINGS", "NOT_TEXT", "Row", "Table", "is_text", "read_lines", "read_table", "rejected_line"]
+__all__ = [
+    *("ENCODING", "ENDINGS", "NOT_TEXT", "Row", "Table", "is_text", "read_lines", "read_table", "rejected_line"),
+    "utf8_or_latin1",
+]

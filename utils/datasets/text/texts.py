@@ -1,4 +1,4 @@
-"""Texts, or pairs of them, with their labels where there are any: ``.txt``, ``.tsv``, ``.csv``, ``.jsonl``, GLUE."""
+"""Texts, or pairs of texts, with labels if known: ``.txt``, ``.tsv``, ``.csv``, ``.jsonl``, GLUE."""
 
 from __future__ import annotations
 
@@ -24,21 +24,14 @@ from utils.datasets.text.tables import (
 )
 
 TEXT, LABEL = "text", "label"
-"""Names of the columns, and of the keys in ``.jsonl``, that are looked for first."""
+"""First names of the columns, and of the keys in ``.jsonl``."""
 
 PAIRS = (
-    ("text", "text_pair"),
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("#1 String", "#2 String"),
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("query", "passage"),
+    *(("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")),
+    *(("question", "sentence"), ("question", "answer"), ("#1 String", "#2 String"), ("text_a", "text_b")),
+    *(("text1", "text2"), ("query", "passage")),
 )
-"""Names of the two columns of usual data sets, GLUE's among them, in the order in which they are looked for."""
+"""Names of the two columns of pairs, including GLUE's, in order of precedence."""
 
 TEXTS = (TEXT, "prompt", "sentence", "review", "content", "comment", "sms", "tweet", "utterance", "query", "question")
 """Names of the column of single texts."""
@@ -47,26 +40,27 @@ LABELS = (LABEL, "labels", "gold_label", "is_duplicate", "Quality", "class", "ca
 """Names of the column of labels."""
 
 RATING, UNIT = "rating", "unit"
-"""Names of the columns of a number that people gave, and of what is independent of the rest, such as a film."""
+"""Names of the columns of numeric ratings, and of independent units, such as films."""
 
 COLA = ("source", "label", "mark", "sentence")
-"""The columns of CoLA's files, whose first line does not name them."""
+"""Columns of CoLA's files, which have no column names."""
 
 SPLITS = ("dev", "dev_matched", "val", "valid", "validation", "test")
-"""Stems of a folder's file that is evaluated, in the order in which they are looked for."""
+"""Stems of the file to evaluate in a folder, in order of precedence."""
 
 UNDECIDED = "-"
-"""What stands for a label that annotators did not agree on (SNLI, MNLI)."""
+"""Label of lines on which annotators disagreed (SNLI, MNLI)."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what, and how files are written; what is not said is found by its usual name.
+    """Columns and format of files; ``None``: found by the usual names.
 
     Attributes:
-        text, pair, label: names of columns. With ``text`` alone texts are single ones.
-        names: of all columns, where a file's first line has none.
-        encoding: of the files. quoted: fields of a ``.tsv`` may stand in double quotes.
+        text, pair, label: names of columns. With only ``text``, texts are single.
+        names: of all columns, if a file's first line has none.
+        encoding: of the files.
+        quoted: whether fields of a ``.tsv`` may be in double quotes.
     """
 
     text: str | None = None
@@ -78,9 +72,9 @@ class Columns:
 
 
 class Line(NamedTuple):
-    """A text or two, a label (a class name or index; ``None``: not known), and the name of the line.
+    """A text or a pair, a label (a class name or index; ``None``: unknown), and the name of the line.
 
-    ``rating`` is the number that people gave it, ``unit`` what it belongs to, where the table tells.
+    ``rating`` and ``unit`` are the values of these columns, if any.
     """
 
     text: str | tuple[str, str]
@@ -91,30 +85,27 @@ class Line(NamedTuple):
 
 
 class Rated(NamedTuple):
-    """A target with a rating: the class that is right, and the number that people gave."""
+    """A target with a rating: the correct class, and the rating by people."""
 
     label: str | int
     rating: float
 
 
 def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
-    """Load texts, or pairs, and their labels where they are known.
+    """Load texts, or pairs, and their labels if known.
 
     - ``.tsv``, ``.csv``, ``.jsonl``, ``.json``: a table (:func:`~utils.datasets.text.tables.read_table`). Columns are
-      those that are asked for, or else found by their usual names (:data:`PAIRS`, :data:`TEXTS`, :data:`LABELS`).
-      CoLA's files are known by their look.
+      given, or found by their usual names (:data:`PAIRS`, :data:`TEXTS`, :data:`LABELS`). CoLA's files are recognised.
     - ``.txt``: a text per line, no labels.
-    - a table with a column ``rating`` of numbers beside the labels: targets are :class:`Rated`, and the data set's
-      ``notes`` have ``rated``. One with a column ``unit``: texts of one unit (a film, a person) are not independent.
+    - a table with a column ``rating`` of numbers next to the labels: targets are :class:`Rated`, and the data set's
+      ``notes`` have ``rated``. With a column ``unit``: texts of one unit (a film, a person) are not independent.
     - a folder with a table of :data:`SPLITS`, such as one of GLUE's: that table. A folder with one table: that one.
-      Else its ``.txt`` files, sorted by name, no labels; what else lies there is in ``rejected``.
+      Otherwise its ``.txt`` files, sorted by name, no labels; other files are in ``rejected``.
 
-    Empty lines are passed over. A line that cannot be used (another number of fields, no text, no label where others
-    have one, not text) is in ``rejected``. Labels stay as they are written, a class name or a class index: what they
-    mean is the model's to say. Samples are strings, or tuples of two; names are ``file:line``.
-
-    Raises:
-        DataError: nothing usable at the path; the text names file, line and fix.
+    Empty lines are skipped. An invalid line (another number of fields, no text, no label if others have one, not text)
+    is in ``rejected``. Labels stay as written, a class name or a class index; the model interprets them. Samples are
+    strings, or tuples of two; names are ``file:line``. Raises DataError if the path has no usable data; the message has
+    file, line and fix.
     """
     columns = columns or Columns()
     if not path.exists():
@@ -125,25 +116,23 @@ def load_texts(path: Path, columns: Columns | None = None) -> ListDataset:
     if path.suffix.lower() == ".txt":
         return _dataset(*_plain(path, columns.encoding), [path])
     if path.suffix.lower() not in ENDINGS:
-        raise DataError(
-            f"{path} is no text file; give one ending in .txt {' '.join(ENDINGS)}, or a folder of .txt files"
-        )
+        formats = " ".join(ENDINGS)
+        raise DataError(f"{path} is not a text file; pass one ending in .txt {formats}, or a folder of .txt files")
     names = columns.names
     table = read_table(path, columns=names, encoding=columns.encoding, quoted=columns.quoted, headless=_cola)
     return _dataset(*_of_table(table, columns), [path])
 
 
 def _cola(first: Sequence[str]) -> Sequence[str]:
-    """Return CoLA's columns for a line that looks like one of its: a source, 0 or 1, a mark or nothing, a sentence."""
+    """Return CoLA's columns for a line in its format: a source, 0 or 1, a mark or nothing, a sentence."""
     looks = len(first) == len(COLA) and first[1] in ("0", "1") and first[2] in ("", "*")
     return COLA if looks else ()
 
 
 def text_columns(table: Table, columns: Columns) -> tuple[str, str | None]:
-    """Return the columns that hold texts, and second texts where there are such.
+    """Return the columns of texts, and of second texts if any.
 
-    Raises:
-        DataError: there is none; the text names the columns that there are.
+    Raises DataError if no such column exists; the message lists the columns.
     """
     if columns.text is None:
         for one, two in PAIRS:
@@ -154,14 +143,14 @@ def text_columns(table: Table, columns: Columns) -> tuple[str, str | None]:
     text = table.column(columns.text, TEXTS, "--text_column")
     if text is None:
         raise DataError(
-            f"{table.file}: the columns are {table.listed()}, and none has a usual name; say which holds the texts "
-            "with --text_column NAME, or, where the first line has no names, give them with --columns NAME NAME"
+            f"{table.file}: the columns are {table.listed()}, and none has a usual name; set the column of texts with "
+            "--text_column NAME, or, if the first line has no names, set all with --columns NAME NAME"
         )
     return text, None if columns.pair is None else table.column(columns.pair, (), "--pair_column")
 
 
 def _of_table(table: Table, columns: Columns) -> tuple[list[Line], list[Rejected]]:
-    if not table.rows:  # nothing but the names, or nothing that can be read
+    if not table.rows:  # only column names, or no valid line
         return [], list(table.rejected)
     text, pair = text_columns(table, columns)
     label = table.column(columns.label, LABELS, "--label_column")
@@ -185,29 +174,29 @@ def _has(row: Row, column: str) -> bool:
 
 
 def _line(table: Table, row: Row, text: str, pair: str | None, label: str | None) -> Line | str:
-    """Return a row's text and label, or why it has none."""
+    """Return a row's text and label, or the reason why it is invalid."""
     texts = []
     for column in (text, pair):
         value = "" if column is None else row.values.get(column)
         if not isinstance(value, str):
-            return f"its {column!r} is {'missing' if value is None else 'no text'}; correct the line"
+            return f"its {column!r} is {'missing' if value is None else 'not a text'}; correct the line"
         if column is not None and not value.strip():
-            return f"its {column!r} is empty; write a text, or leave the line out"
+            return f"its {column!r} is empty; write a text, or remove the line"
         texts.append(value)
     found: Any = None if label is None else row.values.get(label)
     found = found.strip() if isinstance(found, str) else found
     if label is not None and (found is None or found == ""):
-        return f"no {label}, and other texts have one; label all of them, or none"
+        return f"no {label}, but other texts have one; label all of them, or none"
     if found == UNDECIDED:
-        return f"its {label!r} is {shown_value(found)}: no label was agreed on; leave the line out"
+        return f"its {label!r} is {shown_value(found)}: the annotators disagreed; remove the line"
     if isinstance(found, bool) or not isinstance(found, (str, int, type(None))):
-        return f"{label} {shown_value(found)} is neither a class name nor a class index; correct it"
+        return f"{label} {shown_value(found)} must be a class name or a class index; correct it"
     sample = texts[0] if pair is None else (texts[0], texts[1])
     return Line(sample, found, f"{table.file.name}:{row.number}")
 
 
 def _described(line: Line, row: Row, rating: str | None, unit: str | None) -> Line | str:
-    """Return a line with its rating and its unit, or why it has none."""
+    """Return a line with its rating and its unit, or the reason why it is invalid."""
     number = None
     if rating is not None:
         value = row.values.get(rating)
@@ -216,7 +205,7 @@ def _described(line: Line, row: Row, rating: str | None, unit: str | None) -> Li
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            return f"its {rating!r} is {shown_value(value)}, which is no number; correct the line"
+            return f"its {rating!r} is {shown_value(value)}, not a number; correct the line"
     own = None if unit is None else str(row.values.get(unit) or line.name)
     return line._replace(rating=number, unit=own)
 
@@ -232,14 +221,14 @@ def _plain(file: Path, encoding: str) -> tuple[list[Line], list[Rejected]]:
 
 
 def _table_of(folder: Path) -> Path | None:
-    """Return the table of a folder that is to be evaluated; ``None`` where it has none."""
+    """Return the table of a folder to evaluate; ``None`` if it has none."""
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in ENDINGS and file.is_file()]
     by_stem = {file.stem.lower(): file for file in reversed(tables)}
     named = next((by_stem[stem] for stem in SPLITS if stem in by_stem), None)
     texts = any(_is_plain(file) for file in folder.iterdir())
     if named is None and len(tables) > 1 and not texts:
         names = ", ".join(file.name for file in tables[:5])
-        raise DataError(f"data folder {folder} holds {len(tables)} tables ({names}); give the path of one of them")
+        raise DataError(f"data folder {folder} has {len(tables)} tables ({names}); pass the path of one of them")
     return named if named is not None or texts or not tables else tables[0]
 
 
@@ -247,8 +236,8 @@ def _folder(path: Path, columns: Columns) -> ListDataset:
     entries = sorted(one for one in path.iterdir() if not one.name.startswith("."))
     files = [one for one in entries if _is_plain(one)]
     if not files:
-        raise DataError(f"data folder {path} holds no .txt file; add one, or give a .tsv, .csv or .jsonl file")
-    why = "not a .txt file, and only those are read in a folder"
+        raise DataError(f"data folder {path} has no .txt file; add one, or pass a .tsv, .csv or .jsonl file")
+    why = "not a .txt file; only these are read in a folder"
     lines, rejected = list[Line](), [Rejected(one, why) for one in entries if one not in files]
     for file in files:
         some, bad = _plain(file, columns.encoding)
@@ -266,7 +255,7 @@ def _dataset(lines: list[Line], rejected: list[Rejected], files: list[Path]) -> 
         more = f"; {len(rejected)} lines, and none can be used" if len(rejected) > 1 else ""
         raise DataError(f"{path}: {why}{more}")
     if not lines:
-        raise DataError(f"{files[0]} holds no text; write at least one")
+        raise DataError(f"{files[0]} has no text; write at least one")
     labels = [line.label for line in lines] if lines[0].label is not None else None
     rated = labels is not None and lines[0].rating is not None
     targets = [Rated(line.label, line.rating) for line in lines] if rated else labels  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How far two programs' detections in a picture agree."""
+"""Agreement of two programs' detections in an image."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from engine import Array
 from utils.postprocess.image.nms import Detections, overlaps
 
 LEAST = 0.5
-"""Intersection over union from which on two boxes may be of the same object."""
+"""Minimum intersection over union of two boxes of the same object."""
 
 
 def agreement(one: Detections, other: Detections) -> float:
-    """Return 1 where two sets of detections are the same, 0 where no box of one is a box of the other.
+    """Return the agreement of two sets of detections: 1 if they are the same, 0 if no boxes match.
 
-    Boxes of a class are paired, the surest of ``other`` first, with those that overlap them most. The share is Dice's,
-    weighted by the scores: 2 sum(IoU x the smaller score) over the pairs / (sum of all scores of both). So what is
-    unsure counts little, and boxes, scores and classes all count. Negative scores count as 0.
+    Boxes of a class are paired greedily, those of ``other`` by falling score, with the boxes that overlap them most.
+    The result is Dice's coefficient weighted by the scores: 2 sum(IoU x smaller score) over the pairs / (sum of all
+    scores of both), so that uncertain detections count little. Negative scores count as 0.
     """
     ours, theirs = (np.clip(found.scores, 0.0, None) for found in (one, other))
     total = float(ours.sum() + theirs.sum())

@@ -1,4 +1,4 @@
-"""Precision and recall of detections that have been matched: sorted once, then weighted any number of times."""
+"""Precision and recall of matched detections: sorted once, then weighted any number of times."""
 
 from __future__ import annotations
 
@@ -13,27 +13,23 @@ from utils.metrics.detection.matching import IOU_THRESHOLDS, SIZES
 
 RECORD = np.dtype(
     [
-        ("label", np.int32),
-        ("picture", np.int32),
-        ("score", np.float64),
-        ("rank", np.uint8),
-        ("right", np.uint16, (len(SIZES),)),
-        ("ignored", np.uint16, (len(SIZES),)),
+        *(("label", np.int32), ("picture", np.int32), ("score", np.float64), ("rank", np.uint8)),
+        *(("right", np.uint16, (len(SIZES),)), ("ignored", np.uint16, (len(SIZES),))),
     ]
 )
 """A detection, or an object to be found (score NaN). 33 bytes.
 
-``rank`` is a detection's place among those of its class in its picture, the surest first. Per size of
-:data:`.SIZES`, bit ``i`` of ``right`` says that it is right at threshold ``i``, bit ``i`` of
-``ignored`` that it is neither right nor wrong there. An object that is of no concern to a size has ``ignored`` there.
+``rank`` is a detection's position by falling score in its class and image. Per size of :data:`.SIZES`, bit ``i`` of
+``right`` means that it is right at threshold ``i``, bit ``i`` of ``ignored`` that it is neither right nor wrong. An
+object that does not count for a size is ``ignored`` there.
 """
 
 Read = Callable[[Array, Array], float]
-"""From recalls, rising, and the best precision at each or a higher one, to the average precision of a class."""
+"""From increasing recalls, and the maximum precision at each or a higher one, to the average precision of a class."""
 
 
 def at_recalls(count: int) -> Read:
-    """Return the mean of precisions at so many recalls from 0 to 1; 0 where a recall is not reached."""
+    """Return the mean of precisions at ``count`` recalls from 0 to 1; 0 for recalls that are not reached."""
     levels = np.linspace(0.0, 1.0, count)
 
     def read(recall: Array, precision: Array) -> float:
@@ -49,7 +45,7 @@ def whole_area(recall: Array, precision: Array) -> float:
 
 
 class Ranked:
-    """Records in the order in which they count: by class, the surest first, of equal scores by picture and rank.
+    """Records sorted by class, falling score, image and rank.
 
     Args:
         records: an array of :data:`RECORD`, in any order.
@@ -73,7 +69,7 @@ class Ranked:
         self._curves: dict[int, Curves] = {}
 
     def of_size(self, size: str = "all") -> Curves:
-        """Return the curves for the objects of a size; they are made once."""
+        """Return the curves for the objects of a size, computed once."""
         place = list(SIZES).index(size)
         if place not in self._curves:
             self._curves[place] = Curves(self, place)
@@ -95,10 +91,10 @@ class Ranked:
 class Curves:
     """The precision of every class with objects of a size, at every threshold, as a function of weights.
 
-    A weighting costs sums over the detections, and over those that are right at each threshold.
+    A weighting costs sums over the detections, and over the right ones of each threshold.
 
     Attributes:
-        classes: the classes with objects, in rising order.
+        classes: the classes with objects, in increasing order.
     """
 
     def __init__(self, ranked: Ranked, size: int) -> None:
@@ -119,9 +115,10 @@ class Curves:
         self._bounds = self._segment.searchsorted(np.arange(len(parts) * len(self.classes) + 1))
 
     def _threshold(self, right: Array, ignored: Array, bit: int) -> tuple[Array, Array, Array, Array]:
-        """Return of a threshold the places of right detections, their classes' codes, the places of ignored ones.
+        """Return for a threshold the indices of right detections, their class codes, and the indices of ignored ones.
 
-        The fourth has two rows: how many are ignored before each right one, and before the first of its class.
+        The fourth array has two rows: the numbers of ignored detections before each right one, and before the first of
+        its class.
         """
         places = np.flatnonzero((right >> bit) & 1)
         places = places[np.isin(self._ranked.labels[places], self.classes)]
@@ -136,11 +133,11 @@ class Curves:
         return sums
 
     def precisions(self, weights: Array, read: Read) -> Array:
-        """Return the average precisions, classes x thresholds; NaN for a class whose objects have no weight.
+        """Return the average precisions, classes x thresholds; NaN for classes whose objects have weight 0.
 
         Args:
-            weights: one per record, in the order of the records that were given.
-            read: how a curve becomes one number.
+            weights: one per record, in the order of the given records.
+            read: function from a curve to a number.
         """
         ordered = weights[self._ranked.order]
         summed = np.append(0.0, np.cumsum(ordered))
@@ -166,7 +163,7 @@ class Curves:
         return rows
 
     def recalls(self, weights: Array, most: int) -> Array:
-        """Return the recalls, classes x thresholds, where so many detections per class and picture count."""
+        """Return the recalls, classes x thresholds, with at most ``most`` detections per class and image."""
         ordered = weights[self._ranked.order]
         own = np.where(self._ranked.ranks[self._right] < most, ordered[self._right], 0.0)
         sums = np.bincount(self._segment, own, minlength=len(self._bounds) - 1)

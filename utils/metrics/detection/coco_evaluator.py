@@ -1,4 +1,4 @@
-"""COCO's twelve figures by the calls that scripts for DETR and Grounding DINO make; pycocotools is not needed."""
+"""COCO's twelve figures with the interface used by scripts for DETR and Grounding DINO, without pycocotools."""
 
 from __future__ import annotations
 
@@ -17,24 +17,18 @@ from utils.metrics.detection.metric import MeanAveragePrecision
 from utils.postprocess.image.nms import Detections
 from utils.torch_array import as_array
 
+_SIZES = ("small", "medium", "large")
+_AP, _AR, _RANGE = ("Average Precision", "AP"), ("Average Recall", "AR"), "0.50:0.95"
 FIGURES = (
-    ("mAP", "Average Precision", "AP", "0.50:0.95", "all", 100),
-    ("mAP50", "Average Precision", "AP", "0.50", "all", 100),
-    ("mAP75", "Average Precision", "AP", "0.75", "all", 100),
-    ("mAP_small", "Average Precision", "AP", "0.50:0.95", "small", 100),
-    ("mAP_medium", "Average Precision", "AP", "0.50:0.95", "medium", 100),
-    ("mAP_large", "Average Precision", "AP", "0.50:0.95", "large", 100),
-    ("AR1", "Average Recall", "AR", "0.50:0.95", "all", 1),
-    ("AR10", "Average Recall", "AR", "0.50:0.95", "all", 10),
-    ("AR100", "Average Recall", "AR", "0.50:0.95", "all", 100),
-    ("AR_small", "Average Recall", "AR", "0.50:0.95", "small", 100),
-    ("AR_medium", "Average Recall", "AR", "0.50:0.95", "medium", 100),
-    ("AR_large", "Average Recall", "AR", "0.50:0.95", "large", 100),
+    *(("mAP", *_AP, _RANGE, "all", 100), ("mAP50", *_AP, "0.50", "all", 100), ("mAP75", *_AP, "0.75", "all", 100)),
+    *((f"mAP_{size}", *_AP, _RANGE, size, 100) for size in _SIZES),
+    *((f"AR{most}", *_AR, _RANGE, "all", most) for most in (1, 10, 100)),
+    *((f"AR_{size}", *_AR, _RANGE, size, 100) for size in _SIZES),
 )
-"""COCO's figures in the order of ``COCOeval.stats``: the metric's name for each, and what a line says of it."""
+"""COCO's figures in the order of ``COCOeval.stats``: the metric's name, and the columns of its printed line."""
 
 ABSENT = -1.0
-"""COCO's value of a figure that no object decides."""
+"""COCO's value of a figure without objects."""
 
 
 class Summary:
@@ -49,25 +43,25 @@ class Summary:
 
 
 class CocoGroundingEvaluator:
-    """Collects what was found and computes COCO's figures over the pictures that were asked about.
+    """Collects detections and computes COCO's figures over the evaluated images.
+
+    Args:
+        coco_gt: the annotations: a data set's ``coco``, or any object whose ``dataset`` is COCO's JSON.
+        iou_types: kinds of comparison; only ``"bbox"`` is supported.
+        useCats: whether a detection must have its object's class; ``False`` compares only boxes.
 
     Attributes:
         coco_eval: ``{"bbox": summary}``, whose ``stats`` are the twelve figures.
 
-    Args:
-        coco_gt: the annotations: a data set's ``coco``, or any object whose ``dataset`` is COCO's JSON.
-        iou_types: what is compared; only ``"bbox"`` is known.
-        useCats: whether a detection must have its object's class; ``False`` compares boxes alone.
-
     Raises:
         ConfigError: another kind of comparison.
-        DataError: the annotations are not COCO's.
+        DataError: the annotations are not in COCO's format.
     """
 
     def __init__(self, coco_gt: Any, iou_types: Sequence[str], useCats: bool = True) -> None:  # noqa: N803
         kinds = [iou_types] if isinstance(iou_types, str) else list(iou_types)
         if kinds != ["bbox"]:
-            raise ConfigError(f"iou_types {kinds} are not known; use ('bbox',)")
+            raise ConfigError(f"iou_types {kinds} are not supported; use ('bbox',)")
         self.coco_gt, self.iou_types, self.useCats = coco_gt, kinds, bool(useCats)
         self._file = Path(getattr(coco_gt, "file", "annotations"))
         self._names, self._places = categories_of(coco_gt.dataset, self._file)
@@ -76,33 +70,33 @@ class CocoGroundingEvaluator:
         self.coco_eval = {"bbox": Summary()}
 
     def update(self, predictions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Take in what was found in some pictures; of one that comes again the last counts.
+        """Add the detections of some images; a repeated image replaces its earlier detections.
 
         Args:
             predictions: by image id ``boxes`` (K x 4 corners in pixels), ``scores`` (K) and ``labels`` (K category
                 ids), tensors or arrays.
 
         Raises:
-            InputError: an image or a category that the annotations do not have, or columns that do not belong together.
+            InputError: unknown images or categories, or arrays that do not match.
         """
         for given, found in predictions.items():
             key = given.item() if hasattr(given, "item") else given
             if key not in self._images:
-                raise InputError(f"image_id {key!r} is none of {self._file}; pass the target's image_id")
+                raise InputError(f"image_id {key!r} is not in {self._file}; pass the target's image_id")
             boxes = as_array(found["boxes"], "boxes").reshape(-1, 4).astype(np.float64)
             labels = as_array(found["labels"], "labels").reshape(-1).tolist()
             unknown = [label for label in labels if label not in self._places]
             if unknown:
                 raise InputError(
-                    f"label {unknown[0]} of image {key!r} is no category id of {self._file}; "
-                    "give coco_api=dataset.coco to PostProcessCocoGrounding"
+                    f"label {unknown[0]} of image {key!r} is not a category id of {self._file}; "
+                    "pass coco_api=dataset.coco to PostProcessCocoGrounding"
                 )
             classes = np.array([self._places[label] for label in labels], np.int64)
             scores = as_array(found["scores"], "scores").reshape(-1).astype(np.float64)
             self._found[key] = self._compared(Detections(boxes, scores, classes))
 
     def synchronize_between_processes(self) -> None:
-        """Put the processes of ``torch.distributed`` together, where the script has started it; alone, do nothing."""
+        """Merge the detections of all processes of ``torch.distributed``, if it is initialized."""
         distributed = getattr(sys.modules.get("torch"), "distributed", None)
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
             return
@@ -111,18 +105,17 @@ class CocoGroundingEvaluator:
         self._found = {key: found for part in parts for key, found in part.items()}
 
     def accumulate(self) -> None:
-        """Compute the figures of the pictures so far.
+        """Compute the figures of the images so far.
 
-        Raises:
-            DataError: no picture was taken in, or an annotation of one cannot be used.
+        Raises DataError without images, or if an annotation of one is invalid.
         """
         if not self._found:
-            raise DataError(f"{self._file}: no picture was evaluated; call update() first")
+            raise DataError(f"{self._file}: no image was evaluated; call update() first")
         ids = sorted(self._found, key=lambda key: (isinstance(key, str), key))
         targets = self._targets(ids)
         stats = np.full(len(FIGURES), ABSENT)
         if all(target.crowd.all() for target in targets):
-            warnings.warn(f"{self._file}: the {len(ids)} pictures hold no object; every figure is -1", stacklevel=2)
+            warnings.warn(f"{self._file}: the {len(ids)} images have no object; every figure is -1", stacklevel=2)
         else:
             metric = MeanAveragePrecision()
             metric.update([self._found[key] for key in ids], targets)
@@ -131,23 +124,23 @@ class CocoGroundingEvaluator:
         self.coco_eval["bbox"].stats = stats
 
     def summarize(self) -> None:
-        """Write the twelve figures to the standard output, a line each, as COCO's own evaluation words them."""
+        """Print the twelve figures, a line each, in the format of COCO's own evaluation."""
         lines = ["IoU metric: bbox"]
         for (_, what, short, overlap, size, most), value in zip(FIGURES, self.coco_eval["bbox"].stats, strict=True):
             lines.append(
                 f" {what:<18} ({short}) @[ IoU={overlap:<9} | area={size:>6} | maxDets={most:>3} ] = {value:.3f}"
             )
-        sys.stdout.write("\n".join(lines) + "\n")  # what this call is for
+        sys.stdout.write("\n".join(lines) + "\n")
 
     def _compared(self, found: Detections) -> Detections:
-        """Return detections in one class where classes are not compared; of equal scores COCO takes the lower id."""
+        """Return detections, without classes if these are not compared; of equal scores COCO takes the lower id."""
         if self.useCats or not len(found.classes):
             return found
         order = np.argsort(found.classes, kind="stable")
         return Detections(found.boxes[order], found.scores[order], np.zeros_like(found.classes))
 
     def _targets(self, ids: Sequence[Any]) -> list[Objects]:
-        """Return the objects of pictures, numbered in the order of their ids as COCO counts equal scores."""
+        """Return the objects of images, numbered in the order of their ids, as COCO orders equal scores."""
         annotations: dict[Any, list[Any]] = {key: [] for key in ids}
         for place, entry in enumerate(self.coco_gt.dataset["annotations"]):
             mine = annotations.get(entry.get("image_id"))

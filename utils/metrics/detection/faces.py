@@ -1,4 +1,4 @@
-"""How well faces are found: precision, recall, average precision, points, and false alarms where there is no face."""
+"""Metrics of face detection: precision, recall, average precision, landmark error, and false alarms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from utils.metrics.detection.matching import shares
 from utils.metrics.detection.metric import MeanAveragePrecision
 
 FACE_RECORD = np.dtype([*RECORD.descr, ("error", np.float64), ("faceless", np.bool_), ("whole", np.bool_)])
-"""A detection or a face, with the points' error of a detection that is right (else NaN), and whether its picture shows
-no face; or a ``whole`` picture. 43 bytes."""
+"""A detection or a face, with the landmark error of a right detection (else NaN), and whether its image has no face; or
+a ``whole`` image. 43 bytes."""
 
 LABELS = ("face",)
 SCORE = 0.5
@@ -23,13 +23,13 @@ SCORE = 0.5
 class FaceAveragePrecision(MeanAveragePrecision):
     """The area under the curve of precision over recall at an overlap of 0.5, by Pascal VOC's rules.
 
-    So WIDER FACE's evaluation has it (Yang et al. 2016): a detection meets the face it overlaps most, and is ignored
-    where that one is not to be judged by (``crowd``).
+    As in WIDER FACE's evaluation (Yang et al. 2016), a detection is matched to the face it overlaps most, and is
+    ignored if this face is not evaluated (``crowd``).
 
     Args:
         labels: the model's classes; faces are found among a data set's categories by name.
-        score: detections of this score and higher count for precision, recall, the points and false alarms.
-        common: leave out objects that are no faces.
+        score: minimum score of detections for precision, recall, landmarks and false alarms.
+        common: ignore objects that are not faces.
 
     Raises:
         ConfigError: the score is not from 0 to 1.
@@ -40,16 +40,16 @@ class FaceAveragePrecision(MeanAveragePrecision):
 
     def __init__(self, labels: Sequence[str] = LABELS, *, score: float = SCORE, common: bool = False) -> None:
         if not 0 <= score <= 1:
-            raise ConfigError(f"the score {score} from which on faces count must be from 0 to 1")
+            raise ConfigError(f"the minimum score {score} of faces must be from 0 to 1")
         super().__init__(labels, rules="voc2012", common=common)
         self.name, self.score = type(self).name, score
 
     def secondary(self) -> Mapping[str, float]:
-        """Return further figures at the score; one that nothing is known for is left out.
+        """Return further figures at the score, without those that have no data.
 
-        ``precision``, ``recall`` and their harmonic mean ``F1``; ``landmark_error``: the mean distance of the points of
-        faces that are found from the labelled ones, over the square root of the labelled box's area;
-        ``false_alarms``: detections per picture without faces, and ``faceless_pictures``: how many there are.
+        ``precision``, ``recall`` and their harmonic mean ``F1``; ``landmark_error``: the mean distance of the landmarks
+        of right detections from the labelled ones, over the square root of the labelled box's area; ``false_alarms``:
+        detections per image without faces, and ``faceless_pictures``: the number of these images.
         """
         records = self._all()
         found = records[(records["score"] >= self.score) & (records["ignored"][:, 0] == 0)]
@@ -70,7 +70,7 @@ class FaceAveragePrecision(MeanAveragePrecision):
         return figures
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return nothing: there is one class."""
+        """Return nothing, because there is one class."""
         return {}
 
     def _curves(self, ranked: Ranked) -> Curves:
@@ -79,13 +79,13 @@ class FaceAveragePrecision(MeanAveragePrecision):
             alarms = np.count_nonzero(records["score"] >= self.score)
             pictures = np.count_nonzero(records["whole"])
             raise DataError(
-                f"{self.name}: no picture has a face that is to be found, so there is no value; in {pictures} pictures "
-                f"{alarms} faces were found at a score of {self.score:g}; add pictures with faces"
+                f"{self.name}: no image has a face to evaluate, so the value is undefined; in {pictures} images "
+                f"{alarms} faces were detected at a score of {self.score:g}; add images with faces"
             )
         return ranked.of_size()
 
     def _picture(self, prediction: Any, target: Any) -> Array:
-        """Return the records of one picture: its detections, its faces, and the picture itself."""
+        """Return the records of one image: its detections, its faces, and the image itself."""
         plain = super()._picture(prediction, target)
         rows = np.zeros(len(plain) + 1, FACE_RECORD)
         for field in RECORD.names or ():
@@ -103,10 +103,10 @@ class FaceAveragePrecision(MeanAveragePrecision):
         return rows
 
     def _errors(self, prediction: Any, detections: Array, boxes: Array, points: Array) -> Array:
-        """Return the points' error of every detection that is right, where its face has points; else NaN."""
+        """Return the landmark error of every right detection whose face has landmarks; else NaN."""
         places = np.asarray(prediction.landmarks, np.float64)
         if places.shape != (len(prediction.scores), *points.shape[1:]):
-            raise InputError(f"{self.name}: points of shape {places.shape} for labelled ones of {points.shape}")
+            raise InputError(f"{self.name}: landmarks of shape {places.shape} for labelled ones of {points.shape}")
         order = np.lexsort((-np.asarray(prediction.scores, np.float64), np.asarray(prediction.classes)))
         mine = np.asarray(prediction.boxes, np.float64)[order]
         met = shares(mine, boxes, np.zeros(len(boxes), bool)).argmax(axis=1)
@@ -120,6 +120,6 @@ class FaceAveragePrecision(MeanAveragePrecision):
 
 
 def _faces(records: Array) -> Array:
-    """Say which records are faces that are to be found."""
+    """Return which records are faces to evaluate."""
     real: Array = np.isnan(records["score"]) & ~records["whole"]
     return real

@@ -1,4 +1,4 @@
-"""Which detections of a picture find which objects: the rules of COCO, and those of Pascal VOC."""
+"""Matching of an image's detections with its objects by the rules of COCO and of Pascal VOC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine import Array
 from utils.postprocess.image.nms import areas
 
 IOU_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
-"""Intersections over union from which on a detection may count as right: 0.50, 0.55, ..., 0.95."""
+"""Minimum intersections over union of right detections: 0.50, 0.55, ..., 0.95."""
 
 VOC_THRESHOLD = 0.5
 
@@ -23,7 +23,7 @@ _SIZE, _THRESHOLD = np.indices((len(_ENDS), len(_LOWEST)))
 
 
 def shares(found: Array, objects: Array, crowd: Array) -> Array:
-    """Return the intersections over union of M and N boxes, M x N; over the detection's area where a crowd is met."""
+    """Return the intersections over union of M and N boxes, M x N; for crowds, over the detection's area."""
     sides = np.minimum(found[:, None, 2:], objects[None, :, 2:]) - np.maximum(found[:, None, :2], objects[None, :, :2])
     common = np.clip(sides, 0.0, None).prod(axis=-1)
     own, theirs = areas(found)[:, None], areas(objects)[None]
@@ -33,28 +33,29 @@ def shares(found: Array, objects: Array, crowd: Array) -> Array:
 
 
 def of_size(area: Array) -> Array:
-    """Say, sizes x N, which areas are of each size of :data:`SIZES`."""
+    """Return, sizes x N, which areas are of each size of :data:`SIZES`."""
     inside: Array = (area >= _ENDS[:, :1]) & (area <= _ENDS[:, 1:])
     return inside
 
 
 def outside(found: Array) -> Array:
-    """Return, M x sizes, the bits of detections that find nothing: ignored at every threshold where not of the size."""
+    """Return, M x sizes, the bits of unmatched detections: ignored at every threshold if of another size."""
     bits: Array = np.where(of_size(areas(found)).T, np.uint16(0), _EVERY).astype(np.uint16)
     return bits
 
 
 def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tuple[Array, Array]:
-    """Match a class's detections in a picture, the surest first, as ``COCOeval.evaluateImg`` does.
+    """Match a class's detections in an image, by falling score, as ``COCOeval.evaluateImg`` does.
 
-    Of each size and at each threshold a detection takes the free object it overlaps most, the last of equals; one that
-    does not count (a crowd, or of another size) only where no other is left. A crowd may be taken any number of times.
-    A detection that takes nothing, and is of another size, is ignored.
+    For each size and threshold a detection takes the free object it overlaps most, the last of equal ones; an object
+    that does not count (a crowd, or of another size) only if no other is left. A crowd may be taken repeatedly. An
+    unmatched detection of another size is ignored.
 
     Args:
-        share: M x N overlaps (:func:`shares`). crowd: N booleans.
-        counted: sizes x N: whether an object is to be found.
-        ignored: M x sizes bits of detections that find nothing (:func:`outside`); it is written into.
+        share: M x N overlaps (:func:`shares`).
+        crowd: N booleans.
+        counted: sizes x N: whether an object counts.
+        ignored: M x sizes bits of unmatched detections (:func:`outside`), modified in place.
 
     Returns:
         Bits of thresholds, M x sizes uint16 each: where a detection is right, and where it is ignored.
@@ -63,7 +64,7 @@ def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tu
     close = np.flatnonzero((share >= _LOWEST[0]).any(axis=1))
     if not len(close):
         return right, ignored
-    # whole numbers that rank objects as the detection prefers them: -1 is none
+    # integers that rank objects by the detection's preference: -1 is none
     ranks = np.argsort(np.argsort(share[close], axis=1, kind="stable"), axis=1, kind="stable")
     preferred = ranks[:, None, None, :] + count * counted[None, :, None, :]
     free = np.ones((len(_ENDS), len(_LOWEST), count), bool)
@@ -79,16 +80,17 @@ def match_coco(share: Array, crowd: Array, counted: Array, ignored: Array) -> tu
 
 
 def match_voc(share: Array, difficult: Array) -> tuple[Array, Array]:
-    """Match a class's detections in a picture, the surest first, as ``VOCevaldet`` does, at an overlap of 0.5.
+    """Match a class's detections in an image, by falling score, as ``VOCevaldet`` does, at an overlap of 0.5.
 
-    A detection meets the object it overlaps most, the first of equals: it is right where nothing found that one before,
-    wrong where something did, and ignored where that one is difficult.
+    A detection is matched to the object it overlaps most, the first of equal ones: it is right if this object was not
+    found before, wrong if it was, and ignored if it is difficult.
 
     Args:
-        share: M x N overlaps, those with difficult objects too over the union. difficult: N booleans.
+        share: M x N intersections over union, also for difficult objects.
+        difficult: N booleans.
 
     Returns:
-        As :func:`match_coco`, of which only the first size and the first threshold are used.
+        As :func:`match_coco`; only the first size and the first threshold are used.
     """
     right, ignored = (np.zeros((len(share), len(_ENDS)), np.uint16) for _ in range(2))
     free = np.ones(len(difficult), bool)

@@ -1,4 +1,4 @@
-"""Mean average precision of object detection, as COCO and as Pascal VOC define it."""
+"""Mean average precision of object detection, as defined by COCO and by Pascal VOC."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from utils.metrics.detection.average_precision import RECORD, Curves, Ranked, Re
 from utils.metrics.detection.matching import SIZES, match_coco, match_voc, of_size, outside, shares
 
 MOST = 100
-"""Detections per picture and class that count by COCO's rules, the best ones."""
+"""Maximum number of detections per image and class in COCO's rules, the best ones."""
 
 RULES: Mapping[str, tuple[str, Read]] = {
     "coco": ("mAP", at_recalls(101)),
     "voc2007": ("voc2007_mAP", at_recalls(11)),
     "voc2012": ("voc2012_mAP", whole_area),
 }
-"""Whose rules there are: the metric's name, and how a curve becomes an average precision."""
+"""Rules: the metric's name, and the function from a curve to an average precision."""
 
 _THRESHOLDS = {"mAP50": 0, "mAP75": 5}
-"""Figures at one threshold alone, by its place in :data:`~utils.metrics.detection.matching.IOU_THRESHOLDS`."""
+"""Figures at a single threshold: its index in :data:`~utils.metrics.detection.matching.IOU_THRESHOLDS`."""
 
 
 class MeanAveragePrecision(RecordMetric):
     """The mean over classes of the average precision.
 
     ``coco``: mAP@[0.50:0.95], the rules and the twelve figures of ``COCOeval`` (Lin et al. 2014; cocodataset.org,
-    "Detection evaluation"). In a picture and class the best 100 detections are taken from the surest on; each is
-    matched to the free object it overlaps most, where that is at least the threshold. Precision at each of 101 recalls
-    is the best one reached there or at a higher one, 0 where it is not reached; the mean is over classes and ten
-    thresholds. A class without objects does not count. Crowds may be found any number of times and count for nothing.
+    "Detection evaluation"). The best 100 detections per image and class are matched by falling score, each to the free
+    object it overlaps most, if the overlap is at least the threshold. Precision at each of 101 recalls is the maximum
+    at this or a higher recall, 0 if it is not reached; the mean is over classes and ten thresholds. Classes without
+    objects do not count. Detections of crowds are ignored.
 
-    ``voc2007``, ``voc2012``: those of the development kits (Everingham et al. 2010) at an overlap of 0.5, with 11
-    recalls, and with the whole area under the curve. Crowds are what VOC calls difficult.
+    ``voc2007``, ``voc2012``: the rules of the development kits (Everingham et al. 2010) at an overlap of 0.5, with 11
+    recalls, and with the whole area under the curve. Crowds are VOC's difficult objects.
 
-    Equal scores count in the order of the pictures' numbers (``Objects.number``), within a picture in the order of the
-    detections. Both COCO's and VOC's own evaluations do the same, so there is no difference where pictures are numbered
-    as there; without numbers, of equal scores the wrong ones come first, which is the lowest value any order gives.
+    Equal scores are ordered by the images' numbers (``Objects.number``), within an image by the detections' order, as
+    in COCO's and VOC's own evaluations, so results are equal if images are numbered as there; without numbers, wrong
+    detections come first among equal scores, which gives the lowest possible value.
 
     Args:
         labels: the model's class names, in the order of its classes; the targets' categories are found among them by
             name. ``None``: categories and classes have the same numbers.
-        categories: what the classes are called where ``labels`` is ``None``.
+        categories: names of the classes if ``labels`` is ``None``.
         rules: one of :data:`RULES`.
-        common: leave out objects of categories that are not among the labels.
+        common: ignore objects of categories that are not among the labels.
 
     Raises:
-        ConfigError: there are no such rules.
+        ConfigError: unknown rules.
     """
 
     name = "mAP"
     dtype = RECORD
-    """Of the records; one with further fields adds them."""
+    """Of the records; subclasses may add fields."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class MeanAveragePrecision(RecordMetric):
         common: bool = False,
     ) -> None:
         if rules not in RULES:
-            raise ConfigError(f"rules {rules!r} of detection's metric are not known; use one of {', '.join(RULES)}")
+            raise ConfigError(f"unknown rules {rules!r} of the detection metric; use one of {', '.join(RULES)}")
         self.labels = None if labels is None else tuple(labels)
         self.categories, self.rules, self.common = tuple(categories), rules, common
         self.name, self._read = RULES[rules][0], RULES[rules][1]
@@ -89,51 +89,47 @@ class MeanAveragePrecision(RecordMetric):
         """Match one batch.
 
         Args:
-            predictions: per picture an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
-                ``classes`` (N whole numbers), such as :class:`~utils.postprocess.image.nms.Detections`.
-            targets: per picture an object as :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
-            contexts: not used.
+            predictions: per image an object with ``boxes`` (N x 4: left, top, right, bottom), ``scores`` (N) and
+                ``classes`` (N integers), such as :class:`~utils.postprocess.image.nms.Detections`.
+            targets: per image a :class:`~utils.datasets.image.objects.Objects`, in the same pixels.
 
         Returns:
-            A record of :data:`~utils.metrics.detection.average_precision.RECORD` per object that is to be found and per
-            detection, with the positions of their pictures.
+            A record of :data:`~utils.metrics.detection.average_precision.RECORD` per object that counts and per
+            detection, with the indices of their images.
 
         Raises:
-            InputError: not as many predictions as targets, or predictions that do not belong together.
-            DataError: a category that is not a class of the model.
+            InputError: predictions and targets differ in number, or a prediction's arrays do not match.
+            DataError: a category is not a class of the model.
         """
         if len(predictions) != len(targets):
-            raise InputError(f"{len(predictions)} predictions came with {len(targets)} targets; pass one for each")
+            raise InputError(f"{len(predictions)} predictions for {len(targets)} targets; pass one for each")
         found = [self._picture(prediction, target) for prediction, target in zip(predictions, targets, strict=True)]
         owners = np.repeat(np.arange(len(found), dtype=np.int64), [len(part) for part in found])
         return Records(np.concatenate([np.empty(0, self.dtype), *found]), owners)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the mean average precision, 0 to 1; NaN where no object has a weight.
+        """Return the mean average precision, 0 to 1; NaN if all objects have weight 0.
 
-        With whole numbers as weights it is that of a data set which holds each picture so many times.
-
-        Raises:
-            DataError: there is no object among the records.
+        Integer weights give the value of a data set that repeats each image this many times. Raises DataError if the
+        records have no object.
         """
         return self.weighing(records)(weights)
 
     def weighing(self, records: Array) -> Callable[[Array], float]:
-        """Return the function from weights to :meth:`value`; records are sorted and thresholds told apart once."""
+        """Return the function from weights to :meth:`value`; the records are sorted and split by threshold once."""
         return self._weighed(self._curves(Ranked(records)))
 
     def compute(self) -> float:
-        """Return :meth:`value` of all records, each counted once; their order says nothing."""
+        """Return :meth:`value` of all records, each counted once, independent of their order."""
         ranked = self._ranked()
         return self._weighed(self._curves(ranked))(np.ones(len(ranked.records)))
 
     def secondary(self) -> Mapping[str, float]:
-        """Return COCO's eleven further figures; none by VOC's rules.
+        """Return COCO's eleven further figures; empty for VOC's rules.
 
-        ``mAP50`` and ``mAP75`` are at one overlap; ``mAP_small``, ``mAP_medium`` and ``mAP_large`` are of objects of
-        less than 32 x 32, up to 96 x 96, and more pixels; ``AR1``, ``AR10`` and ``AR100`` are the mean recall with so
-        many detections per picture and class, ``AR_small`` and so on with 100. One of a size that no object has is left
-        out.
+        ``mAP50`` and ``mAP75`` are at one overlap; ``mAP_small``, ``mAP_medium`` and ``mAP_large`` are for objects of
+        up to 32 x 32, up to 96 x 96, and more pixels; ``AR1``, ``AR10`` and ``AR100`` are the mean recall with this
+        number of detections per image and class, ``AR_small`` etc. with 100. Sizes without objects are omitted.
         """
         if self.rules != "coco":
             return {}
@@ -148,7 +144,7 @@ class MeanAveragePrecision(RecordMetric):
         return found | {f"AR_{size}": _mean(ranked.of_size(size).recalls(ones, MOST)) for size in sizes}
 
     def per_class(self) -> Mapping[str, Mapping[str, float]]:
-        """Return of each class with objects how many there are, and its average precisions."""
+        """Return for each class with objects their number, and its average precisions."""
         ranked = self._ranked()
         curves, ones = ranked.of_size(), np.ones(len(ranked.records))
         rows, counts = curves.precisions(ones, self._read), curves.totals(ones)
@@ -162,7 +158,7 @@ class MeanAveragePrecision(RecordMetric):
         return found
 
     def _ranked(self) -> Ranked:
-        """Return all records, sorted once as long as none is added."""
+        """Return all records, sorted once until new ones are added."""
         values = self._all()
         if self._kept is None or self._kept[0] is not values:
             self._kept = values, Ranked(values)
@@ -170,7 +166,7 @@ class MeanAveragePrecision(RecordMetric):
 
     def _curves(self, ranked: Ranked) -> Curves:
         if not len(ranked.objects):
-            raise DataError(f"{self.name}: the data set holds no object to be found; check its annotations")
+            raise DataError(f"{self.name}: the data set has no object to detect; check its annotations")
         return ranked.of_size()
 
     def _weighed(self, curves: Curves) -> Callable[[Array], float]:
@@ -181,7 +177,7 @@ class MeanAveragePrecision(RecordMetric):
         return weighed
 
     def _picture(self, prediction: Any, target: Any) -> Array:
-        """Return the records of one picture: its detections, then its objects."""
+        """Return the records of one image: its detections, then its objects."""
         boxes, scores, classes = _checked(prediction)
         labels = self._classes(target)
         known = labels >= 0
@@ -213,7 +209,7 @@ class MeanAveragePrecision(RecordMetric):
         return rows
 
     def _classes(self, target: Any) -> Array:
-        """Return the model's classes of a picture's objects; -1 for one that is left out."""
+        """Return the model's classes of an image's objects; -1 for ignored ones."""
         names, classes = tuple(target.categories), np.asarray(target.classes, np.int64)
         if not names:  # only numbered
             return classes
@@ -226,7 +222,7 @@ class MeanAveragePrecision(RecordMetric):
 
 
 def _areas(target: Any, known: Array) -> Array:
-    """Return the areas of a picture's objects that its data set states; else those of their boxes."""
+    """Return the annotated areas of an image's objects; else those of their boxes."""
     stated = getattr(target, "areas", None)
     if stated is not None:
         return np.asarray(stated, np.float64)[known]
@@ -241,22 +237,22 @@ def _checked(prediction: Any) -> tuple[Array, Array, Array]:
     if scores.ndim != 1 or boxes.shape != (len(scores), 4) or classes.shape != scores.shape:
         raise InputError(
             f"a prediction has boxes of shape {boxes.shape}, scores of {scores.shape} and classes of {classes.shape}; "
-            "mAP needs N x 4, N and N"
+            "expected N x 4, N and N"
         )
     if classes.size and classes.dtype.kind not in "iu":
         raise InputError(f"a prediction's classes have dtype {classes.dtype}; pass classes.astype(np.int64)")
     if np.isnan(scores).any():
-        raise InputError("a prediction has a score that is NaN; drop such detections")
+        raise InputError("a prediction has a NaN score; remove such detections")
     return boxes, scores, classes.astype(np.int64)
 
 
 def _ranks(classes: Array) -> Array:
-    """Return the place of each detection among those of its class, where the classes are sorted."""
+    """Return the position of each detection in its class; the classes are sorted."""
     ranks: Array = np.arange(len(classes)) - np.searchsorted(classes, classes, side="left")
     return ranks
 
 
 def _mean(values: Array) -> float:
-    """Return the mean of the classes that have a value; NaN where none has."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     real = values[~np.isnan(values)]
     return float(real.mean()) if real.size else float("nan")

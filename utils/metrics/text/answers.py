@@ -1,11 +1,11 @@
-"""Metrics of answers to questions on texts: exact match and F1, as SQuAD's own evaluation has them.
+"""Metrics of answers to questions on texts: exact match and F1, as in SQuAD's own evaluation.
 
-Both compare what is left of two texts after normalisation (Rajpurkar et al., 2016): lower case, no punctuation, no
-articles, single spaces. F1 is of the words that both share, as often as both have them. Where several answers are right
-the best one counts. "No answer" is the empty text: right where the question has none (Rajpurkar et al., 2018).
+Texts are compared after normalisation (Rajpurkar et al., 2016): lower case, no punctuation, no articles, single spaces.
+F1 is of the multisets of words. The best of several correct answers counts. "No answer" is the empty text, which is
+right for unanswerable questions (Rajpurkar et al., 2018).
 
-For Chinese the words are characters, and runs of all others between them; there are no articles (Lewis et al., 2020,
-"MLQA").
+For Chinese, words are single Chinese characters, and runs of other characters between them; articles do not exist
+(Lewis et al., 2020, "MLQA").
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from engine import Array, ConfigError, DataError, InputError
 from utils.metrics.base import RecordMetric
 
 LANGUAGES = ("en", "zh")
-"""What texts may be normalised as."""
+"""Languages of normalisation."""
 
 RECORD = np.dtype([("exact", np.bool_), ("f1", np.float64), ("answerable", np.bool_)])
-"""What is kept of a question. One whose outputs were NaN is never right."""
+"""A question. With NaN outputs it is never right."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 
 def normalised(text: str, language: str = "en") -> str:
-    """Return what of a text is compared."""
+    """Return the normalised text."""
     low = text.lower()
     if language == "zh":
         kept = "".join(letter for letter in low if not unicodedata.category(letter).startswith("P"))
@@ -44,12 +44,12 @@ def normalised(text: str, language: str = "en") -> str:
 
 
 def exact(found: str, right: str, language: str = "en") -> bool:
-    """Say whether two texts are the same but for what normalisation takes away."""
+    """Return whether two texts are equal after normalisation."""
     return normalised(found, language) == normalised(right, language)
 
 
 def f1(found: str, right: str, language: str = "en") -> float:
-    """Return the harmonic mean of precision and recall of the words, 0 to 1; of two empty texts 1."""
+    """Return the harmonic mean of precision and recall of the words, 0 to 1; 1 for two empty texts."""
     words, wanted = normalised(found, language).split(), normalised(right, language).split()
     if not words or not wanted:
         return float(words == wanted)
@@ -58,7 +58,7 @@ def f1(found: str, right: str, language: str = "en") -> float:
 
 
 class AnswerMetric(RecordMetric):
-    """Compares answers with those that are right.
+    """Compares answers with correct ones.
 
     Args:
         language: one of :data:`LANGUAGES`.
@@ -78,20 +78,20 @@ class AnswerMetric(RecordMetric):
         """Compare one batch.
 
         Args:
-            predictions: per question a text, or an object with a ``text`` and a ``score``; NaN there: not answered.
-            targets: per question the right answers; none, or empty ones: there is no answer in the text.
-            contexts: not looked at.
+            predictions: per question a text, or an object with a ``text`` and a ``score``; NaN: not answered.
+            targets: per question the correct answers; none, or only empty ones: unanswerable.
 
         Raises:
-            InputError: a prediction is no text. DataError: a target is no list of texts.
+            InputError: a prediction is not a text.
+            DataError: a target is not a list of texts.
         """
         found = np.zeros(len(targets), RECORD)
         for place, (prediction, target) in enumerate(zip(predictions, targets, strict=True)):
             text, score = getattr(prediction, "text", prediction), getattr(prediction, "score", 0.0)
             if not isinstance(text, str):
-                raise InputError(f"{self.name}: a prediction is a {type(prediction).__name__}; give texts")
+                raise InputError(f"{self.name}: a prediction is a {type(prediction).__name__}; pass texts")
             if isinstance(target, str) or not all(isinstance(one, str) for one in target):
-                raise DataError(f"{self.name}: the right answers {target!r} are no list of texts; correct the data set")
+                raise DataError(f"{self.name}: the target {target!r} is not a list of texts; correct the data set")
             right = [one for one in target if normalised(one, self.language)]
             known = score == score
             found[place] = (
@@ -102,14 +102,14 @@ class AnswerMetric(RecordMetric):
         return found
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the mean by weight; NaN where none has any."""
+        """Return the weighted mean; NaN if all weights are 0."""
         return _mean(records[self.column], weights)
 
     def secondary(self) -> Mapping[str, float]:
-        """Return the other figure, and both of the questions with and without an answer where there are both kinds.
+        """Return the other figure, and, if there are both kinds, those of questions with and without an answer.
 
         ``exact_match``, ``f1``: of all. ``has_answer_exact``, ``has_answer_f1``, ``no_answer_exact``: of one kind each
-        (of questions without an answer F1 is the same). ``has_answer``, ``no_answer``: how many these are.
+        (without an answer F1 is the same). ``has_answer``, ``no_answer``: the numbers of these questions.
         """
         kept = self._all()
         ones = np.ones(len(kept))
@@ -138,7 +138,7 @@ class ExactMatch(AnswerMetric):
 
 
 METRICS: dict[str, type[AnswerMetric]] = {one.name: one for one in (AnswerF1, ExactMatch)}
-"""By the names that ``--metric`` takes."""
+"""Metrics by the names that ``--metric`` takes."""
 
 
 def _mean(values: Array, weights: Array) -> float:

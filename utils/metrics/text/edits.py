@@ -1,12 +1,13 @@
-"""Metrics of texts that were read: lines without a mistake, and edit distances in characters and words.
+"""Metrics of recognised text: lines without errors, and edit distances in characters and words.
 
-An edit distance is the least number of characters (or words) to insert, delete or replace (Levenshtein, 1966). Rates
-are sums over all lines: edits over the length of what is right, so a long line counts for more than a short one, and a
-rate may be above 1. Characters are Unicode code points after the normalisation (UAX #15) that is asked for.
+An edit distance is the minimum number of characters (or words) to insert, delete or replace (Levenshtein, 1966). Rates
+are sums over all lines: edits over the length of the target texts, so long lines weigh more than short ones, and a rate
+may exceed 1. Characters are Unicode code points after normalisation (UAX #15).
 """
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
@@ -14,11 +15,11 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from engine import Array, ConfigError, DataError, InputError
-from utils.metrics.base import RecordMetric
+from utils.metrics.base import RecordMetric, Records, weighted_share
 
 FORMS = ("NFC", "NFKC", "none")
-"""``NFC``: one way to write each character (é as one code point). ``NFKC``: also full-width letters as usual ones,
-ligatures as their letters. ``none``: as it comes."""
+"""``NFC``: one code point for each character (é). ``NFKC``: also full-width letters as usual ones, and ligatures as
+their letters. ``none``: unchanged."""
 
 RECORD = np.dtype(
     [
@@ -27,22 +28,22 @@ RECORD = np.dtype(
         ("word_edits", np.int32),
         ("words", np.int32),
         ("right", np.bool_),
-        ("right_folded", np.bool_),  # without regard to case
-        ("right_joined", np.bool_),  # without regard to white space
+        ("right_folded", np.bool_),  # ignoring case
+        ("right_joined", np.bool_),  # ignoring white space
     ]
 )
-"""What is kept of a line. A line that was not read (NaN in the outputs) is as one read as nothing, and never right."""
+"""A line. An unread line (NaN in the outputs) counts as empty, and is never right."""
 
 
 class TextMetric(RecordMetric):
-    """What all metrics of texts share; a line is a record.
+    """Base of the metrics of texts; a line is a record.
 
     Attributes:
-        forms: names of normalisations. record: what :meth:`compared` returns.
+        forms: names of normalisations. record: dtype of :meth:`compared`.
 
     Args:
-        form: Unicode normalisation of both texts, one of ``forms``. The characters read and the right ones are
-            brought to one form, so that the same text written in two ways is the same.
+        form: Unicode normalisation of both texts, one of ``forms``, so that different encodings of the same text are
+            equal.
     """
 
     forms: ClassVar[tuple[str, ...]] = FORMS
@@ -53,26 +54,30 @@ class TextMetric(RecordMetric):
         if self.form not in self.forms:
             raise ConfigError(f"{self.name}: normalisation {form!r} must be one of {', '.join(self.forms)}")
 
-    def records(self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None) -> Array:
+    def records(
+        self, predictions: Any, targets: Sequence[Any] | Array, contexts: Sequence[Any] | None = None
+    ) -> Array | Records:
         """Compare one batch.
 
         Args:
-            predictions: per line its text, or an object with a ``text`` and a ``score``; a score that is NaN: not read.
-            targets: per line the right text.
-            contexts: not looked at.
+            predictions: per line its text, or an object with a ``text`` and a ``score``; a NaN score: not read.
+            targets: per line the correct text.
 
         Raises:
-            InputError: a prediction is no text. DataError: a target is no text.
+            InputError: a prediction is not a text.
+            DataError: a target is not a text.
         """
         found = np.zeros(len(targets), self.record)
         for place, (prediction, target) in enumerate(zip(predictions, targets, strict=True)):
             if not isinstance(target, str):
-                raise DataError(f"{self.name}: the right answer {target!r} is no text; correct the data set")
+                raise DataError(f"{self.name}: the target {target!r} is not a text; correct the data set")
             found[place] = self.compared(_text(prediction, self.name), target)
-        return found
+        if not self.has_margins:
+            return found
+        return Records(found, margins=np.array([getattr(one, "margin", math.nan) for one in predictions], np.float64))
 
     def compared(self, read: str | None, target: str) -> tuple[Any, ...]:
-        """Return the record of a text; ``None``: it was not read."""
+        """Return the record of a text; ``None``: not read."""
         known = read is not None
         one, other = self.normalised(read or ""), self.normalised(target)
         words, right_words = one.split(), other.split()
@@ -87,65 +92,66 @@ class TextMetric(RecordMetric):
         )
 
     def normalised(self, text: str) -> str:
-        """Return a text in the form that is compared."""
+        """Return the normalised text."""
         if self.form == "none" or text.isascii():
             return text
         return unicodedata.normalize(cast("Literal['NFC', 'NFKC']", self.form), text)
 
     def secondary(self) -> Mapping[str, float]:
-        """Return every figure: all but the one of record.
+        """Return all figures except the primary one.
 
-        ``sequence_accuracy``: share of lines without a mistake; ``accuracy_folded``: the same without regard to case
-        (Unicode's case folding); ``accuracy_without_spaces``: without regard to white space. ``cer``, ``wer``: edits in
-        characters and words over the characters and words of the right texts. ``characters``: how many these are.
+        ``sequence_accuracy``: share of lines without errors; ``accuracy_folded``: the same ignoring case (Unicode's
+        case folding); ``accuracy_without_spaces``: ignoring white space. ``cer``, ``wer``: edits in characters and
+        words over the characters and words of the target texts. ``characters``: their number.
         """
         kept = self._all()
         ones = np.ones(len(kept))
         figures = {
-            "sequence_accuracy": _share(kept["right"], ones),
-            "cer": _rate(kept["edits"], kept["length"], ones),
-            "wer": _rate(kept["word_edits"], kept["words"], ones),
-            "accuracy_folded": _share(kept["right_folded"], ones),
-            "accuracy_without_spaces": _share(kept["right_joined"], ones),
+            "sequence_accuracy": weighted_share(kept["right"], ones),
+            "cer": error_rate(kept["edits"], kept["length"], ones),
+            "wer": error_rate(kept["word_edits"], kept["words"], ones),
+            "accuracy_folded": weighted_share(kept["right_folded"], ones),
+            "accuracy_without_spaces": weighted_share(kept["right_joined"], ones),
             "characters": float(kept["length"].sum()),
         }
         return {name: value for name, value in figures.items() if name != self.name}
 
 
 class SequenceAccuracy(TextMetric):
-    """Share of lines, 0 to 1, that are read without a mistake. An empty text is right where nothing is to be read."""
+    """Share of lines, 0 to 1, that are read without errors. An empty text is right for an empty target."""
 
     name = "sequence_accuracy"
+    has_margins: ClassVar[bool] = True
+    bounds = (0.0, 1.0)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the share of right lines by weight; NaN where none has any."""
-        return _share(records["right"], weights)
+        """Return the weighted share of right lines; NaN if all weights are 0."""
+        return weighted_share(records["right"], weights)
 
 
 class CharacterErrorRate(TextMetric):
-    """Edits in characters over the characters of the right texts, all lines together; 0 is best.
+    """Edits in characters over the characters of the target texts, over all lines; 0 is best.
 
-    What is read where nothing is to be read counts as edits. Where no line at all has a character to be read, it is 0
-    if nothing was read either, and else the number of edits, as if there were one character (jiwer's rate, too, is
-    finite there).
+    Text read for an empty target counts as edits. If all targets are empty, the rate is the number of edits, as if
+    there were one character (jiwer's rate is finite there, too).
     """
 
     name, higher_is_better = "cer", False
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each line counted by its weight; NaN where none has any."""
-        return _rate(records["edits"], records["length"], weights)
+        """Return the weighted rate; NaN if all weights are 0."""
+        return error_rate(records["edits"], records["length"], weights)
 
 
 METRICS: dict[str, type[TextMetric]] = {one.name: one for one in (SequenceAccuracy, CharacterErrorRate)}
-"""By the names that ``--metric`` takes."""
+"""Metrics by the names that ``--metric`` takes."""
 
 
 def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """Return the least number of items to insert, delete or replace that makes one sequence the other.
+    """Return the minimum number of items to insert, delete or replace to change one sequence into the other.
 
-    A column of the table of distances is kept as bits of whole numbers (Myers, 1999; Hyyrö, 2003): one pass over
-    ``other``, whatever the length of ``one``.
+    A column of the distance table is stored as bits of integers (Myers, 1999; Hyyrö, 2003): one pass over ``other`` for
+    any length of ``one``.
     """
     if not one or not other:
         return len(one) or len(other)
@@ -153,7 +159,7 @@ def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     for place, item in enumerate(one):
         places[item] = places.get(item, 0) | 1 << place
     every, last = (1 << len(one)) - 1, 1 << (len(one) - 1)
-    more, less, distance = every, 0, len(one)  # where the column rises and falls by one; its last entry
+    more, less, distance = every, 0, len(one)  # where the column increases and decreases by one; its last entry
     for item in other:
         same = places.get(item, 0)
         diagonal = (((same & more) + more) ^ more) | same | less
@@ -167,20 +173,16 @@ def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
 
 
 def _text(prediction: Any, name: str) -> str | None:
-    """Return what was read; ``None`` where the model's outputs were NaN."""
+    """Return the text of a prediction; ``None`` if the model's outputs were NaN."""
     text = getattr(prediction, "text", prediction)
     if not isinstance(text, str):
-        raise InputError(f"{name}: a prediction is a {type(prediction).__name__}; give texts, as decode makes them")
+        raise InputError(f"{name}: a prediction is a {type(prediction).__name__}; pass texts, as decode returns them")
     score = getattr(prediction, "score", 0.0)
     return None if score != score else text
 
 
-def _share(right: Array, weights: Array) -> float:
-    total = float(weights.sum())
-    return float(weights[right].sum()) / total if total else float("nan")
-
-
-def _rate(edits: Array, length: Array, weights: Array) -> float:
+def error_rate(edits: Array, length: Array, weights: Array) -> float:
+    """Return the weighted edits over the weighted length (at least 1 if it is 0); NaN if all weights are 0."""
     if not weights.any():
         return float("nan")
     return float(weights @ edits) / (float(weights @ length) or 1.0)

@@ -1,4 +1,4 @@
-"""Metrics of pages that were read: how many of their characters, and how many of their lines were found and read."""
+"""Metrics of page reading: characters, and lines found and read."""
 
 from __future__ import annotations
 
@@ -10,39 +10,36 @@ import numpy as np
 
 from engine import Array, ConfigError, DataError
 from utils.metrics.base import RecordMetric
-from utils.metrics.text.edits import FORMS, edit_distance
+from utils.metrics.text.edits import FORMS, edit_distance, error_rate
 from utils.metrics.text.polygons import Polygon
 
 OVERLAP = 0.5
-"""A line is found by one that overlaps it by more than this (intersection over union), as ICDAR 2015 counts."""
+"""Minimum overlap (intersection over union, exclusive) of a found line, as in ICDAR 2015."""
 
 COVERED = 0.5
-"""A line of which more than this share lies in one that nobody could read counts for nothing."""
+"""Lines with more than this share of their area in an illegible line are ignored."""
 
 RECORD = np.dtype(
     [
         ("edits", np.int32),  # in characters
         ("edits_joined", np.int32),  # the same without white space
-        ("length", np.int32),
-        ("length_joined", np.int32),
-        ("boxed", np.bool_),  # the truth says where lines are
-        ("wanted", np.int32),  # lines
-        ("found", np.int32),
-        ("matched", np.int32),
+        *(("length", np.int32), ("length_joined", np.int32)),
+        ("boxed", np.bool_),  # the target has positions of lines
+        *(("wanted", np.int32), ("found", np.int32), ("matched", np.int32)),  # lines
         ("read", np.int32),  # matched, and the text is right
-        ("read_joined", np.int32),  # right but for white space
+        ("read_joined", np.int32),  # right ignoring white space
     ]
 )
-"""What is kept of a page."""
+"""Record of a page."""
 
 
 class PageErrorRate(RecordMetric):
-    """Edits in characters over the characters of the right texts, all pages together; 0 is best, and it may be above 1.
+    """Edits in characters over the characters of the target texts, over all pages; 0 is best, and it may exceed 1.
 
-    Lines are matched one to one by their outlines, the largest overlap first. Of a pair the edit distance counts, of a
-    line that was not found its length, and of one that is not there what was read. Lines that nobody could read
-    (``###``), and what was found there, count for nothing. A page of which only the text is known is compared as a
-    whole, its lines in reading order joined by blanks.
+    Lines are matched one to one by their outlines, the largest overlap first. A pair counts with its edit distance, a
+    missed line with its length, and a surplus line with the length of its text. Illegible lines (``###``), and lines
+    found there, are ignored. A page with only a text is compared as a whole, with its lines in reading order joined by
+    spaces.
 
     Args:
         form: Unicode normalisation of both texts, one of :data:`utils.metrics.text.edits.FORMS`.
@@ -60,8 +57,7 @@ class PageErrorRate(RecordMetric):
 
         Args:
             predictions: per page its lines in reading order, objects with ``text`` and ``outline`` (N x 2).
-            targets: per page an object with ``words`` (with ``text`` and ``outline``), or ``None`` there and ``text``.
-            contexts: not looked at.
+            targets: per page an object with ``words`` (with ``text`` and ``outline``), or with ``None`` and ``text``.
 
         Raises:
             DataError: a target is of another kind.
@@ -69,7 +65,7 @@ class PageErrorRate(RecordMetric):
         found = np.zeros(len(targets), RECORD)
         for place, (prediction, target) in enumerate(zip(predictions, targets, strict=True)):
             if not hasattr(target, "words"):
-                raise DataError(f"{self.name}: the right answer {target!r} is no page's; correct the data set")
+                raise DataError(f"{self.name}: the target {target!r} is not that of a page; correct the data set")
             found[place] = self._whole(prediction, target) if target.words is None else self._lines(prediction, target)
         return found
 
@@ -100,19 +96,19 @@ class PageErrorRate(RecordMetric):
         return unicodedata.normalize(self.form, text)  # type: ignore[arg-type]
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each page counted by its weight; NaN where none has any."""
-        return _rate(records["edits"], records["length"], weights)
+        """Return the weighted rate; NaN if all weights are 0."""
+        return error_rate(records["edits"], records["length"], weights)
 
     def secondary(self) -> Mapping[str, float]:
         """Return the other figures.
 
-        ``page_cer_joined``: the rate without regard to white space. ``precision``, ``recall``, ``hmean``: of finding
-        lines, over all pages with outlines. ``end_to_end``: the harmonic mean where a line counts as found only if its
-        text is right, too; ``end_to_end_joined``: without regard to white space. ``lines``: how many there are to find.
+        ``page_cer_joined``: the rate ignoring white space. ``precision``, ``recall``, ``hmean``: of finding lines, over
+        all pages with outlines. ``end_to_end``: the harmonic mean if a line counts as found only with the right text;
+        ``end_to_end_joined``: the same ignoring white space. ``lines``: number of target lines.
         """
         kept = self._all()
         ones, boxed = np.ones(len(kept)), kept[kept["boxed"]]
-        figures = {"page_cer_joined": _rate(kept["edits_joined"], kept["length_joined"], ones)}
+        figures = {"page_cer_joined": error_rate(kept["edits_joined"], kept["length_joined"], ones)}
         if len(boxed):
             wanted, found = int(boxed["wanted"].sum()), int(boxed["found"].sum())
             matched, read, joined = (int(boxed[name].sum()) for name in ("matched", "read", "read_joined"))
@@ -128,7 +124,7 @@ class PageErrorRate(RecordMetric):
 
 
 def _matched(found: Sequence[Polygon], wanted: Sequence[Polygon]) -> list[tuple[int, int]]:
-    """Return pairs of places, one to one, the largest overlap first; of equal ones the earlier."""
+    """Return pairs of indices, one to one, the largest overlap first; of equal ones the earlier."""
     shares = [(-found[i].overlap(wanted[j]), i, j) for i in range(len(found)) for j in range(len(wanted))]
     pairs: list[tuple[int, int]] = []
     taken: tuple[set[int], set[int]] = set(), set()
@@ -154,11 +150,5 @@ def _joined(text: str) -> str:
 
 
 def _share(part: int, whole: int) -> float:
-    """Return a share of lines; 1 of none, as nothing was missed."""
+    """Return a share of lines; 1 of none."""
     return part / whole if whole else 1.0
-
-
-def _rate(edits: Array, length: Array, weights: Array) -> float:
-    if not weights.any():
-        return float("nan")
-    return float(weights @ edits) / (float(weights @ length) or 1.0)

@@ -1,4 +1,4 @@
-"""Perplexity: how many equally likely tokens a language model hesitates between, on average over all tokens."""
+"""Perplexity: the exponential of the mean cost per token of a language model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from utils.metrics.base import RecordMetric
 
 
 class Score(NamedTuple):
-    """What a model makes of a text.
+    """Score of a text.
 
     Attributes:
-        cost: negative natural logarithm of the probability of the tokens that were predicted.
-        tokens: how many those are. size: bytes of UTF-8 that they stand for.
+        cost: negative natural logarithm of the probability of the predicted tokens.
+        tokens: number of these. size: bytes of UTF-8 that they encode.
     """
 
     cost: float
@@ -26,10 +26,9 @@ class Score(NamedTuple):
 
 
 class Perplexity(RecordMetric):
-    """``exp`` of the mean cost of a token over all texts, so that a long text counts more; bits per byte beside it.
+    """``exp`` of the mean cost per token over all texts, so that long texts weigh more; bits per byte is secondary.
 
-    Perplexities of models with different tokenizers cannot be compared, as their tokens are not the same; bits per byte
-    can. A text is a unit.
+    Perplexities of models with different tokenizers cannot be compared; bits per byte can. A text is a unit.
     """
 
     name, higher_is_better = "perplexity", False
@@ -37,19 +36,19 @@ class Perplexity(RecordMetric):
     def records(
         self, predictions: Sequence[Score], targets: Sequence[Any] | Array, contexts: Sequence[Any] | None
     ) -> Array:
-        """Return N x 3 float64: cost, tokens and bytes of each text; the targets are the texts, and not looked at."""
+        """Return N x 3 float64: cost, tokens and bytes of each text; the targets, the texts, are unused."""
         return np.array([tuple(one) for one in predictions], np.float64).reshape(-1, 3)
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the perplexity of some texts; NaN where they have no tokens."""
+        """Return the weighted perplexity; NaN without tokens."""
         cost, tokens, _ = weights @ records
         return _power(cost / tokens) if tokens else math.nan
 
     def secondary(self) -> Mapping[str, float]:
-        """Return bits per byte, and how many tokens and bytes there are."""
+        """Return bits per byte, and the numbers of tokens and bytes."""
         records = self._all()
         _, tokens, size = records.sum(axis=0)
-        cost = math.fsum(records[:, 0])  # exact: processes hand in their texts in any order
+        cost = math.fsum(records[:, 0])  # exact: processes merge their texts in any order
         bits = {"bits_per_byte": float(cost / math.log(2) / size)} if size else {}
         return bits | {"tokens": float(tokens), "bytes": float(size)}
 

@@ -1,4 +1,4 @@
-"""Areas that polygons have in common."""
+"""Common areas of polygons."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Triangles: TypeAlias = "list[tuple[Point, Point, Point]]"
 
 
 class Polygon:
-    """An outline as triangles, which every area is the sum of.
+    """An outline split into triangles, from which all areas are computed.
 
-    An outline of 2N points is a band of N - 1 quadrilaterals between its upper side and its lower one, as labels of
-    text list them; of an odd number the last point of the lower side is there twice.
+    An outline of 2N points is a band of N - 1 quadrilaterals between its upper and its lower side, as in labels of
+    text; for an odd number the last point of the lower side is repeated.
 
     Args:
-        outline: N x 2 (x, y), N at least 3, in either sense of rotation.
+        outline: N x 2 (x, y), N at least 3, clockwise or counterclockwise.
     """
 
     def __init__(self, outline: Array) -> None:
@@ -29,14 +29,14 @@ class Polygon:
         self.area = sum(abs(_twice(triangle)) / 2 for triangle in self._triangles)
 
     def common(self, other: Polygon) -> float:
-        """Return the area that two polygons have in common, in square pixels."""
+        """Return the common area of two polygons, in square pixels."""
         if (self.low >= other.high).any() or (other.low >= self.high).any():
             return 0.0
         return sum(_overlap(one, another) for one in self._triangles for another in other._triangles)
 
     def overlap(self, other: Polygon) -> float:
-        """Return the intersection over union, 0 to 1; 0 where both have no area."""
-        # What lies in two triangles of an outline that crosses itself counts twice, but never for more than the areas.
+        """Return the intersection over union, 0 to 1; 0 if both areas are 0."""
+        # The parts of a self-intersecting outline that are in two triangles count twice, limited by the areas.
         common = min(self.common(other), self.area, other.area)
         union = self.area + other.area - common
         return common / union if union > 0 else 0.0
@@ -50,7 +50,7 @@ def _triangles(points: list[Point]) -> Triangles:
     found: Triangles = []
     for a, b, c, d in zip(upper[:-1], upper[1:], lower[1:], lower[:-1], strict=True):
         first, second = ((a, b, c), (a, c, d)), ((a, b, d), (b, c, d))
-        # Of the two ways to cut a quadrilateral the one within it has the smaller area, where it is dented.
+        # Of the two ways to split a concave quadrilateral, the one inside it has the smaller area.
         sizes = [sum(abs(_twice(triangle)) for triangle in way) for way in (first, second)]
         found += [one for one in (first if sizes[0] <= sizes[1] else second) if _twice(one) != 0]
     return found
@@ -62,7 +62,7 @@ def _twice(triangle: tuple[Point, Point, Point]) -> float:
 
 
 def _overlap(one: tuple[Point, Point, Point], other: tuple[Point, Point, Point]) -> float:
-    """Return the area two triangles have in common: one is cut along each side of the other (Sutherland, Hodgman)."""
+    """Return the common area of two triangles: one is clipped at each side of the other (Sutherland, Hodgman)."""
     if _twice(other) < 0:
         other = other[::-1]
     part: list[Point] = list(one)

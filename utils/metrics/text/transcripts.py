@@ -1,7 +1,7 @@
-"""Metrics of speech that was recognised: word and character error rates, with what kinds of errors there are.
+"""Metrics of speech recognition: word and character error rates, with numbers of substitutions, deletions, insertions.
 
-An error is a word that is replaced, left out or put in; the fewest that make the right text what was recognised are
-counted (Levenshtein, 1966). Rates are sums over all recordings, so a long one counts for more, and may be above 1.
+The fewest errors between the target and the recognised text are counted (Levenshtein, 1966). Rates are sums over all
+recordings, so long ones weigh more, and may exceed 1.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from engine import Array
 from utils.metrics.text.edits import TextMetric, edit_distance
 
 FORMS = ("plain", "NFC", "NFKC", "none")
-"""What texts are brought to before they are compared. ``plain``: NFKC, without regard to case, with all punctuation but
-apostrophes within words as blanks. ``NFC``, ``NFKC``: Unicode's. ``none``: as they come. Blanks part words in all."""
+"""Normalisations before comparison. ``plain``: NFKC, case-folded, with all punctuation but apostrophes in words
+replaced by spaces. ``NFC``, ``NFKC``: Unicode's. ``none``: unchanged. Spaces separate words in all of them."""
 
 RECORD = np.dtype(
     [
-        ("substitutions", np.int32),  # in words
-        ("deletions", np.int32),
-        ("insertions", np.int32),
-        ("words", np.int32),
+        *(("substitutions", np.int32), ("deletions", np.int32), ("insertions", np.int32), ("words", np.int32)),
         ("edits", np.int32),  # in characters
         ("length", np.int32),
         ("right", np.bool_),
     ]
 )
-"""What is kept of a recording. One with NaN in the outputs is as one in which nothing was recognised, never right."""
+"""A recording. With NaN in the outputs it counts as an empty transcript, never right."""
 
 _OTHER = re.compile(r"(?<!\w)['’]|['’](?!\w)|[^\w\s'’]|_")
 
 
 class Errors(NamedTuple):
-    """How many words were replaced, left out and put in."""
+    """Numbers of substituted, deleted and inserted words."""
 
     substitutions: int
     deletions: int
@@ -45,35 +42,30 @@ class Errors(NamedTuple):
 
 
 class TranscriptMetric(TextMetric):
-    """What both metrics share; a recording is a record, and ``form`` is one of :data:`FORMS`."""
+    """Base of both metrics; a recording is a record, and ``form`` is one of :data:`FORMS`."""
 
     higher_is_better = False
     forms, record = FORMS, RECORD
 
     def compared(self, read: str | None, target: str) -> tuple[Any, ...]:
-        """Return the record of a recording; ``None``: nothing is known of it."""
-        known, said, right = read is not None, normalised(read or "", self.form), normalised(target, self.form)
+        """Return the record of a recording; ``None``: not recognised."""
+        known, heard, right = read is not None, normalised(read or "", self.form), normalised(target, self.form)
         words = right.split()
-        return (
-            *errors(words, said.split()),
-            len(words),
-            edit_distance(said, right),
-            len(right),
-            known and said == right,
-        )
+        counts = errors(words, heard.split())
+        return *counts, len(words), edit_distance(heard, right), len(right), known and heard == right
 
     def unknown(self) -> str:
-        """Return why there is no value: the right texts are empty."""
+        """Return why the value is NaN: the target texts are empty."""
         if not self._all()["length"].any():
-            return "no right text of the recordings that were run has a word, so no rate can be told; add texts"
+            return "the target texts of all recordings are empty, so the rate is undefined; add texts"
         return ""
 
     def secondary(self) -> Mapping[str, float]:
-        """Return every figure: all but the one of record.
+        """Return all figures except the primary one.
 
-        ``wer``, ``cer``: errors in words and characters over the words and characters of the right texts.
-        ``substitutions``, ``deletions``, ``insertions``: words replaced, left out and put in. ``words``: of the right
-        texts. ``sentence_accuracy``: share of recordings without an error.
+        ``wer``, ``cer``: errors in words and characters over the words and characters of the target texts.
+        ``substitutions``, ``deletions``, ``insertions``: of words. ``words``: of the target texts.
+        ``sentence_accuracy``: share of recordings without an error.
         """
         kept = self._all()
         ones = np.ones(len(kept))
@@ -84,34 +76,34 @@ class TranscriptMetric(TextMetric):
 
 
 class WordErrorRate(TranscriptMetric):
-    """Words replaced, left out and put in over the words of the right texts, all recordings together; 0 is best.
+    """Substituted, deleted and inserted words over the words of the target texts, over all recordings; 0 is best.
 
-    NaN where no recording has a word to be recognised. One without counts what was recognised in it as put in.
+    NaN if no target has a word. For a recording with an empty target all recognised words are insertions.
     """
 
     name = "wer"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each recording counted by its weight; NaN where the right texts are empty."""
+        """Return the weighted rate; NaN if the target texts are empty."""
         return word_error_rate(records, weights)
 
 
 class SpokenCharacterErrorRate(TranscriptMetric):
-    """The same in characters, blanks among them: for languages that write no blanks, and for single words."""
+    """The same in characters, including spaces: for languages without spaces, and for single words."""
 
     name = "cer"
 
     def value(self, records: Array, weights: Array) -> float:
-        """Return the rate, each recording counted by its weight; NaN where the right texts are empty."""
+        """Return the weighted rate; NaN if the target texts are empty."""
         return _rate(records["edits"], records["length"], weights)
 
 
 METRICS: dict[str, type[TranscriptMetric]] = {one.name: one for one in (WordErrorRate, SpokenCharacterErrorRate)}
-"""By the names that ``--metric`` takes."""
+"""Metrics by the names that ``--metric`` takes."""
 
 
 def normalised(text: str, form: str = FORMS[0]) -> str:
-    """Return a text in one of :data:`FORMS`, with single blanks between its words."""
+    """Return a text in one of :data:`FORMS`, with single spaces between its words."""
     if form != "none":
         text = unicodedata.normalize("NFC" if form == "NFC" else "NFKC", text)
     if form == "plain":
@@ -120,11 +112,11 @@ def normalised(text: str, form: str = FORMS[0]) -> str:
 
 
 def errors(right: Sequence[str], said: Sequence[str]) -> Errors:
-    """Return the kinds of the fewest errors that make words others.
+    """Return the numbers of the fewest errors between two lists of words.
 
-    Of several ways with as few errors one is taken as rapidfuzz, and so jiwer, does it: equal words at both ends stand
-    for each other, and a walk back through the table of distances leaves out where it can, puts in only where the way
-    by which it would else go is a longer one, and replaces else.
+    Of several minimal alignments the one of rapidfuzz, and so jiwer, is used: equal words at both ends are matched, and
+    the backtrace through the distance table prefers deletions, then insertions if a substitution would be on a longer
+    path, then substitutions.
     """
     right, said = _inner(right, said)
     table = _table(right, said)
@@ -143,7 +135,7 @@ def errors(right: Sequence[str], said: Sequence[str]) -> Errors:
 
 
 def _inner(right: Sequence[str], said: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return two texts without the words that both begin and end with."""
+    """Return two texts without their common first and last words."""
     most = min(len(right), len(said))
     first = next((place for place in range(most) if right[place] != said[place]), most)
     right, said, most = right[first:], said[first:], most - first
@@ -152,7 +144,7 @@ def _inner(right: Sequence[str], said: Sequence[str]) -> tuple[Sequence[str], Se
 
 
 def _table(right: Sequence[str], said: Sequence[str]) -> Array:
-    """Return the distances of all beginnings of two texts from each other, (R + 1) x (S + 1) int64."""
+    """Return the distances of all prefixes of two texts, (R + 1) x (S + 1) int64."""
     numbers = {word: number for number, word in enumerate(dict.fromkeys([*right, *said]))}
     own = np.array([numbers[word] for word in said], np.int64)
     columns = np.arange(len(said) + 1)
@@ -162,12 +154,12 @@ def _table(right: Sequence[str], said: Sequence[str]) -> Array:
         best = np.empty(len(said) + 1, np.int64)
         best[0] = row
         best[1:] = np.minimum(table[row - 1, 1:] + 1, table[row - 1, :-1] + (own != numbers[word]))
-        table[row] = np.minimum.accumulate(best - columns) + columns  # one more per word that is put in
+        table[row] = np.minimum.accumulate(best - columns) + columns  # plus one per insertion
     return table
 
 
 def word_error_rate(records: Array, weights: Array) -> float:
-    """Return the word error rate of :data:`RECORD`; NaN where no word has any weight."""
+    """Return the word error rate of :data:`RECORD`; NaN if no word has a weight."""
     wrong = records["substitutions"] + records["deletions"] + records["insertions"]
     return _rate(wrong, records["words"], weights)
 

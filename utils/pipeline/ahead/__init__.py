@@ -1,4 +1,4 @@
-"""Batches prepared ahead of the engine."""
+"""Prepare batches ahead of the engine."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""The child's side of :mod:`utils.pipeline.ahead.processes`: preprocess what comes through a pipe, and answer."""
+"""The child's side of :mod:`utils.pipeline.ahead.processes`: preprocess batches received through a pipe."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import numpy as np
 
 from engine import Array, ConfigError, Timeline
 from utils.datasets.base import Batch
-from utils.pipeline.run.prepare import SAMPLE_ERRORS, Buffers, Failure, Preprocessor, prepare
+from utils.pipeline.run.pipeline import SAMPLE_ERRORS, Buffers, Failure, Preprocessor, prepare
 from utils.tasks.prepared import Prepared, Shards
 
 _ALIGNMENT = 64
-"""Bytes at a multiple of which every array begins: a cache line."""
+"""Alignment of arrays in bytes: a cache line."""
 
 
 class ArrayPlace(NamedTuple):
-    """Where an array lies in the shared memory."""
+    """Position of an array in the shared memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -34,9 +34,9 @@ class ArrayPlace(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a child made of a batch; the samples stay with the parent.
+    """A batch preprocessed by a child, without its samples.
 
-    ``shards`` says how many of the arrays each SPA gets, where a task lays them out so.
+    ``shards``: number of arrays of each SPA, if the task returned :class:`Shards`.
     """
 
     places: list[ArrayPlace] | None
@@ -49,23 +49,23 @@ class Done(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """Asks for one sample by itself, not put together with others yet."""
+    """A request for one sample, not collated."""
 
     sample: Any
 
 
 class Raised(NamedTuple):
-    """An error that is no sample's fault, and where in the child it came from."""
+    """An error that ends the run, and its traceback in the child."""
 
     error: BaseException
     origin: str
 
 
 class Memory:
-    """A memory file that two processes have open; it only grows.
+    """A memory file shared by two processes; it only grows.
 
     Args:
-        fd: descriptor of the file, which stays the caller's.
+        fd: descriptor of the file; the caller closes it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -73,7 +73,7 @@ class Memory:
         self._map: mmap.mmap | None = None
 
     def bytes(self, size: int) -> Array:
-        """Return the memory, of at least ``size`` bytes, as uint8. Arrays in what was returned before stay valid."""
+        """Return the memory, of at least ``size`` bytes, as uint8. Arrays returned before stay valid."""
         if self._map is None or len(self._map) < size:
             if os.fstat(self._fd).st_size < size:
                 os.ftruncate(self._fd, size)
@@ -81,7 +81,7 @@ class Memory:
         return np.frombuffer(self._map, np.uint8)
 
     def array(self, place: ArrayPlace) -> Array:
-        """Return the array that lies there, without a copy."""
+        """Return the array at a position, without a copy."""
         size = max(1, math.prod(place.shape) * place.dtype.itemsize)
         memory = self.bytes(place.offset + size)
         array: Array = np.ndarray(place.shape, place.dtype, buffer=memory, offset=place.offset)
@@ -89,11 +89,11 @@ class Memory:
 
 
 in_child = threading.Event()
-"""Set in a process that is such a child."""
+"""Set in a preprocessing child process."""
 
 
 def serve(pipe: str, memory: str) -> None:
-    """Preprocess what comes through the pipe until it is closed: what a child process does.
+    """Preprocess batches received through the pipe until it is closed: the main function of a child.
 
     Args:
         pipe, memory: inherited file descriptors.
@@ -106,22 +106,22 @@ def serve(pipe: str, memory: str) -> None:
         preprocessor = _received(connection)
         while preprocessor is not None:
             answer = _answer(connection.recv(), preprocessor, timeline, room)
-            sys.stdout.flush()  # what it printed would be lost when the parent ends this process
+            sys.stdout.flush()  # the parent ends this process without a flush
             connection.send(answer)
     except (EOFError, ConnectionError):
-        return  # the parent is gone
+        return  # the parent has ended
 
 
 def _end_with_parent(pipe: int) -> None:
-    """End this process with its parent, also from the middle of a batch."""
-    gone = select.poll()
-    gone.register(pipe, 0)  # hang-up only, which is always reported
-    gone.poll()
+    """End this process when its parent ends, also during a batch."""
+    ended = select.poll()
+    ended.register(pipe, 0)  # hang-up only, which is always reported
+    ended.poll()
     os._exit(0)
 
 
 def _received(connection: Connection) -> Preprocessor | None:
-    """Take what preprocesses, and say whether that went well."""
+    """Receive the preprocessor, and send ``None`` or the error."""
     try:
         spawn.prepare(connection.recv())
         preprocessor: Preprocessor = connection.recv()
@@ -168,7 +168,7 @@ def _done(batch: Batch, preprocessor: Preprocessor, timeline: Timeline, room: _R
 
 
 def flat(arrays: list[Array] | Shards) -> list[Array]:
-    """Return the arrays of all SPA in one list."""
+    """Return the arrays of all SPAs in one list."""
     return [array for shard in arrays for array in shard] if isinstance(arrays, Shards) else arrays
 
 
@@ -176,13 +176,13 @@ def _raised(error: BaseException) -> Raised:
     origin = traceback.format_exc()
     try:
         reduction.ForkingPickler.loads(reduction.ForkingPickler.dumps(error))
-    except Exception:  # noqa: BLE001 -- an error that does not survive the way goes as its text
+    except Exception:  # noqa: BLE001 -- an error that cannot be pickled is sent as text
         error = RuntimeError(f"{type(error).__name__}: {error}")
     return Raised(error, origin)
 
 
 class _Room(Buffers):
-    """The shared memory as the one buffer into which a preprocess function with ``out`` writes every batch."""
+    """The shared memory as the only buffer of a preprocess function with ``out``."""
 
     def __init__(self, memory: Memory) -> None:
         super().__init__()
@@ -190,17 +190,17 @@ class _Room(Buffers):
         self._whole: ArrayPlace | None = None
 
     def take(self, count: int) -> Array | None:
-        """Return room for ``count`` samples, once it is known how large one is."""
+        """Return an array for ``count`` samples; ``None`` before the first batch shows their size."""
         if self._whole is None or count > self._whole.shape[0]:
             return None
         return self._memory.array(self._whole._replace(shape=(count, *self._whole.shape[1:])))
 
     def placed(self, arrays: Sequence[Array]) -> list[ArrayPlace]:
-        """Put arrays into the shared memory, where they are not there already, and say where they lie."""
+        """Copy arrays into the shared memory, unless they are there already, and return their positions."""
         memory = self._memory.bytes(1)
         if len(arrays) == 1 and arrays[0].flags.c_contiguous and arrays[0].ctypes.data == memory.ctypes.data:
             return [ArrayPlace(arrays[0].shape, arrays[0].dtype, 0)]
-        # A result may be another view of the very memory that it is to be put into.
+        # A result may be a view of the memory that is about to be overwritten.
         arrays = [array.copy() if np.may_share_memory(array, memory) else array for array in arrays]
         places, end = [], 0
         for array in arrays:

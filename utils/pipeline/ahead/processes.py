@@ -1,11 +1,10 @@
-"""Preprocessing in processes, for code that holds the interpreter's lock or that may take its process down.
+"""Preprocess in child processes, for code that holds the interpreter lock or may crash.
 
-Each preprocessing thread owns one child: a fresh interpreter, as of multiprocessing's "spawn". The thread sends it the
-samples of a batch and gets back what :func:`.prepare` makes of them there; arrays come through
-an anonymous memory file, which is gone with the last process that has it open.
+Each preprocessing thread has one child: a new interpreter, like multiprocessing's "spawn". The thread sends it the
+samples of a batch and receives the result of :func:`.prepare`; arrays come through an anonymous memory file.
 
-Started by ``subprocess`` and not by ``multiprocessing.Process``: that leaves a resource tracker running beside every
-program that uses it, and two threads that wait for children there can take each other's exit status.
+Children are started by ``subprocess`` and not by ``multiprocessing.Process``, which starts a resource tracker for every
+program, and in which two waiting threads can take each other's exit status.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from engine import Array, ConfigError, DataError, Timeline, host_slots
 from utils.datasets.base import Batch
 from utils.pipeline.ahead.process_child import Alone, ArrayPlace, Done, Memory, Raised, in_child
 from utils.pipeline.launch.exit_status import Stopped, how_ended
-from utils.pipeline.run.prepare import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
+from utils.pipeline.run.pipeline import Buffers, Failure, PreparedBatch, Preprocessor, one_by_one, subset
 from utils.tasks.prepared import Prepared, Shards
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PATIENCE = 0.3
-"""Seconds the children have to end on SIGTERM; then they are killed."""
+"""Seconds the children have to end on SIGTERM before they are killed."""
 
 _COMMAND = (
     "import sys; sys.path[:] = sys.argv[3:]; "
@@ -47,15 +46,15 @@ _INSTEAD = "or use --worker_mode thread"
 
 
 class _DiedError(Exception):
-    """A child ended without an answer; the text says how."""
+    """A child ended without an answer; the message is its exit status."""
 
 
 class _OriginError(Exception):
-    """Where in the child an error came from: shown as the error's cause."""
+    """The traceback in the child, as cause of the error."""
 
 
 class _Child:
-    """A child process and what leads to it; ``lock`` is held by who uses it.
+    """A child process with its connection and memory; hold ``lock`` to use it.
 
     Args:
         preprocess: the pickled function.
@@ -83,18 +82,18 @@ class _Child:
         _live.add(self)
 
     def greet(self) -> str | None:
-        """Send the function; return why it cannot be used there, ``None`` where it can.
+        """Send the function; return the reason why the child cannot use it, ``None`` if it can.
 
         Raises:
             _DiedError: the process ended.
         """
-        # Importing the program's main module costs time, and runs it where it is not guarded; rarely is it needed.
+        # The main module is imported only if needed: that takes time, and runs an unguarded script.
         main = _main_module() if b"__main__" in self._preprocess else {}
         reason: str | None = self._talk(reduction.ForkingPickler.dumps(main), self._preprocess)
         return reason
 
     def ask(self, what: Batch | Alone) -> Any:
-        """Let the child preprocess a batch, or one sample by itself; return its answer.
+        """Let the child preprocess a batch or one sample; return its answer.
 
         Raises:
             _DiedError: the process ended.
@@ -108,13 +107,13 @@ class _Child:
             stopped = Stopped(lambda: (self._process.pid,))
             while not self._connection.poll(1.0):
                 if stopped() is not None:
-                    self._process.kill()  # the end of the connection follows
+                    self._process.kill()  # which closes the connection
             return self._connection.recv()
         except (EOFError, OSError):
             raise _DiedError(self.wait(_PATIENCE)) from None
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the process so far; 0 where it has been waited for."""
+        """Return the CPU seconds of the process so far; 0 after :meth:`wait`."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
@@ -126,7 +125,7 @@ class _Child:
         self._process.terminate()
 
     def wait(self, seconds: float) -> str:
-        """Wait for the process to end, kill it after so many seconds, and return how it ended."""
+        """Wait for the process to end, kill it after ``seconds``, and return its exit status as text."""
         try:
             code = self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
@@ -136,7 +135,7 @@ class _Child:
         return f"signal {how_ended(code).removeprefix('signal ')}" if code < 0 else how_ended(code)
 
     def close(self) -> None:
-        """Let go of a process that has ended; may be called twice."""
+        """Close connection and memory of an ended process; may be called twice."""
         self._connection.close()
         if self._fd >= 0:
             os.close(self._fd)
@@ -144,28 +143,28 @@ class _Child:
 
 
 _live: set[_Child] = set()
-"""Children that the system does not count among this process's ended ones yet."""
+"""Children that have not been waited for."""
 
 
 def live_cpu_seconds() -> float:
-    """Return the CPU seconds of children that have not been waited for, which ``os.times`` does not know of."""
+    """Return the CPU seconds of children that have not been waited for, which ``os.times`` does not include."""
     return sum(child.cpu_seconds() for child in list(_live))
 
 
 class _Own(threading.local):
-    """What belongs to one thread."""
+    """The child of a thread."""
 
     child: _Child | None = None
 
 
 class Processes:
-    """Preprocess batches in child processes, one for each calling thread; a context manager that ends them.
+    """Preprocesses batches in child processes, one per calling thread; a context manager that ends them.
 
     Args:
         preprocessor, timeline, buffers: as :func:`utils.pipeline.ahead.prepared` takes them.
 
     Raises:
-        ConfigError: the function cannot be sent to another process, or this is such a process already.
+        ConfigError: the function cannot be pickled, or this is a preprocessing child itself.
     """
 
     def __init__(self, preprocessor: Preprocessor, timeline: Timeline, buffers: Buffers | None) -> None:
@@ -198,13 +197,13 @@ class Processes:
         for child in children:
             child.wait(deadline - time.perf_counter())
         for child in children:
-            with child.lock:  # its thread notices the end, and then lets go
+            with child.lock:  # its thread releases the lock when the child has ended
                 child.close()
 
     def __call__(self, batch: Batch) -> PreparedBatch:
         """Preprocess one batch, holding one of the host's slots.
 
-        If the child dies of it, every sample is done again by itself, and those of which it dies again are left out.
+        If the child dies, every sample is preprocessed separately, and samples of which it dies again are left out.
         """
         with host_slots().taken():
             try:
@@ -223,10 +222,10 @@ class Processes:
         )
 
     def alone(self, sample: Any) -> Prepared:
-        """Prepare one sample, of which a child may die.
+        """Prepare one sample.
 
         Raises:
-            DataError: it did, or the sample cannot be prepared.
+            DataError: the sample cannot be prepared, or the child died.
         """
         try:
             answer = self._ask(Alone(sample), lambda answer, _: answer)
@@ -245,7 +244,7 @@ class Processes:
         return done, arrays
 
     def _ask(self, what: Batch | Alone, take: Callable[[Any, _Child], Any]) -> Any:
-        """Ask this thread's child, and take what it answers before the next question overwrites its memory."""
+        """Send a request to this thread's child, and copy its answer before the next request overwrites the memory."""
         child = self._child()
         with child.lock:
             try:
@@ -260,7 +259,7 @@ class Processes:
             return take(answer, child)
 
     def _child(self) -> _Child:
-        """Return this thread's child, started where it has none."""
+        """Return this thread's child; start it if there is none."""
         if self._own.child is not None:
             return self._own.child
         with self._lock:
@@ -281,7 +280,7 @@ class Processes:
         return child
 
     def _check_wanted(self) -> None:
-        """Leave, where nobody wants the result any more; of no interest to anyone, hence no error of ours."""
+        """Raise CancelledError, which is ignored, if the run has ended."""
         from concurrent.futures import CancelledError
 
         if self._ended:
@@ -289,20 +288,20 @@ class Processes:
 
 
 class _InChild(Preprocessor):
-    """Prepares in a child and puts together here."""
+    """Prepares in a child and collates in this process."""
 
     def __init__(self, processes: Processes, preprocessor: Preprocessor) -> None:
         super().__init__(preprocessor.task)
         self._processes = processes
 
-    def prepare(self, samples: Sequence[Any], out: Array | None = None) -> Prepared:
+    def prepare(self, samples: Sequence[Any], out: Array | None = None, timeline: Timeline | None = None) -> Prepared:
         """Prepare one sample."""
         (sample,) = samples
         return self._processes.alone(sample)
 
 
 def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] | Shards | None:
-    """Return the arrays of an answer, as they were laid out."""
+    """Return the arrays of an answer."""
     if done.places is None:
         return None
     copies = _copied(done.places, memory, buffers)
@@ -313,7 +312,7 @@ def _arrays(done: Done, memory: Memory, buffers: Buffers | None) -> list[Array] 
 
 
 def _copied(places: list[ArrayPlace], memory: Memory, buffers: Buffers | None) -> list[Array]:
-    """Copy arrays out of the shared memory, which the next batch will overwrite."""
+    """Copy arrays from the shared memory, which the next batch overwrites."""
     copies = []
     for place in places:
         room = buffers.take(place.shape[0]) if buffers is not None and len(places) == 1 and place.shape else None
@@ -325,9 +324,9 @@ def _copied(places: list[ArrayPlace], memory: Memory, buffers: Buffers | None) -
 
 
 def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Start a child that inherits the descriptors and never sees Ctrl-C: the parent ends it."""
+    """Start a child that inherits the descriptors and does not receive Ctrl-C: the parent ends it."""
     command = [sys.executable, "-c", _COMMAND, *map(str, descriptors), *sys.path]
-    # Blocked rather than ignored: that holds from the child's first instruction on.
+    # Blocked rather than ignored, so that it applies from the child's first instruction on.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
@@ -336,7 +335,7 @@ def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
 
 
 def _main_module() -> dict[str, Any]:
-    """Return how the child finds the program's main module, for functions that are defined there."""
+    """Return how the child imports the program's main module, for functions defined there."""
     main = sys.modules["__main__"]
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
@@ -346,6 +345,6 @@ def _main_module() -> dict[str, Any]:
 
 def _unusable(name: str, reason: object) -> ConfigError:
     return ConfigError(
-        f"preprocess function {name} cannot be used in a process of its own ({reason}); define it at the top level of "
+        f"preprocess function {name} cannot be used in another process ({reason}); define it at the top level of "
         f"a module, {_INSTEAD}"
     )

@@ -1,4 +1,4 @@
-"""Batches prepared ahead of the engine, in order: in threads, each with a process of its own where asked for."""
+"""Prepare batches ahead of the engine, in order, in threads or in one process per thread."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from engine import ConfigError, Timeline, host_slots, usable_cores
 from utils.datasets.base import Batch
-from utils.pipeline.run.prepare import Buffers, PreparedBatch, Preprocessor, as_preprocessor, prepare
+from utils.pipeline.run.function_task import as_preprocessor
+from utils.pipeline.run.pipeline import Buffers, PreparedBatch, Preprocessor, prepare
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
 WORKER_MODES = ("thread", "process")
-"""Where preprocessing ahead of the engine may run; see :func:`prepared`."""
+"""Modes of preprocessing workers; see :func:`prepared`."""
 
 
 class _Worker:
-    """What the preprocessing threads share: the function, its buffers, and whether they take turns.
+    """The function of all preprocessing threads, with its buffers.
 
-    Samples that take next to no time (tiny pictures) are mostly work of the interpreter, which one thread does at a
-    time; several threads then only hand its lock to and fro (measured on the digits: two threads were slower than one).
+    Preprocessing of tiny samples mostly holds the interpreter lock; then one thread preprocesses at a time, as several
+    threads are slower than one (measured on the digits with two threads).
     """
 
     TINY = 3e-4
@@ -61,16 +62,19 @@ def prepared(
     worker_mode: str = "thread",
     detailed: bool = True,
 ) -> Generator[PreparedBatch, None, None]:
-    """Yield the batches preprocessed, in order, at most ``workers + 1`` batches ahead of the consumer.
+    """Yield preprocessed batches, in order, at most ``workers + 1`` batches ahead of the consumer.
 
-    A batch that raises is preprocessed again sample by sample, so that only the bad samples are missing. A single batch
-    is preprocessed in the calling thread. A function that takes ``out`` writes into ``buffers`` the consumer gave back.
-
-    ``worker_mode`` ``"process"`` lets every thread preprocess in a process of its own, for functions that hold the
-    interpreter's lock or may crash; they must be importable there (:mod:`utils.pipeline.ahead.processes`).
-
-    Without ``detailed`` a single batch is not split up into stages: Pillow, given a path, loads one plugin where it
-    loads all for bytes.
+    Args:
+        batches: of the data set.
+        preprocess: samples to arrays. If it raises, the batch is preprocessed again sample by sample, so that only bad
+            samples are missing.
+        timeline: takes the times of the stages.
+        workers: number of threads; ``None``: one per core. 0, and a single batch: in the calling thread.
+        buffers: arrays that the consumer gave back, for a function that takes ``out``.
+        worker_mode: ``"process"``: each thread preprocesses in a child process, for functions that hold the interpreter
+            lock or may crash; they must be importable there (:mod:`utils.pipeline.ahead.processes`).
+        detailed: ``False``: a single batch is not measured by stage; Pillow then opens files by path, and loads one
+            plugin in place of all.
 
     Raises:
         ConfigError: an unknown ``worker_mode``, or a function that cannot run in another process.
@@ -92,7 +96,7 @@ def prepared(
 def _in_order(
     batches: Iterable[Batch], pool: Executor, work: Callable[[Batch], PreparedBatch], ahead: int
 ) -> Generator[PreparedBatch, None, None]:
-    """Yield what a pool makes of the batches, in their order, and at most ``ahead`` of them early."""
+    """Yield the results of a pool for the batches, in order, at most ``ahead`` batches early."""
     waiting: deque[Future[PreparedBatch]] = deque()
     try:
         for batch in batches:

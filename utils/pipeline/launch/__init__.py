@@ -1,4 +1,4 @@
-"""More than one process, more than one machine: the data set is shared out, and the parts make one exact report."""
+"""Several processes on one or more machines: each evaluates a part of the data set; the parts are merged exactly."""
 
 import pkgutil
 

@@ -1,4 +1,4 @@
-"""How processes end, or stop: in words, for those who wait for them."""
+"""Describe how a process ended, and detect stopped processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from utils.pipeline.launch.rank_watcher import is_stopped as is_stopped
 
 NATIVE = ("SIGSEGV", "SIGFPE", "SIGABRT", "SIGILL", "SIGBUS")
-"""Signals of which a process dies by a mistake in native code: a runtime's, not the script's."""
+"""Signals that end a process because of an error in native code."""
 
 
 def how_ended(code: int) -> str:
-    """Return an exit code in words; one below 0 is minus the number of the signal that ended the process."""
+    """Describe an exit code; a negative one is minus the number of the signal that ended the process."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -24,17 +24,17 @@ def how_ended(code: int) -> str:
 
 
 def crashed(code: int | None) -> bool:
-    """Say whether an exit code is that of a crash in native code."""
+    """Return whether an exit code is that of a crash in native code."""
     return code is not None and how_ended(code).endswith("native code")
 
 
 class Stopped:
-    """Tells of processes that are stopped for longer than somebody looks into them.
+    """Detects processes that stay stopped.
 
-    It counts its own looks, so that a job that is stopped and continued as a whole loses nobody.
+    Counts its own checks and not time, so that a job that is stopped and continued as a whole loses no process.
 
     Args:
-        pids: gives the processes. looks: how many in a row must find one stopped; there is one per second.
+        pids: returns the processes. looks: consecutive checks, one per second, that must find a process stopped.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], looks: int = 20) -> None:
@@ -43,7 +43,7 @@ class Stopped:
         self._next = time.monotonic() + 1.0
 
     def __call__(self) -> int | None:
-        """Return the number of one that has been stopped all the time; ``None`` where there is none."""
+        """Return the id of a process that stayed stopped; ``None``: there is none."""
         now = time.monotonic()
         if now < self._next:
             return None

@@ -1,9 +1,8 @@
-"""Several processes under ``mpirun``: every rank evaluates its part, rank 0 gets the merged report.
+"""Several processes under ``mpirun``: every rank evaluates its part, rank 0 merges the reports.
 
-A rank that fails must not leave the others waiting for it, so it ends the whole job. One that is stopped by a signal,
-or waits in MPI for a rank that does not come, is ended by a process beside it (``rank_watcher.py``). MPI is called by
-the main thread only, and waits by sleeping: Open MPI's own blocking calls spin, which takes a core from those who still
-compute.
+A rank that fails ends the whole job, as the others would wait for it. A rank that is stopped by a signal, or waits in
+MPI for a missing rank, is ended by its watcher process (``rank_watcher.py``). MPI is called by the main thread only,
+and polled with sleeps: Open MPI's blocking calls spin, which would take a core from ranks that still compute.
 """
 
 from __future__ import annotations
@@ -35,43 +34,42 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 LAUNCHED = "OMPI_COMM_WORLD_LOCAL_RANK"
-"""Set by ``mpirun`` in every process it starts; who sets rank and size by hand does not set it."""
+"""Set by ``mpirun`` in every process it starts; missing if rank and size are set by hand."""
 
-_PART, _SAID = 1, 2
-"""Message tags: a finished part; "I have said what is wrong"."""
+_PART, _REPORTED = 1, 2
+"""Message tags: a finished part; the sender has printed the error."""
 _LOOKS, _START = "_TECO_STOPPED_LOOKS", "_TECO_START_LOOKS"
-"""Environment variables of the tests: after how many seconds a stopped rank is ended (20), and in how many all ranks
-must have come to where they begin together (120)."""
+"""Environment variables of the tests: seconds until a stopped rank is ended (20), and in which all ranks must have
+started (120)."""
 _JOB = "PMIX_NAMESPACE"
-"""Set by ``mpirun``: what all ranks of a job have in common."""
+"""Set by ``mpirun``, equal for all ranks of a job."""
 _POLL = 0.01
-"""Seconds between two looks for a message."""
+"""Seconds between two checks for a message."""
 _RANK_0_FIRST = 0.5
-"""Seconds by which rank 0 speaks before the others: what all ranks meet (no such model) is then said once."""
+"""Seconds by which rank 0 reports before the others, so that an error of all ranks is printed once."""
 _PATIENCE = 3.0
-"""Seconds the others wait for word of rank 0, which may be late on a busy machine, before they speak themselves."""
+"""Seconds the others wait for rank 0, which may be late on a busy machine, before they print an error themselves."""
 _TERMINATED = 128 + signal.SIGTERM
 
 _watcher: list[int] = []
-"""The pipe that this process's watcher reads, which stays open until the process ends."""
+"""The pipe to this process's watcher, open until the process ends."""
 
 _log = logging.getLogger(__name__)
 
 
 def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Path | None = None) -> Report | None:
-    """Do this process's part of the work and bring all parts together.
+    """Evaluate this process's part and merge all parts.
 
-    Where rank and size were set by hand there is nobody to merge with: the result is this process's part, and that is
-    said.
+    If rank and size were set by hand, the result is this process's part alone, and a line is printed.
 
     Args:
-        work: evaluates this process's part of the data set; it prints on rank 0 only, and on the others its errors
-            begin with their rank.
-        say: takes a line for the user.
-        resume: the journal's folder, to say how to go on after a process died.
+        work: evaluates this process's part of the data set; its output is printed on rank 0 only, and its errors on
+            other ranks begin with their rank.
+        say: prints a line.
+        resume: the journal's folder, for the message after a process died.
 
     Returns:
-        The merged report on rank 0, ``None`` on the other ranks, which have nothing more to do.
+        The merged report on rank 0; ``None`` on other ranks.
 
     Raises:
         ConfigError: mpi4py is missing; raised before any work.
@@ -82,7 +80,7 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
         return work()
     comm = None
     if LAUNCHED in os.environ:
-        _watch(rank, size)  # before MPI, which may never come back
+        _watch(rank, size)  # before MPI, whose start may hang
         try:
             comm = _world(rank, size)
         finally:
@@ -90,9 +88,9 @@ def gather(work: Callable[[], Report], say: Callable[[str], None], *, resume: Pa
                 os.close(_watcher.pop())
     if comm is None:
         return _alone(work, say, rank, size)
-    with _quiet(rank), _fate_shared(comm, resume):
+    with _quiet(rank), _abort_together(comm, resume):
         _share_cores(comm)
-        others = _all_have_come(comm)
+        others = _meet(comm)
         parts = _collect(comm, part_of(work()), others)
     if rank:
         return None
@@ -109,13 +107,13 @@ def _alone(work: Callable[[], Report], say: Callable[[str], None], rank: int, si
 
 
 def _world(rank: int, size: int) -> Any:
-    """Start MPI and return its communicator; ``None`` where no launcher started the other processes."""
+    """Start MPI and return its communicator; ``None`` if no launcher started the other processes."""
     try:
         import mpi4py
 
         mpi4py.rc.thread_level = "funneled"  # the pipeline's threads do not call MPI
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, the MPI library is not
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         time.sleep(_RANK_0_FIRST if rank else 0)
         reason = str(error).partition("\n")[0]
         raise ConfigError(
@@ -126,7 +124,7 @@ def _world(rank: int, size: int) -> Any:
 
 
 def _share_cores(comm: Any) -> None:
-    """Divide the cores among the ranks of this machine that may use the same ones: those mpirun binds to no core."""
+    """Divide the cores among the ranks of this machine with the same affinity, which mpirun does not bind to a core."""
     from mpi4py import MPI
 
     if not hasattr(os, "sched_getaffinity"):
@@ -139,15 +137,15 @@ def _share_cores(comm: Any) -> None:
 
 
 def _watch(rank: int, size: int) -> None:
-    """Start the process that watches this one to its end, or tell it that all ranks are to come together again."""
+    """Start the watcher of this process, or notify it that all ranks will meet again."""
     if _watcher:
-        _tell_watcher("")
+        _notify_watcher("")
         return
     reading, writing = os.pipe()
     _watcher.append(writing)
     numbers = (os.getpid(), rank, size, os.environ.get(_LOOKS, "20"), os.environ.get(_START, "120"))
     job = f"{_JOB}={os.environ[_JOB]}" if _JOB in os.environ else ""
-    # Nothing of the job is in its environment, so that nobody takes it for a rank.
+    # Its environment has no variables of the job, so that other watchers do not take it for a rank.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PYTHON"))}
     try:
         os.posix_spawn(
@@ -156,28 +154,28 @@ def _watch(rank: int, size: int) -> None:
             environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
         )
-    except OSError as error:  # the run goes on unwatched
-        _log.warning("ranks that are stopped are not noticed: %s", error)
+    except OSError as error:  # the run continues without a watcher
+        _log.warning("stopped ranks are not detected: %s", error)
     finally:
         os.close(reading)
 
 
-def _tell_watcher(line: str) -> None:
-    with suppress(BrokenPipeError):  # it could not be started, or has been ended
+def _notify_watcher(line: str) -> None:
+    with suppress(BrokenPipeError):  # the watcher could not be started, or has ended
         os.write(_watcher[0], f"{line}\n".encode())
 
 
-def _all_have_come(comm: Any) -> dict[int, int]:
-    """Tell the watcher that all ranks have come; return process number -> rank of the others on this machine."""
+def _meet(comm: Any) -> dict[int, int]:
+    """Wait for all ranks, and notify the watcher; return process id -> rank of the others on this machine."""
     host = socket.gethostname()
-    known = enumerate(comm.allgather((host, os.getpid())))
-    here = {pid: rank for rank, (where, pid) in known if where == host}
-    _tell_watcher(" ".join(f"{pid}:{rank}" for pid, rank in here.items()))
+    ranks = enumerate(comm.allgather((host, os.getpid())))
+    here = {pid: rank for rank, (where, pid) in ranks if where == host}
+    _notify_watcher(" ".join(f"{pid}:{rank}" for pid, rank in here.items()))
     return {pid: rank for pid, rank in here.items() if rank != comm.rank}
 
 
 def _collect(comm: Any, part: Part, others: dict[int, int]) -> list[Part]:
-    """Send the part to rank 0; there, return all of them."""
+    """Send the part to rank 0; return all parts there."""
     stopped = Stopped(lambda: others)
     if comm.rank:
         request = comm.isend(part, dest=0, tag=_PART)
@@ -194,7 +192,7 @@ def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -
     """Wait for a message.
 
     Raises:
-        EngineError: a rank of this machine is stopped, and stays so.
+        EngineError: a rank of this machine stays stopped.
     """
     while not ready():
         time.sleep(_POLL)
@@ -204,21 +202,21 @@ def _wait(ready: Callable[[], bool], stopped: Stopped, others: dict[int, int]) -
 
 @contextmanager
 def _quiet(rank: int) -> Iterator[None]:
-    """Let rank 0 alone write to stdout; what the others have to say on stderr begins with their rank."""
+    """Discard stdout of ranks other than 0, and prefix their lines on stderr with the rank."""
     if not rank:
         yield
         return
-    with redirect_stdout(_Nowhere()), redirect_stderr(cast("TextIO", _Prefixed(f"rank {rank}: ", sys.stderr))):
+    with redirect_stdout(_Null()), redirect_stderr(cast("TextIO", _Prefixed(f"rank {rank}: ", sys.stderr))):
         yield
 
 
-class _Nowhere(io.TextIOBase):
+class _Null(io.TextIOBase):
     def write(self, text: str) -> int:
         return len(text)
 
 
 class _Prefixed(io.TextIOBase):
-    """Writes whole lines, each with a prefix."""
+    """Writes complete lines, each with a prefix."""
 
     def __init__(self, prefix: str, stream: TextIO) -> None:
         self._prefix, self._stream, self._rest = prefix, stream, ""
@@ -233,12 +231,12 @@ class _Prefixed(io.TextIOBase):
 
 
 @contextmanager
-def _fate_shared(comm: Any, resume: Path | None) -> Iterator[None]:
-    """End the whole job where this process fails; say how to go on where the job is ended because another one did."""
+def _abort_together(comm: Any, resume: Path | None) -> Iterator[None]:
+    """End the whole job if this process fails; if another process ended the job, print how to resume."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        if not _said(comm):
-            _say_stopped(comm.rank, resume)
+        if not _was_reported(comm):
+            _report_stopped(comm.rank, resume)
         raise SystemExit(_TERMINATED)
 
     previous = signal.signal(signal.SIGTERM, stop)
@@ -247,7 +245,7 @@ def _fate_shared(comm: Any, resume: Path | None) -> Iterator[None]:
     except SystemExit as error:
         if error.code != _TERMINATED:
             _abort(comm, error)
-        os._exit(_TERMINATED)  # MPI's own end would wait for the process that is gone
+        os._exit(_TERMINATED)  # MPI's finalization would wait for the process that ended
     except BaseException as error:
         _abort(comm, error)
         raise
@@ -255,16 +253,16 @@ def _fate_shared(comm: Any, resume: Path | None) -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _said(comm: Any, patience: float = 0.1) -> bool:
-    """Whether another rank has said what is wrong; its message may take a moment, or ``patience`` seconds."""
+def _was_reported(comm: Any, patience: float = 0.1) -> bool:
+    """Return whether another rank has printed the error; wait up to ``patience`` seconds for its message."""
     end = time.monotonic() + patience
-    while not (said := comm.iprobe(tag=_SAID)) and time.monotonic() < end:
+    while not (found := comm.iprobe(tag=_REPORTED)) and time.monotonic() < end:
         time.sleep(_POLL)
-    return bool(said)
+    return bool(found)
 
 
-def _say_stopped(rank: int, resume: Path | None) -> None:
-    """Say at once, as mpirun kills after a second, what happened; rank 1 says it too, as rank 0 may have died."""
+def _report_stopped(rank: int, resume: Path | None) -> None:
+    """Print the reason immediately, as mpirun kills after a second; rank 1 prints it too, as rank 0 may have died."""
     go_on = f"run the same command again to go on from {resume}" if resume else "--resume DIR lets a run go on"
     line = f"rank {rank}: stopped by mpirun, as it does on Ctrl-C and when a process dies; {go_on}\n"
     if rank <= 1:
@@ -272,10 +270,10 @@ def _say_stopped(rank: int, resume: Path | None) -> None:
 
 
 def _abort(comm: Any, error: BaseException) -> None:
-    """Say what is wrong, once, and end every process of the job; does not return."""
-    if not _said(comm, _PATIENCE if comm.rank else _POLL):
+    """Print the error, once for all ranks, and end every process of the job; does not return."""
+    if not _was_reported(comm, _PATIENCE if comm.rank else _POLL):
         for rank in range(comm.size):
-            comm.isend(None, dest=rank, tag=_SAID)
+            comm.isend(None, dest=rank, tag=_REPORTED)
         sys.stdout.flush()
         sys.stderr.write(f"{_text(error)}\n")
         sys.stderr.flush()
@@ -294,4 +292,4 @@ def _text(error: BaseException) -> str:
 
 
 def _code(error: BaseException) -> int:
-    return 130 if isinstance(error, KeyboardInterrupt) else 2  # an orderly end leaves the others without this part too
+    return 130 if isinstance(error, KeyboardInterrupt) else 2  # also after SystemExit(0), as this part is missing

@@ -1,4 +1,4 @@
-"""The parts of a run: what every process measured of its share of the data set, and how they make one report."""
+"""The parts of a run: the report of each process on its share of the data set, merged into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine import ConfigError
 from utils.datasets.sharding import rank_and_size
 from utils.metrics.base import Metric
 from utils.pipeline.report.report import Report
-from utils.pipeline.run.prepare import nothing_evaluated
+from utils.pipeline.run.pipeline import nothing_evaluated
 from utils.pipeline.run.run_state import add_counts, per_class
 
 _Item = TypeVar("_Item")
@@ -26,16 +26,16 @@ _COMBINED: dict[str, Callable[[list[Any]], Any]] = {
     "memory_per_spa": max,
     "events": lambda lists: list(chain.from_iterable(lists)),
 }
-"""How what each card reports of itself becomes one figure."""
+"""Functions that combine the figures of all cards, by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process measured: plain data that travels between processes.
+    """The result of one process, which is pickled to another.
 
     Attributes:
-        report: its result, with the metric's ``state``; 0 samples where there was nothing for it to do.
-        rank, size: it took samples ``rank``, ``rank + size``, ``rank + 2 * size``, ... of the data set.
+        report: its report, with the metric's ``state``; 0 samples if its share is empty.
+        rank, size: its samples are ``rank``, ``rank + size``, ``rank + 2 * size``, ... of the data set.
         host: name of the machine.
     """
 
@@ -55,26 +55,26 @@ def in_order(parts: Sequence[Sequence[_Item]]) -> list[_Item]:
     """Put per-sample records back into the order of the data set.
 
     Args:
-        parts: by rank, the records of each process; record ``i`` of rank ``r`` of ``n`` is sample ``r + i * n``. Lists
-            that are not one entry per sample (failures) come out in about the order of the data set.
+        parts: by rank, the records of each process; record ``i`` of rank ``r`` of ``n`` is sample ``r + i * n``. The
+            order of lists without one entry per sample (failures) is approximate.
     """
     rows = zip_longest(*parts, fillvalue=_MISSING)
     return [item for item in chain.from_iterable(rows) if item is not _MISSING]
 
 
 def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
-    """Make one report of all parts of a run; the metric is exactly that of a single process.
+    """Merge all parts of a run into one report; the metric is exactly that of a single process.
 
-    Samples and steps are summed, the wall time is the slowest process's, ``avg_sps`` is all samples over that, and the
-    times per batch are means over all steps. What cannot be added up is the slowest process's.
+    Samples and steps are summed, the wall time is that of the slowest process, ``avg_sps`` is all samples over that,
+    and times per batch are means over all steps. All other figures are those of the slowest process.
 
     Args:
         parts: one per rank, in any order.
-        recomputed: parts that were computed again because their worker was lost.
+        recomputed: number of parts computed again because their worker was lost.
 
     Raises:
         DataError: no process could run a sample.
-        ConfigError: a part is missing or comes twice, or the metrics do not merge.
+        ConfigError: a part is missing or duplicated, or the metrics cannot be merged.
     """
     reports = _reports_by_rank(parts)
     failures = in_order([report.failures for report in reports])
@@ -87,14 +87,14 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
         slowest,
         metric=state.compute(),
         state=state,
-        **_added_up(reports, slowest.e2e_time),
+        **_sums(reports, slowest.e2e_time),
         failures=failures,
         nan_inputs=in_order([report.nan_inputs for report in reports]),
         nan_outputs=in_order([report.nan_outputs for report in reports]),
         device=_merged_device([(report.device, report.steps) for report in filled if report.device]),
         secondary=dict(state.secondary()),
         per_class=per_class(state),
-        counts=_counted(reports),
+        counts=_summed_counts(reports),
         figures=_listed([report.figures for report in filled]),
         hints=list(dict.fromkeys(hint for report in reports for hint in report.hints)),
         finished=all(report.finished for report in reports),
@@ -105,8 +105,7 @@ def merge(parts: Sequence[Part], *, recomputed: int = 0) -> Report:
     )
 
 
-def _counted(reports: Sequence[Report]) -> dict[str, int]:
-    """Return the sums of what was counted."""
+def _summed_counts(reports: Sequence[Report]) -> dict[str, int]:
     total: dict[str, int] = {}
     for report in reports:
         add_counts(total, report.counts)
@@ -114,7 +113,7 @@ def _counted(reports: Sequence[Report]) -> dict[str, int]:
 
 
 def _reports_by_rank(parts: Sequence[Part]) -> list[Report]:
-    """Return the report of every rank, in their order; refuse parts that are not one per rank."""
+    """Return the reports in the order of ranks; raise ConfigError unless there is one part per rank."""
     parts = sorted(parts, key=lambda part: part.rank)
     if not parts or [(part.rank, part.size) for part in parts] != [(rank, len(parts)) for rank in range(len(parts))]:
         found = ", ".join(f"{part.rank} of {part.size}" for part in parts)
@@ -122,9 +121,9 @@ def _reports_by_rank(parts: Sequence[Part]) -> list[Report]:
     return [part.report for part in parts]
 
 
-def _added_up(reports: Sequence[Report], wall: float) -> dict[str, Any]:
-    """Return what adds up over the parts, and what follows from that and the wall time of all."""
-    # A part's speed leaves out its warm-up steps, so its samples must not be counted here.
+def _sums(reports: Sequence[Report], wall: float) -> dict[str, Any]:
+    """Return the figures that are summed or averaged over the parts."""
+    # A part's speed excludes its warm-up steps, so ``samples`` cannot be used here.
     timed = sum(report.avg_sps * report.e2e_time for report in reports)
     return {
         "samples": sum(report.samples for report in reports),
@@ -138,7 +137,7 @@ def _added_up(reports: Sequence[Report], wall: float) -> dict[str, Any]:
 
 
 def hosts(parts: Iterable[Part]) -> str:
-    """Return how many processes on how many machines took part, in words."""
+    """Return the numbers of processes and machines, as text."""
     names = [part.host for part in parts]
     machines = len(set(names))
     return f"{len(names)} processes on {machines} machine{'s' if machines > 1 else ''}"
@@ -160,14 +159,14 @@ def _per_step(reports: Sequence[Report], seconds: Callable[[Report], float]) -> 
 
 
 def _listed(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what each process says of itself side by side: a task's figures need not add up."""
+    """Return the figures of all processes as lists, as a task's figures cannot be added in general."""
     return {name: [one.get(name) for one in figures] for name in (figures[0] if figures else ())}
 
 
 def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
-    """Add up the simulated cards of all processes, given with their steps.
+    """Merge the reports of the simulated cards of all processes, given with their number of steps.
 
-    Speed and SPA are summed, the latency is the mean over all steps. Of several models each is added up by itself.
+    Speed and SPA are summed, the latency is the mean over all steps; several models are merged separately.
     """
     if not reports:
         return {}
@@ -178,7 +177,7 @@ def _merged_device(reports: Sequence[tuple[Mapping[str, Any], int]]) -> dict[str
         }
     merged = {**first, "cards": len(reports)}
     for key, combined in _COMBINED.items():
-        if key in merged:  # a third party's card may say other things
+        if key in merged:  # a third party's card may report other keys
             merged[key] = combined([report[key] for report, _ in reports])
     if "simulated_latency" in merged:
         merged["simulated_latency"] = _mean_latency(reports)

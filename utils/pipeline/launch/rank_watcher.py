@@ -1,20 +1,20 @@
-"""A process beside each rank of ``mpirun``, which ends the rank where that can do nothing itself.
+"""A program that watches a rank of ``mpirun`` and ends it if it hangs.
 
-MPI's own calls at the start and the end of a rank hold Python's lock, and a rank that is stopped by a signal runs no
-code at all. So this file runs as a program, from before ``MPI_Init`` until the rank's process is gone: it ends ranks of
-its machine that are stopped, and its own rank where not all come to the start in time. ``mpirun`` then ends the job. It
-imports the standard library alone, and nothing of the zoo, so that it is there at once.
+MPI's calls at the start and the end of a rank hold Python's lock, and a rank that is stopped by a signal runs no code.
+So this file runs as a separate process, from before ``MPI_Init`` until the rank's process ends: it ends stopped ranks
+of its machine, and its own rank if not all ranks start in time. ``mpirun`` then ends the job. It imports only the
+standard library, so that it starts quickly.
 
     python -I -S rank_watcher.py PID RANK SIZE LOOKS START JOB
 
-PID and RANK are those of its rank, SIZE the number of ranks, LOOKS how many looks in a row, one a second, must find a
-process stopped, START how many looks all ranks have to come together, and JOB an entry of the environment that the
-job's processes have in common (empty: there is none). From standard input it reads a line whenever all ranks have come
-together, ``PID:RANK`` of those on its machine, and an empty one when they are to come together again. It ends with its
-rank.
+PID and RANK are those of its rank, SIZE is the number of ranks, LOOKS the number of consecutive checks, one per second,
+that must find a process stopped, START the number of checks in which all ranks must have started, and JOB an entry of
+the environment that is equal for all processes of the job (empty: none). From standard input it reads a line
+``PID:RANK PID:RANK ...`` of the ranks on its machine each time all ranks have met, and an empty line when they are to
+meet again. It ends with its rank.
 
-A process is left alone while what started it is stopped too: then the job was stopped as a whole, and goes on as one.
-Ranks on other machines are watched there, by their own watchers; nothing is done where ``mpirun`` itself is stopped.
+A stopped process is ignored while the process that started it is stopped too: the job was stopped as a whole, and will
+be continued as a whole. Ranks on other machines have their own watchers; if ``mpirun`` is stopped, no rank is ended.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ import time
 from contextlib import suppress
 
 LOOK = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _LATER = 3
-"""Looks more after which a stopped rank is ended once all have come: a rank that waits for its part ends the job first,
-with its own line and exit code."""
+"""Further checks until a stopped rank is ended after all ranks have met: the rank that waits for its part ends the job
+first, with its own line and exit code."""
 _MOST_APART = 10
-"""Looks by which the watchers of different ranks are apart at most where all of them see the same."""
+"""Largest difference, in checks, between the watchers of different ranks, so that they do not act at the same time."""
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process of this machine is stopped by a signal; false where it is gone or there is no ``/proc``."""
+    """Return whether a process of this machine is stopped by a signal; false if it has ended, or without ``/proc``."""
     return _stat(pid)[:1] in ([b"T"], [b"t"])
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the state on: state, parent, process group; empty without one."""
+    """Return the fields of ``/proc/PID/stat`` from the state on: state, parent, process group; empty if missing."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -51,16 +51,11 @@ def _stat(pid: int) -> list[bytes]:
 
 
 class Watcher:
-    """What is known of the job, and what to do about it.
-
-    Args:
-        pid: of the watched rank. rank: its number. size: ranks of the job. looks: after which a stopped one is ended.
-        start: looks that all ranks have to come together. job: see the module's text.
-    """
+    """The state of the watcher; arguments as in the module's docstring."""
 
     def __init__(self, pid: int, rank: int, size: int, looks: int, start: int, job: str) -> None:
         self._pid, self._rank, self._size, self._looks = pid, rank, size, looks
-        self._limit = start + min(rank, _MOST_APART)  # rank 0 first, so that the line is written once
+        self._limit = start + min(rank, _MOST_APART)  # rank 0 first, so that the line is printed once
         self._left = self._limit
         self._job = b"\0" + job.encode(errors="surrogateescape") + b"\0" if job else b""
         self._ranks = {pid: rank}
@@ -69,7 +64,7 @@ class Watcher:
         self._above = _above(pid)
 
     def take(self, line: str) -> None:
-        """Take the ranks of this machine, ``PID:RANK PID:RANK``: all have come; without any, they are to come again."""
+        """Take a line of standard input: the ranks of this machine, or empty if all ranks are to meet again."""
         if not line.strip():
             self._left = self._limit
             return
@@ -78,15 +73,15 @@ class Watcher:
         self._left, self._job, self._late = -1, b"", _LATER
 
     def look(self) -> None:
-        """Look once, and end what is to be ended."""
+        """Check once, and end processes that hang."""
         if any(map(is_stopped, self._above)):
             self._seen = {}
             return
         stopped = {**self._of_job(), **self._ranks}
-        # Not what a debugger holds, which is its user's business.
+        # State T only: a process held by a debugger (t) is left alone.
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in stopped if _stat(pid)[:1] == [b"T"]}
         for pid, count in list(self._seen.items()):
-            # That of the rank itself comes first, then one after the other: the line is written once.
+            # The rank's own watcher acts first, then one after the other, so that the line is printed once.
             if count >= self._looks + self._late + (0 if pid == self._pid else 2 + min(self._rank, _MOST_APART)):
                 self._end(
                     pid,
@@ -101,7 +96,7 @@ class Watcher:
                 )
 
     def _of_job(self) -> dict[int, int]:
-        """Return stopped processes of the job by their environment, with their ranks; they may have no watcher yet."""
+        """Return stopped processes of the job, found by their environment, with their ranks."""
         if not self._job:
             return {}
         found = {}
@@ -110,7 +105,7 @@ class Watcher:
                 try:
                     with open(f"/proc/{name}/environ", "rb") as file:
                         environment = b"\0" + file.read()
-                except OSError:  # it is gone, or another user's
+                except OSError:  # it has ended, or belongs to another user
                     continue
                 rank = environment.partition(b"\0OMPI_COMM_WORLD_RANK=")[2].partition(b"\0")[0]
                 if self._job in environment and rank.isdigit():
@@ -122,12 +117,12 @@ class Watcher:
             os.kill(pid, 0)
             os.write(2, f"{line}\n".encode())
             os.kill(pid, signal.SIGKILL)
-        except OSError:  # it has gone meanwhile, or nobody reads stderr
+        except OSError:  # it has ended, or stderr is closed
             self._seen.pop(pid, None)
 
 
 def _above(pid: int) -> list[int]:
-    """Return what started a process, and what started that, as far as they are of other process groups."""
+    """Return the ancestors of a process that are in other process groups."""
     found: list[int] = []
     group = _stat(pid)[2:3]
     while len(fields := _stat(pid)) > 2 and (pid := int(fields[1])) > 1 and pid not in found:
@@ -137,10 +132,10 @@ def _above(pid: int) -> list[int]:
 
 
 def watch(watcher: Watcher, pid: int) -> None:
-    """Look once a second until the rank is gone."""
+    """Check once per second until the rank ends."""
     try:
         gone = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # an old kernel, another system, or it is gone
+    except (AttributeError, OSError):  # an old kernel, another system, or it has ended
         gone = -1
     line, files = b"", [0, *([gone] if gone >= 0 else [])]
     while True:
@@ -153,7 +148,7 @@ def watch(watcher: Watcher, pid: int) -> None:
                 continue
             read = os.read(0, 1 << 16)
             line += read
-            if not read:  # the rank has closed it: it wants none, or it is gone
+            if not read:  # the rank has closed the pipe, or has ended
                 return
             *whole, line = line.split(b"\n")
             for one in whole:
@@ -162,9 +157,9 @@ def watch(watcher: Watcher, pid: int) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run as the program that the module's text describes."""
-    with suppress(OSError):  # it leads a group already
-        os.setsid()  # what is sent to the rank's process group is not for this process
+    """Run the program described in the module's docstring."""
+    with suppress(OSError):  # already a group leader
+        os.setsid()  # signals to the rank's process group do not reach this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pid, rank, size, looks, start = map(int, argv[:5])
     watch(Watcher(pid, rank, size, looks, start, argv[5]), pid)

@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: each is an actor with an engine of its own that evaluates one part of the data set.
+"""Workers on a Ray cluster: each is an actor with its own engine that evaluates one part of the data set.
 
-The zoo and the data must lie at the same path on every machine. A lost worker's part is computed again by a fresh one;
-an error that the zoo raises on purpose would come again, so it ends the run.
+The zoo and the data must have the same path on every machine. The part of a lost worker is computed again by a new one;
+an error raised by the zoo would be raised again, so it ends the run.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 RETRIES = 3
-"""How often a part is computed again before the run gives up."""
+"""How often a part is computed again before the run fails."""
 
 _SETTINGS = ("MAX_ENGINE_NUMS", "SDAA_", "TECO_")
-"""Beginnings of the environment variables that workers on other machines take from the driver."""
+"""Prefixes of the environment variables that workers take from the driver."""
 _PATIENCE = 30.0
-"""Seconds without any news after which it is said that workers wait for free cores."""
+"""Seconds without a message after which a line reports workers that wait for free cores."""
 _LOOK = 1.0
-"""Seconds between two looks at the workers where there is no news."""
+"""Seconds between two checks of the workers without a message."""
 _STORE = 2**27
-"""Bytes of shared memory a cluster of our own reserves; parts are a few kilobytes."""
+"""Bytes of shared memory of a local cluster; parts have a few kilobytes."""
 
 
 class Refused(NamedTuple):
-    """An error that the zoo raised on purpose in a worker: its class and its text."""
+    """A :class:`TecoInferError` of a worker: its class and its message."""
 
     kind: str
     text: str
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Worker:
-    """The actor that computes a part, and where it stands."""
+    """The actor that computes a part, and its place."""
 
     rank: int
     actor: Any
@@ -75,7 +75,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Run:
-    """A run on a cluster: who is under way, and what has come back."""
+    """A run on a cluster: the pending workers and the finished parts."""
 
     ray: Any
     make: Callable[[], Any]
@@ -87,13 +87,13 @@ class _Run:
     parts: list[Part] = field(default_factory=list)
     lost: Counter[int] = field(default_factory=Counter)
     stopped: Stopped = field(init=False)
-    said: float = field(default_factory=time.monotonic)
+    reported: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.stopped = Stopped(self._here)
 
     def _here(self) -> list[int]:
-        """Return the processes of the workers on this machine."""
+        """Return the process ids of the workers on this machine."""
         host = socket.gethostname()
         places = [worker.place for worker in self.pending.values()]
         return [place.pid for place in places if place is not None and place.host == host]
@@ -110,20 +110,20 @@ def launch(
     """Evaluate a data set with workers on a Ray cluster: the one of ``RAY_ADDRESS``, else one on this machine.
 
     Args:
-        function: evaluates the part of the data set that :func:`utils.datasets.sharding.rank_and_size` says; a plain
+        function: evaluates the part of the data set given by :func:`utils.datasets.sharding.rank_and_size`; a plain
             function of an importable module.
         args: its arguments; they are pickled.
         workers: number of workers, each with its share of the cluster's cores.
-        say: takes a line for the user.
-        samples: size of the data set where it is known: more workers than that are not started.
+        say: prints a line.
+        samples: size of the data set if known, the largest number of workers.
 
     Returns:
         The merged report.
 
     Raises:
-        ConfigError: Ray is missing or cannot be reached, or the numbers make no sense.
+        ConfigError: Ray is missing or cannot be reached, or a number is invalid.
         EngineError: the worker of a part died more than :data:`RETRIES` times.
-        TecoInferError: what a worker raised, once.
+        TecoInferError: an error of a worker.
     """
     if workers < 1:
         raise ConfigError(f"--num_workers {workers} must be at least 1")
@@ -149,11 +149,11 @@ def launch(
 
 
 def cpus_each(nodes: Sequence[float], workers: int) -> float:
-    """Return the largest number of cores per worker with which all find a place; below 1 where cores are fewer.
+    """Return the largest number of cores per worker for which all workers fit; below 1 with fewer cores than workers.
 
     Args:
         nodes: cores of each machine.
-        workers: how many workers there are to be.
+        workers: number of workers.
     """
     if not sum(nodes) >= 1:
         raise ConfigError("the Ray cluster has no cores; start its machines with --num-cpus")
@@ -167,13 +167,13 @@ def cpus_each(nodes: Sequence[float], workers: int) -> float:
 
 
 def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], cores: tuple[int, int]) -> Part | Refused:
-    """Compute one part, in a worker.
+    """Compute one part in a worker.
 
     Args:
         function: ``module:name`` of the function that evaluates.
         args: its arguments.
-        share: rank and number of the parts.
-        cores: this worker's number on its machine, and how many share the machine.
+        share: rank, and number of parts.
+        cores: this worker's number on its machine, and number of workers on it.
     """
     take_cores(*cores)
     os.environ.update({RANK: str(share[0]), SIZE: str(share[1]), LAUNCHED: str(cores[0])})
@@ -185,7 +185,7 @@ def work_part(function: str, args: tuple[Any, ...], share: tuple[int, int], core
 
 
 def _worker_class() -> type:
-    """Return the actor's class; being local, it travels to workers that do not yet know where the zoo is."""
+    """Return the actor's class; as a local class it is pickled by value, for workers that cannot import the zoo yet."""
 
     class Worker:
         def start(self, folder: str, paths: list[str], settings: dict[str, str]) -> tuple[str, str, int]:
@@ -197,7 +197,7 @@ def _worker_class() -> type:
 
             os.chdir(folder)
             os.environ.update(settings)
-            # In the order of the driver: the core stands before contrib.
+            # In the driver's order, in which the zoo precedes contrib.
             sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
             return ray.get_runtime_context().get_node_id(), socket.gethostname(), os.getpid()
 
@@ -211,7 +211,7 @@ def _worker_class() -> type:
 
 @contextmanager
 def _cluster() -> Iterator[Any]:
-    """Join the cluster of ``RAY_ADDRESS``, or start one on this machine and end it afterwards, whatever happens."""
+    """Join the cluster of ``RAY_ADDRESS``, or start one on this machine and always shut it down."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; else a warning
     try:
         import ray
@@ -220,7 +220,7 @@ def _cluster() -> Iterator[Any]:
     address = os.environ.get("RAY_ADDRESS")
     own = {} if address else {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _STORE}
     if own:
-        _keep_token()
+        _set_token()
     try:
         try:
             with _uninterrupted():
@@ -236,8 +236,8 @@ def _cluster() -> Iterator[Any]:
             ray.shutdown()
 
 
-def _keep_token() -> None:
-    """Give a cluster of our own a token by the environment; Ray would write one into the user's home folder."""
+def _set_token() -> None:
+    """Set a token for a local cluster in the environment; Ray would write one into the user's home folder."""
     home = home_folder()
     given = any(os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if not given and (home is None or not (home / ".ray" / "auth_token").exists()):
@@ -246,7 +246,7 @@ def _keep_token() -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off to the end of the block: Ray crashes, and leaves processes, where it starts or ends half."""
+    """Delay Ctrl-C to the end of the block: an interrupted start or end of Ray crashes and leaves processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -261,7 +261,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _finish(run: _Run, say: Callable[[str], None]) -> Report:
-    """Start every worker, replace the lost ones, and merge what comes back."""
+    """Start all workers, replace lost ones, and merge the parts."""
     for rank in range(run.size):
         _start(run, rank)
     with _progress(run.size, say) as done:
@@ -289,54 +289,54 @@ def _start(run: _Run, rank: int) -> None:
 
 
 def _look(run: _Run, say: Callable[[str], None]) -> None:
-    """End a worker that is stopped, which Ray does not notice; say now and then who waits."""
+    """End a stopped worker, which Ray does not detect; report waiting workers from time to time."""
     if (pid := run.stopped()) is not None:
         say(f"worker process {pid} is stopped; ending it")
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    if time.monotonic() - run.said > _PATIENCE:
-        run.said = time.monotonic()
-        _say_waiting(run, say)
+    if time.monotonic() - run.reported > _PATIENCE:
+        run.reported = time.monotonic()
+        _report_waiting(run, say)
 
 
-def _say_waiting(run: _Run, say: Callable[[str], None]) -> None:
+def _report_waiting(run: _Run, say: Callable[[str], None]) -> None:
     waiting = sum(worker.place is None for worker in run.pending.values())
     if waiting:
         say(f"{waiting} of {run.size} workers wait for free cores of the Ray cluster")
 
 
 def _next(run: _Run, say: Callable[[str], None], done: Callable[[Part], None]) -> None:
-    """Wait for the next piece of news from a worker, and do what it asks for."""
+    """Wait for the next message of a worker, and handle it."""
     ready, _ = run.ray.wait(list(run.pending), num_returns=1, timeout=_LOOK)
     if not ready:
         _look(run, say)
         return
-    run.said = time.monotonic()
+    run.reported = time.monotonic()
     worker = run.pending.pop(ready[0])
     lost = run.ray.exceptions
     try:
         news = run.ray.get(ready[0])
-    except lost.RayTaskError as error:  # a bug in the script is shown as it is
+    except lost.RayTaskError as error:  # a bug in the script is raised unchanged
         if worker.place is None or isinstance(error.cause, ModuleNotFoundError):
             raise ConfigError(
                 f"a worker cannot start: {error.cause}; the zoo and the data must lie at the same path on every machine"
             ) from error
         raise
-    except lost.RayError as error:  # its process, its machine or what it has made is gone
+    except lost.RayError as error:  # its process, its machine or its result is lost
         _replace(run, worker, error, say)
         return
     if isinstance(news, Refused):
         raise _raised(news)
     if isinstance(news, Part):
         run.parts.append(news)
-        run.ray.kill(worker.actor)  # its cores may be what a replacement waits for
+        run.ray.kill(worker.actor)  # a replacement may wait for its cores
         done(news)
         return
     _set_to_work(run, worker, _Place(*news))
 
 
 def _set_to_work(run: _Run, worker: _Worker, place: _Place) -> None:
-    """Give a worker that has started its part, and the first share of its machine's cores that is free."""
+    """Give a started worker its part, and the first free share of its machine's cores."""
     worker.place = place
     taken = {other.slot for other in run.pending.values() if other.place and other.place.node == place.node}
     slots = run.slots.setdefault(place.node, 1)
@@ -355,7 +355,7 @@ def _replace(run: _Run, worker: _Worker, error: Exception, say: Callable[[str], 
         ) from error
     where = f" on {worker.place.host}" if worker.place else ""
     say(f"{part}: its worker{where} died (killed, out of memory, or a crash in native code); computing it again")
-    run.ray.kill(worker.actor)  # where it was only out of reach
+    run.ray.kill(worker.actor)  # it may only be unreachable
     _start(run, worker.rank)
 
 
@@ -367,7 +367,7 @@ def _raised(refused: Refused) -> TecoInferError:
 
 @contextmanager
 def _progress(size: int, say: Callable[[str], None]) -> Iterator[Callable[[Part], None]]:
-    """Give what reports a finished part: a bar on a terminal, else a line."""
+    """Yield a function that reports a finished part: by a progress bar on a terminal, else by a line."""
 
     def line(part: Part) -> None:
         report = part.report

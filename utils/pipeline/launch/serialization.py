@@ -1,6 +1,6 @@
-"""Objects on their way to another process: what a script itself defines travels by its name, never as code.
+"""Pickle a task for another process: objects that a script defines are pickled by name, never as code.
 
-A lambda travels by the name of the task that it is a part of.
+A lambda is pickled by the name of the task that has it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tecoinfer_modelzoo.text import one_line
 from utils.tasks.legacy import LegacyTask
 
 SCRIPT = "teco_script"
-"""Module name of the script in the workers; in the driver it stands for ``__main__``, so that what the script defines
-(a metric) travels back."""
+"""Module name of the script in the workers; in the driver an alias of ``__main__``, so that objects of the script (a
+metric) can be pickled back."""
 
 
 class _Pickler(pickle.Pickler):
-    """Names what is defined in ``__main__`` by the script's path."""
+    """Pickles objects defined in ``__main__`` by the script's path."""
 
     def __init__(self, file: io.BytesIO, script: str) -> None:
         super().__init__(file)
@@ -43,12 +43,12 @@ class _Pickler(pickle.Pickler):
         if not of_script:
             return NotImplemented
         if "<" in obj.__qualname__:  # <lambda>, <locals>
-            raise pickle.PicklingError(f"{obj.__qualname__} has no name that another process could find it by")
+            raise pickle.PicklingError(f"{obj.__qualname__} has no importable name")
         return _from_script, (self._script, obj.__qualname__)
 
 
 def packed(value: Any) -> bytes:
-    """Return a task and its options as bytes for :func:`unpacked`; only ever sent between processes of one run.
+    """Return a task and its options as bytes for :func:`unpacked`, for processes of the same run only.
 
     Raises:
         ConfigError: a function of the task is a lambda, or defined inside another one.
@@ -66,12 +66,12 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """Return what :func:`packed` packed, in a worker of the same run."""
+    """Return the objects packed by :func:`packed`, in a worker of the same run."""
     return ForkingPickler.loads(content)
 
 
 def _in_a_task(function: Any) -> tuple[str, str] | None:
-    """Return the name of a task in the function's module, and of the field that holds the function: a lambda's name."""
+    """Return the name of a task in the function's module, and of its field with the function; ``None``: none."""
     module = sys.modules.get(function.__module__)
     tasks = {name: value for name, value in vars(module).items() if isinstance(value, LegacyTask)} if module else {}
     for name, task in tasks.items():
@@ -91,10 +91,10 @@ def _from_script(script: str, name: str) -> Any:
 
 
 def load_script(path: Path) -> ModuleType:
-    """Import a script by its path, without running it as the main program; the second time it is there already.
+    """Import a script by its path, once, without running it as the main program.
 
     Raises:
-        ConfigError: it is not a Python file, or runs when it is imported.
+        ConfigError: the path is not a Python file, or the script exits when it is imported.
     """
     loaded = sys.modules.get(SCRIPT)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):

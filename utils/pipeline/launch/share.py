@@ -1,4 +1,4 @@
-"""The cores of one machine, shared out among the processes of a run on it."""
+"""Divide the cores of a machine among the processes of a run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from engine import usable_cores
 
 
 def take_cores(index: int, of: int) -> None:
-    """Keep to this process's share of the cores it may use: what it starts from now on (threads, engines) follows.
+    """Limit this process, and threads it starts from now on, to its share of the cores.
 
-    Where the system has no affinity (macOS, Windows) nothing changes.
+    No effect on systems without affinity (macOS, Windows).
 
     Args:
-        index: which share, from 0.
-        of: processes that share these cores.
+        index: of the share, from 0.
+        of: number of processes that share these cores.
     """
     if of > 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, share_of(sorted(os.sched_getaffinity(0)), usable_cores(), index, of))
 
 
 def share_of(cores: Sequence[int], usable: int, index: int, of: int) -> list[int]:
-    """Return the cores of share ``index`` of ``of``: equally many each, at least one.
+    """Return the cores of share ``index`` of ``of`` equal shares of at least one core.
 
     Args:
         cores: numbers of the cores the processes may run on, at least one.
-        usable: how many of them they may keep busy together: fewer than ``cores`` under a CPU quota.
+        usable: how many of them the processes may use together; fewer than ``cores`` under a CPU quota.
     """
     each = max(1, usable // of)
-    # Neighbours: they share caches, and on most machines a NUMA node.
+    # Adjacent cores share caches, and on most machines a NUMA node.
     return [cores[(index * each + i) % len(cores)] for i in range(each)]

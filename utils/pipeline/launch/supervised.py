@@ -1,6 +1,6 @@
-"""Runs on a third party's engine: in a child process, so that a crash or a hang of it is a line and an exit code.
+"""Run a third party's engine in a child process, so that its crash or hang becomes a line and an exit code.
 
-The zoo's own engines are not run this way, and pay nothing for it.
+The zoo's own engines run in the script's process.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from engine import ConfigError, provider
 from tecoinfer_modelzoo.text import printable, shortened
 
 _LONGEST = 200
-"""Characters of the run in a line about its end."""
+"""Largest length of the run's description in the line about its end."""
 
 
 def supervise_foreign(target: str, models: Iterable[Path] = ()) -> None:
-    """Go on in a child process where a third party serves the target; to be called before it is opened.
+    """Continue in a child process if the target's engine is a third party's; call this before it is opened.
 
     Args:
         target: its name.
-        models: the files, which a line about the child's end names.
+        models: the files, for the line about the child's end.
 
     Raises:
-        ConfigError: a limit in the environment cannot be used.
+        ConfigError: a limit in the environment is invalid.
     """
     by = provider(target)
     if by == "built-in":

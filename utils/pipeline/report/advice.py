@@ -1,4 +1,4 @@
-"""What would make a run faster, by the stage that bounds it: the table, with what each row presupposes."""
+"""Advice that makes a run faster, by the stage that bounds it, and the condition of each entry."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from utils.tasks.base import Options, Task
 
 _MANY = 4
-"""Workers a core from which on more of them are not advised."""
+"""Workers per core from which more workers are not advised."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a run went, as far as advice depends on it.
+    """The facts on a run that advice depends on.
 
     Attributes:
-        wall: seconds. samples: run in that time. cores: usable ones.
-        full: the cores are in use. turns: threads before the engine take turns in the interpreter.
-        simulated: the engine is a simulated device, which the host computes.
+        wall: seconds. samples: run in that time. cores: usable cores.
+        full: all cores are busy. turns: preprocessing threads wait for one another's interpreter lock.
+        simulated: the engine is a simulated device, computed on the host.
         in_use: the flags.
     """
 
@@ -37,12 +37,12 @@ class Course:
 
     @property
     def target(self) -> str:
-        """The target's name; empty where it is not known."""
+        """The target's name; empty if unknown."""
         return str(self.in_use.flags.get("target", ""))
 
     @property
     def take_turns(self) -> bool:
-        """Whether threads take turns in the interpreter while cores are to spare."""
+        """Whether threads wait for the interpreter lock while cores are idle."""
         return self.turns and not self.full
 
     @property
@@ -53,22 +53,22 @@ class Course:
 
     @property
     def larger_batch(self) -> bool:
-        """Whether there are samples for a larger batch."""
+        """Whether there are enough samples for a larger batch."""
         return int(self.in_use.flags.get("batch_size", 1)) < self.samples
 
 
-_FRONT = ("decode", "preprocess")
+_BEFORE_ENGINE = ("decode", "preprocess")
 _TURNS = "--worker_mode process, as threads take turns in the interpreter here"
 _HOST = ("", "onnx", "cpu")
-"""Targets that compute on the host; one that is not known is taken for one."""
+"""Targets that compute on the host; an unknown target counts as one."""
 
 _INT8 = "--dtype int8, where the metric allows it"
 
 TABLE: tuple[Advice[Course], ...] = (
     Advice("disk", "keep the data on a faster disk, or in memory"),
-    *(Advice(s, _TURNS, {"worker_mode": "process"}, lambda run: run.take_turns) for s in _FRONT),
-    *(Advice(s, "more --workers", {}, lambda run: run.more_workers) for s in _FRONT),
-    *(Advice(s, "more cores", {}, lambda run: run.full) for s in _FRONT),
+    *(Advice(s, _TURNS, {"worker_mode": "process"}, lambda run: run.take_turns) for s in _BEFORE_ENGINE),
+    *(Advice(s, "more --workers", {}, lambda run: run.more_workers) for s in _BEFORE_ENGINE),
+    *(Advice(s, "more cores", {}, lambda run: run.full) for s in _BEFORE_ENGINE),
     Advice("engine", "a real card: this host computes what the simulated one would", {}, lambda run: run.simulated),
     Advice("engine", f"--target cpu {_INT8}", {"target": "cpu"}, lambda run: run.target in ("", "onnx")),
     Advice("engine", _INT8, {"dtype": "int8"}, lambda run: run.target == "cpu"),
@@ -82,19 +82,19 @@ TABLE: tuple[Advice[Course], ...] = (
     Advice("engine", "a larger --batch_size", {}, lambda run: run.target == "cuda" and run.larger_batch),
     Advice("postprocess", "a larger --batch_size", {}, lambda run: run.larger_batch),
 )
-"""By stage, the likeliest first."""
+"""Advice by stage, most effective first."""
 
 
 @dataclass(frozen=True)
 class OwnAdvice:
-    """What is known of a run before it starts: the task's words by stage (:attr:`Task.advice`), and the flags."""
+    """Facts known before a run: the task's advice by stage (:attr:`Task.advice`), and the flags."""
 
     words: Mapping[str, str] = field(default_factory=dict)
     in_use: InUse = field(default_factory=InUse)
 
     @classmethod
     def of(cls, task: Task, options: Options, engines: Mapping[str, Engine]) -> OwnAdvice:
-        """Return it of a task's run; each flag has the value that it came to."""
+        """Return the facts of a task's run, with the resolved values of the flags."""
         names = ("target", "batch_size", "workers", "worker_mode", *getattr(options, "flags", ()))
         flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
         dtypes = {engine.dtype for engine in engines.values()}
@@ -104,16 +104,16 @@ class OwnAdvice:
 
 
 def helps_most(stage: str, run: Course, own: Mapping[str, str]) -> str:
-    """Return what would help most with the stage that bounds a run; empty where there is nothing to say.
+    """Return the most effective advice for the stage that bounds a run; empty if there is none.
 
     Args:
-        stage: that bounds it. run: how it went.
-        own: the task's words by stage, in the place of the common ones; those about pictures, say, only count where
-            the cores are full, since otherwise more threads are the cheaper way.
+        stage: that bounds the run. run: facts on it.
+        own: the task's advice by stage, which replaces the common one; before the engine only if all cores are busy,
+            as otherwise more threads are the cheaper way.
     """
     if run.wall < SHORT:
         return ""
     common = next(advice(TABLE, stage, run.in_use, run), "")
-    if (stage in _FRONT and not run.full) or (stage == "engine" and run.simulated):
+    if (stage in _BEFORE_ENGINE and not run.full) or (stage == "engine" and run.simulated):
         return common
     return still_open(own.get(stage, ""), run.in_use) or common

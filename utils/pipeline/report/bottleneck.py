@@ -1,4 +1,4 @@
-"""What bounds a run, in one line, from the same spans as every other figure."""
+"""The stage that bounds a run, in one line, computed from the timeline."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from utils.pipeline.report.advice import Course, OwnAdvice, helps_most
 
-_FRONT = ("disk", "decode", "preprocess")
+_BEFORE_ENGINE = ("disk", "decode", "preprocess")
 """The stages before the engine."""
 
 _CORES_FULL = 0.85
-"""Share of the cores' time from which on more threads cannot help."""
+"""Share of the cores' time from which more threads do not help."""
 
 _ONE_CORE = 0.6, 1.3
-"""Cores kept busy where the threads take turns in the interpreter, which runs one at a time: about one."""
+"""Number of busy cores where threads wait for the interpreter lock: about one."""
 
 _IDLE = 0.5
-"""Share of the wall time below which a stage is hardly at work."""
+"""Share of the wall time below which a stage counts as idle."""
 
 _BLOCK = 2048
-"""Bytes per sample below which files came from the page cache: a cold one is fetched in blocks of 4096 and more."""
+"""Bytes per sample below which files came from the page cache; the disk is read in blocks of 4096 bytes or more."""
 
 
 def bottleneck(
@@ -35,23 +35,23 @@ def bottleneck(
     disk_bytes: int | None = None,
     own: OwnAdvice | None = None,
 ) -> str:
-    """Return one line: the stage that bounds the run, how busy each was, and what would help most, if anything.
+    """Return one line: the stage that bounds the run, how busy each stage was, and the most effective advice, if any.
 
-    Where the cores are full, the stage that used most of them bounds the run; else it is what the loop waited for,
-    unless that was hardly at work. A span of the disk also holds the time its thread waited for a core or for the
-    interpreter, so the disk is named only where cores are to spare and something was really fetched from it.
+    If all cores are busy, the stage that used most of their time bounds the run; else the stage the loop waited for,
+    unless that was idle. A span of the disk includes the time its thread waited for a core or the interpreter lock, so
+    the disk is considered only with idle cores and bytes fetched from storage.
 
     Args:
-        busy: seconds at work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
+        busy: seconds of work by stage (``disk``, ``decode``, ``preprocess``, ``engine``, ``postprocess``), summed over
             threads.
         waits: wall seconds the loop waited for ``preprocess`` and ``engine``, or spent on ``postprocess``.
         wall: wall seconds of the run.
         core_share: CPU seconds over wall seconds times cores.
-        simulated: the engine is a simulated device, which the host computes.
-        cores: the cores that ``core_share`` is of.
-        samples: samples that were run in that time.
-        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` where unknown.
-        own: the task's own words by stage, in the place of the common ones, and the flags in use.
+        simulated: the engine is a simulated device, computed on the host.
+        cores: number of cores of ``core_share``.
+        samples: samples run in that time.
+        disk_bytes: bytes fetched from storage in that time, not from the page cache; ``None`` if unknown.
+        own: the task's advice by stage, and the flags in use.
     """
     full = core_share >= _CORES_FULL
     no_disk = full or (disk_bytes is not None and disk_bytes < _BLOCK * samples)
@@ -59,7 +59,7 @@ def bottleneck(
     if no_disk:
         candidates.pop("disk", None)
     waited = max(waits, key=lambda stage: waits[stage])
-    # What is waited for and hardly at work waits for a core itself: then the stage that holds the cores bounds the run.
+    # An idle stage that the loop waits for waits for a core itself: then the stage that uses the cores bounds the run.
     if not full and _working(busy, waited) >= _IDLE * wall:
         candidates = {stage: seconds for stage, seconds in candidates.items() if stage in _behind(waited)}
     bound = max(candidates, key=lambda stage: candidates[stage], default=waited)
@@ -73,22 +73,22 @@ def bottleneck(
 
 
 def _behind(waited: str) -> tuple[str, ...]:
-    """Return the stages that the loop waits for under one name: before the engine all of them together."""
-    return _FRONT if waited == "preprocess" else (waited,)
+    """Return the stages that the loop waits for under one name; all stages before the engine are one."""
+    return _BEFORE_ENGINE if waited == "preprocess" else (waited,)
 
 
 def _working(busy: Mapping[str, float], waited: str) -> float:
-    """Return the seconds at work of what the loop waits for under one name."""
+    """Return the seconds of work of the stages that the loop waits for under one name."""
     return sum(busy.get(stage, 0.0) for stage in _behind(waited))
 
 
 def _take_turns(front: float, used: float, wall: float) -> bool:
-    """Say whether the threads of the front wait for each other: some at work on one core's worth of computing."""
+    """Return whether preprocessing threads wait for one another: more seconds of work than CPU time of one core."""
     return _ONE_CORE[0] <= used <= _ONE_CORE[1] and front > 1.3 * used * wall
 
 
 def fetched_bytes() -> int | None:
-    """Return the bytes this process had fetched from storage so far; ``None`` where the system does not say."""
+    """Return the bytes this process has fetched from storage; ``None`` if the system does not report it."""
     try:
         text = Path("/proc/self/io").read_text(encoding="ascii")
     except OSError:  # not Linux, or not allowed

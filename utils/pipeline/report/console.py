@@ -1,4 +1,4 @@
-"""What every run writes: lines for people, JSON for programs."""
+"""Output of all runs: lines for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine import ConfigError, Engine, provider
 from tecoinfer_modelzoo.text import printable, shortened
 from utils.pipeline.run.nan import input_line, output_line
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 from utils.tasks.base import Task
 from utils.tasks.model import Model
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from utils.pipeline.report.report import Report
 
 SHOWN_CLASSES = 100
-"""Classes whose figures are printed; beyond that their number is given."""
+"""Largest number of classes whose figures are printed; of further classes only their number."""
 
 SHOWN_FAILURES = 20
-"""Bad samples listed one by one; beyond that their number is given."""
+"""Largest number of failures that are listed; of further failures only their number."""
 
 
 def warn(text: str) -> None:
@@ -33,15 +33,15 @@ def warn(text: str) -> None:
 
 
 def in_a_line(text: str) -> str:
-    """Return a text with line breaks and other control characters written out, and the middle of a long one left out.
+    """Escape line breaks and other control characters, and shorten a long text in the middle.
 
-    A file's name may hold any, and names of samples out of files may have any length.
+    File names may contain any character; sample names read from files may have any length.
     """
     return shortened(printable(text, keep=""))
 
 
 def tell_engines(task: Task, engines: Mapping[str, Engine]) -> None:
-    """Say what computes, and of which models the weights are random."""
+    """Print the engine of each model, and which models have random weights."""
     by = provider(task.options.target)
     served = "" if by == "built-in" else f" (served by {by}, not the zoo's own)"
     for name, engine in engines.items():
@@ -54,12 +54,12 @@ def tell_engines(task: Task, engines: Mapping[str, Engine]) -> None:
 
 
 def int8_figures(engines: Mapping[str, Engine]) -> dict[str, dict[str, Any]]:
-    """Return how near to float32 each int8 engine was found to be, by model, for JSON and :func:`int8_lines`."""
+    """Return the agreement of each int8 engine with float32, by model, for JSON and :func:`int8_lines`."""
     return {name: asdict(engine.agreement) for name, engine in engines.items() if engine.agreement is not None}
 
 
 def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say what :func:`int8_figures` found."""
+    """Return the lines on the figures of :func:`int8_figures`."""
     if not figures:
         return []
     from engine import Agreement
@@ -71,22 +71,22 @@ def int8_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def finish(report: Report, parsed: Options) -> int:
-    """List what went wrong, print the two closing lines, write the JSON, and return the exit code.
+    """List failures and warnings, print the two closing lines, write the JSON, and return the exit code.
 
-    Nothing that was found is lost to a file that cannot be written, nor to a reader of the output who goes away.
+    The JSON is written even if the output cannot be printed.
 
     Raises:
         ConfigError: the JSON cannot be written.
     """
     try:
-        _tell(report)
+        _print(report)
         sys.stdout.flush()
     finally:
         write_result(report, parsed)
     return 0 if report.sound else 1
 
 
-def _tell(report: Report) -> None:
+def _print(report: Report) -> None:
     list_nan(report.nan_inputs, report.nan_outputs, report.samples, report.engine)
     if report.unknown_metric:
         warn(report.unknown_metric)
@@ -94,13 +94,13 @@ def _tell(report: Report) -> None:
         warn(f"hint: {hint}")
     if report.cut_short:
         print(report.cut_short)
-    ran = report.resumed_steps < report.steps  # nothing bounds a run that took all from the journal
+    ran = report.resumed_steps < report.steps  # no time was measured if all steps came from the journal
     for line in _device_lines(report.device) if ran else ():
         print(line)
     list_failures(report.failures)
     for line in (
         *report.remarks,
-        *_course_lines(report, ran),
+        *_time_lines(report, ran),
         *int8_lines(report.int8),
         *_class_lines(report),
         *_figure_lines(report),
@@ -110,10 +110,10 @@ def _tell(report: Report) -> None:
 
 
 def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: str) -> None:
-    """Tell of the samples with NaN in their input, or in their output.
+    """Warn of the samples with NaN in their input or output.
 
     Args:
-        inputs, outputs: their names. total: samples that were run. engine: what computed.
+        inputs, outputs: their names. total: number of samples run. engine: its description.
     """
     if inputs:
         warn(input_line(inputs, total))
@@ -121,8 +121,8 @@ def list_nan(inputs: Sequence[str], outputs: Sequence[str], total: int, engine: 
         warn(output_line(outputs, total, inputs, engine))
 
 
-def _course_lines(report: Report, ran: bool) -> Iterator[str]:
-    """Yield what is to be said of the way there: the journal's steps, and what bounded the others."""
+def _time_lines(report: Report, ran: bool) -> Iterator[str]:
+    """Yield the lines on steps from the journal, and on the bottleneck of the others."""
     if report.resumed_steps:
         yield f"{report.resumed_steps} of {report.steps} steps were taken from the journal; times are of the others"
     if report.busy and ran:
@@ -130,19 +130,19 @@ def _course_lines(report: Report, ran: bool) -> Iterator[str]:
 
 
 def _figure_lines(report: Report) -> Iterator[str]:
-    """Yield the figures beside the metric: its own further ones, and the task's."""
+    """Yield the lines of secondary figures: the metric's and the task's."""
     for what, figures in ((f"beside {report.metric_name}", report.secondary), ("figures", report.figures)):
         yield from figure_lines(what, figures)
 
 
 def figure_lines(what: str, figures: Mapping[str, Any]) -> Iterator[str]:
-    """Yield figures as a line; none where there are none."""
+    """Yield one line with all figures, if there are any."""
     if figures:
         yield f"{what}: {', '.join(f'{name} {_number(value)}' for name, value in figures.items())}"
 
 
 def _class_lines(report: Report) -> Iterator[str]:
-    """Yield the figures of single classes as a table, the classes in their own order."""
+    """Yield the figures per class as a table."""
     if not report.per_class:
         return
     shown = list(report.per_class.items())[:SHOWN_CLASSES]
@@ -158,7 +158,7 @@ def _class_lines(report: Report) -> Iterator[str]:
 
 
 def _cell(value: float) -> str:
-    """Return a figure of a table: counts as they are, shares with four decimals."""
+    """Format a figure: integers unchanged, floats with four decimals."""
     if isinstance(value, int):
         return str(value)
     return "-" if math.isnan(value) else f"{value:.4f}"
@@ -173,7 +173,7 @@ def _number(value: Any) -> str:
 
 
 def about(parsed: Options) -> dict[str, Any]:
-    """Return what every JSON result says of a run: target, who serves it, model and data."""
+    """Return the fields of every JSON result: target, its provider, model and task."""
     model = {name: str(path) for name, path in parsed.models.items()} if isinstance(parsed.ckpt, dict) else parsed.ckpt
     return {
         "target": parsed.target,
@@ -184,7 +184,7 @@ def about(parsed: Options) -> dict[str, Any]:
 
 
 def write_result(report: Report, parsed: Options, **extra: Any) -> None:
-    """Write the JSON and its records, where they are asked for; the keyword arguments are added to it.
+    """Write the JSON and its records, with ``--json``; the keyword arguments are added to the JSON.
 
     Raises:
         ConfigError: a file cannot be written.
@@ -201,7 +201,7 @@ def write_result(report: Report, parsed: Options, **extra: Any) -> None:
     try:
         commit(report.to_dict(**where, **named, **extra), parsed.json, kept)
     except ConfigError:
-        if kept is not None:  # the figures without them are better than none
+        if kept is not None:  # the result is written without records
             kept.discard()
             named = {"records": None} if kept.lost else named
             with suppress(ConfigError):
@@ -210,7 +210,7 @@ def write_result(report: Report, parsed: Options, **extra: Any) -> None:
 
 
 def _device_lines(device: Mapping[str, Any]) -> list[str]:
-    """Say what a simulated card took; of several models one line each."""
+    """Return the lines on a simulated card, one per model."""
     if not device:
         return []
     models = device.get("models")
@@ -227,7 +227,7 @@ def _device_line(device: Mapping[str, Any], per: str) -> str:
 
 
 def list_failures(failures: Sequence[Failure]) -> None:
-    """Tell of the samples that could not be run, the first of them one by one."""
+    """List the samples that could not be run, at most :data:`SHOWN_FAILURES` of them."""
     for failure in failures[:SHOWN_FAILURES]:
         warn(in_a_line(failure.text))
     if failures:

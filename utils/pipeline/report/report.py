@@ -1,4 +1,4 @@
-"""What a run says at its end: two closing lines for people and scripts, JSON for everything else."""
+"""The result of an evaluation, its two closing lines, and its JSON."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tecoinfer_modelzoo.json_values import plain
 from utils.metrics.base import Metric
 from utils.metrics.definition import metric_to_json
 from utils.pipeline.run.nan import input_line, output_line
-from utils.pipeline.run.prepare import Failure
+from utils.pipeline.run.pipeline import Failure
 
 if TYPE_CHECKING:
     from utils.pipeline.report.advice import OwnAdvice
     from utils.pipeline.resume.records import Kept
 
 SCHEMA_VERSION = 1
-"""Version of the JSON layout; it rises when a field changes its meaning or goes."""
+"""Version of the JSON layout; raised when a field changes its meaning or is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +35,38 @@ class Report:
     """Result of :func:`utils.pipeline.evaluate`.
 
     Attributes:
-        metric_name, metric: what was measured and its value; higher_is_better: its direction.
-        secondary: further figures of the metric. per_class: those of single classes, by class and name.
-        figures: of the task, such as tokens/s; neither these nor those above decide anything.
-        samples, steps: samples the metric covers, and batches.
+        metric_name, metric: the metric of record and its value; higher_is_better: its direction.
+        secondary: further figures of the metric. per_class: figures by class and name.
+        figures: of the task, such as tokens/s. None of these is judged.
+        samples, steps: number of samples in the metric, and of batches.
         e2e_time: wall seconds of the timed steps, everything included.
         avg_sps: samples per second of wall time over the timed steps.
-        avg_inference_time, avg_preprocess_time, avg_postprocess: seconds per batch; preprocessing runs in threads
-            beside the engine, so the three do not add up to the wall time.
+        avg_inference_time, avg_preprocess_time, avg_postprocess: seconds per batch; preprocessing runs in parallel
+            with the engine, so the three do not add up to the wall time.
         wait_time, wait_engine_time, postprocess_time: wall seconds the loop waited for preprocessing, waited for the
-            engine, and spent on answers and metric; together they make up ``e2e_time``.
-        busy: seconds each stage was at work, summed over threads: disk, decode, preprocess (the rest of it), engine,
+            engine, and spent on answers and metric; their sum is ``e2e_time``.
+        busy: seconds of work by stage, summed over threads: disk, decode, preprocess (without these two), engine,
             postprocess.
         core_share: CPU seconds of the run over wall seconds times cores, 0 to 1.
         disk_bytes: bytes fetched from storage, not from the page cache; ``None`` where unknown.
-        engine: what computed, in one line. simulated: whether that was a simulated device.
-        failures: samples that could not be run. nan_inputs: samples whose input held NaN (they were run). nan_outputs:
-            samples whose output held NaN, or infinities that made NaN of their prediction.
-        device: what a device says of the run (:meth:`engine.base.Engine.device_report`); its times are simulated.
-        int8: how near each int8 engine is to float32 on its calibration samples, by model: ``cosine``, the ``output``
-            it is of, ``samples`` and ``recipe``; empty where none is.
-        finished: ``False`` where a step limit ended the run before the data did.
+        engine: description of the engine, one line. simulated: whether it is a simulated device.
+        failures: samples that could not be run. nan_inputs: samples with NaN in their input (they were run).
+            nan_outputs: samples with NaN in their output, or with infinities that made their prediction NaN.
+        device: report of a device (:meth:`engine.base.Engine.device_report`); its times are simulated.
+        int8: agreement of each int8 engine with float32 on its calibration samples, by model: ``cosine``, the
+            ``output`` it is of, ``samples`` and ``recipe``; empty without int8.
+        finished: ``False`` if a step limit ended the run before the end of the data.
         resumed_steps: steps taken from a journal; times are of the others.
         processes, recomputed: processes whose parts were merged, and parts computed again after a loss.
-        task: name of the task; empty where plain functions were evaluated.
-        advice: the task's words on what would help, and the flags in use; not in the JSON.
-        counts: what the task counted of the samples, by name. remarks: what is to be said of it, in the task's words.
-        hints: what looks wrong in how the model's numbers are read, in the task's words.
-        unwritten: what else could not be written at the end, a line each; not in the JSON.
-        state: the metric itself, for merging; not in the JSON.
-        records: what the metric kept of each sample, waiting to be put in its place with the JSON; not in that.
-        parts: of several processes' records, by rank, instead; not in the JSON.
-        about: what ran: target, model, task and data, for :meth:`to_json`.
+        task: name of the task; empty for plain functions.
+        advice: the task's advice by stage, and the flags in use; not in the JSON.
+        counts: the task's ``warning_counts``. remarks: its lines on them.
+        hints: suspected wrong settings, from the task's diagnostics.
+        unwritten: further files that could not be written, a line each; not in the JSON.
+        state: the metric, for merging; not in the JSON.
+        records: the metric's records of each sample, put in place together with the JSON; not in the JSON.
+        parts: instead of ``records``, those of each process, by rank; not in the JSON.
+        about: target, model, task and data, for :meth:`to_json`.
     """
 
     metric_name: str
@@ -118,18 +118,18 @@ class Report:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the metric should know, one line each."""
+        """Warnings on the result, one line each."""
         lines = [failure.text for failure in self.failures]
         if self.nan_inputs:
             lines.append(input_line(self.nan_inputs, self.samples))
         if self.nan_outputs:
             lines.append(output_line(self.nan_outputs, self.samples, self.nan_inputs, self.engine))
-        known = (line for line in (self.unknown_metric, self.cut_short) if line)
-        return [*lines, *self.hints, *known, *self.remarks, *self.unwritten]
+        further = (line for line in (self.unknown_metric, self.cut_short) if line)
+        return [*lines, *self.hints, *further, *self.remarks, *self.unwritten]
 
     @property
     def unknown_metric(self) -> str:
-        """Why the metric is not a number where no output is to blame; empty otherwise."""
+        """The reason for a NaN metric without a NaN output; else empty."""
         if not math.isnan(self.metric) or self.failures or self.nan_inputs or self.nan_outputs:
             return ""
         why = "" if self.state is None else self.state.unknown()
@@ -138,7 +138,7 @@ class Report:
 
     @property
     def cut_short(self) -> str:
-        """That a step limit left a part of the data set out; empty otherwise."""
+        """The line on a step limit that left a part of the data set out; else empty."""
         if self.finished:
             return ""
         return f"stopped after {self.steps} steps (TECO_INFER_PIPELINES_MAX_STEPS): the metric covers those only"
@@ -148,7 +148,7 @@ class Report:
         return _content(self.to_dict(**self.about)).decode()
 
     def bottleneck(self) -> str:
-        """Return one line that says what bounds the run (:mod:`utils.pipeline.report.bottleneck`)."""
+        """Return one line on the stage that bounds the run (:mod:`utils.pipeline.report.bottleneck`)."""
         from utils.pipeline.report.bottleneck import bottleneck
 
         waits = {"preprocess": self.wait_time, "engine": self.wait_engine_time, "postprocess": self.postprocess_time}
@@ -158,7 +158,7 @@ class Report:
         return bottleneck(*shares, **how)  # type: ignore[arg-type]
 
     def closing_lines(self) -> list[str]:
-        """Return the two lines every valid script ends with."""
+        """Return the last two lines of every valid script."""
         return [
             f"eval_metric {np.format_float_positional(round(self.metric, 6), trim='0')}",  # never 1e-05
             f"summary: avg_sps: {self.avg_sps:.1f}, e2e_time: {self.e2e_time:.4f}, "
@@ -167,7 +167,7 @@ class Report:
         ]
 
     def to_dict(self, **extra: Any) -> dict[str, Any]:
-        """Return the report as plain data with schema version and environment."""
+        """Return the report as plain data, with schema version and environment."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "evaluation",
@@ -187,7 +187,7 @@ def _fields(report: Report) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Return what the figures were measured with."""
+    """Return the versions of Python and NumPy, the machine and its cores."""
     return {
         "environment": {
             "python": platform.python_version(),
@@ -199,9 +199,9 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(data: dict[str, Any], path: Path) -> None:
-    """Write a result atomically, numpy values as plain ones and what JSON lacks (NaN, infinities) as ``null``.
+    """Write a result atomically, NumPy values as plain ones, NaN and infinities as ``null``.
 
-    Bytes of a file's name that are no UTF-8 become escapes such as ``\\udcff``, as Python's reader takes them.
+    Bytes of a file name that are not valid UTF-8 become escapes such as ``\\udcff``, which Python's reader accepts.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -211,10 +211,10 @@ def write_json(data: dict[str, Any], path: Path) -> None:
 
 
 def commit(data: dict[str, Any], path: Path, records: Kept | None) -> None:
-    """Write a result as :func:`write_json` does, together with its records.
+    """Write a result like :func:`write_json`, together with its records.
 
-    Wherever the process is killed, there is the older result with its own records, or no result, or the new one with
-    its own: the older result goes before the records take their place, the new one comes after that.
+    A result never lies next to records of another run, even if the process is killed: the older result is removed
+    first, then the records are put in place, then the new result.
 
     Raises:
         ConfigError: a file cannot be written.
@@ -222,7 +222,7 @@ def commit(data: dict[str, Any], path: Path, records: Kept | None) -> None:
     if records is None or records.waiting is None:
         write_json(data, path)
         return
-    if path.exists() and not path.is_file():  # a pipe or a device, which nothing takes the place of
+    if path.exists() and not path.is_file():  # a pipe or a device, which cannot be replaced
         records.place()
         write_json(data, path)
         return
@@ -248,7 +248,7 @@ def _content(data: dict[str, Any]) -> bytes:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Make one line of what the system has against a result file."""
+    """Turn an OSError on a result file into a ConfigError of one line."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Standard output and error as a terminal may show them: names of files are data, and data may hold anything."""
+"""Standard output and error without control characters, which names of files and samples may contain."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, TextIO
 from tecoinfer_modelzoo.text import MOST_SHOWN, printable, shortened
 
 
-class Shown:
-    """A stream that writes control characters and marks that turn text around as escapes; ``bare`` is what it wraps.
+class SafeStream:
+    """A stream that escapes control characters and marks that reverse the direction of text.
 
-    What the stream's encoding lacks is written as an escape too, unless the stream already replaces it by itself:
-    Python's raises, at an é in ASCII or, in the locales C and C.UTF-8 too, at the half of a pair (U+D800).
+    Characters missing in the stream's encoding are escaped too, unless the stream replaces them itself: Python raises
+    an error for é in ASCII, and for a single surrogate (U+D800) also in the locales C and C.UTF-8.
 
     Args:
-        keep: control characters that stay. brief: of a long line, the middle is left out.
+        bare: the wrapped stream. keep: control characters to leave unchanged. brief: shorten long lines in the middle.
     """
 
     def __init__(self, bare: TextIO, keep: str, *, brief: bool = False) -> None:
@@ -40,20 +40,20 @@ class Shown:
 
 
 _RAISING = ("strict", "surrogateescape", "surrogatepass")
-"""Error handlers of a stream each of which raises an error for some text that its encoding lacks."""
+"""Error handlers of a stream that raise for some characters missing in its encoding."""
 
 
 @contextmanager
 def only_shown() -> Iterator[None]:
-    """Have both streams write only what may be shown; a bar of progress goes back to the beginning of its line.
+    """Replace ``sys.stdout`` and ``sys.stderr`` by safe streams; carriage returns of progress bars stay.
 
-    Inside another such block it changes nothing.
+    Has no effect inside another such block.
     """
     before = sys.stdout, sys.stderr
-    if not isinstance(sys.stdout, Shown):
-        sys.stdout = Shown(sys.stdout, "\n\t")
-    if not isinstance(sys.stderr, Shown):
-        sys.stderr = Shown(sys.stderr, "\n\t\r", brief=True)
+    if not isinstance(sys.stdout, SafeStream):
+        sys.stdout = SafeStream(sys.stdout, "\n\t")
+    if not isinstance(sys.stderr, SafeStream):
+        sys.stderr = SafeStream(sys.stderr, "\n\t\r", brief=True)
     try:
         yield
     finally:

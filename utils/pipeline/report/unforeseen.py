@@ -1,4 +1,4 @@
-"""What no part of the zoo expected: an exception of foreign code, or a defect, as one line that says where it came."""
+"""Unexpected exceptions, of foreign code or from a defect, as one line with file and line number."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from tecoinfer_modelzoo.distribution import HOME
 from tecoinfer_modelzoo.text import printable, shortened
 
 TRACEBACK = "TECO_TRACEBACK"
-"""Environment variable that has the traceback printed too, where it is set and not 0."""
+"""Environment variable: print the traceback too, if set and not 0."""
 
 _OWN = ("engine", "model_config", "tecoexec", "toolkit", "transplant", "utils")
-"""Packages whose parsers may end the process: --help, --version, and arguments that cannot be used."""
+"""Packages whose argument parsers may end the process: --help, --version, invalid arguments."""
 
 
 def line_of(error: BaseException) -> str:
-    """Return one line of an exception that has no line of its own: what, where, and how to see more.
+    """Return one line on an unexpected exception: type and message, place, and how to print the traceback.
 
     Args:
-        error: anything but an error that the zoo raises on purpose; ``SystemExit`` of foreign code too.
+        error: not an error that the zoo raises deliberately; may be a ``SystemExit`` of foreign code.
     """
     what = type(error).__name__
     if isinstance(error, SystemExit):
-        said = f"the process was to be ended by SystemExit({error.code!r}) in the middle of the work"
+        text = f"SystemExit({error.code!r}) was raised in the middle of the work"
     else:
-        said = f"{what}: {error}" if str(error) else what
+        text = f"{what}: {error}" if str(error) else what
     where = _place(error.__traceback__)
     return shortened(
-        printable(f"error: {said} ({where}); correct the code there, or report it: {TRACEBACK}=1 shows the calls", "")
+        printable(f"error: {text} ({where}); correct the code there, or report it: {TRACEBACK}=1 shows the calls", "")
     )
 
 
 def show_calls(error: BaseException) -> None:
-    """Print the traceback to stderr where :data:`TRACEBACK` asks for it."""
+    """Print the traceback to stderr if :data:`TRACEBACK` is set."""
     if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         sys.stderr.write("".join(traceback.format_exception(error)))
 
 
 def asked_for(leaving: SystemExit) -> bool:
-    """Say whether a parser of the zoo or of the script ends the process: --help, or arguments that it cannot use.
+    """Return whether a parser of the zoo or of the script ends the process: --help, or invalid arguments.
 
-    A parser that code of a task calls in the middle of the work is neither.
+    False for a parser that a task calls in the middle of the work.
     """
     frames = list(_frames(leaving.__traceback__))
     parsing = next((place for place, frame in enumerate(frames) if _is_parser(frame)), 0)
@@ -69,7 +69,7 @@ def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _place(trace: TracebackType | None) -> str:
-    """Return file and line of the last call outside Python's own and installed libraries."""
+    """Return file and line of the last call outside the standard library and installed packages."""
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     places = []
     while trace is not None:

@@ -1,11 +1,10 @@
-"""The journal of an evaluation: its finished steps, kept so that a run that was killed goes on where it was.
+"""The journal of an evaluation: its finished steps, from which a run that was killed is resumed.
 
-``journal.jsonl`` (``journal-<rank>of<size>.jsonl`` where several processes share a folder) holds one line per finished
-step, behind a first line that says of which run it is. Every line is a CRC-32 in hex, a space and a JSON object.
-Lines are only ever appended, each by one write as soon as its step is done, so a process killed at any moment leaves
-whole lines and at most one that is cut, which the next run drops. What a power failure takes is bounded by the
-interval of the fsync; there blocks may reach the disk out of order, so from the first damaged line on everything is
-dropped, with a warning, and run again: that costs time, but never a result.
+``journal.jsonl`` (``journal-<rank>of<size>.jsonl`` for several processes) has a first line that identifies the run,
+then one line per finished step. Every line is a CRC-32 in hex, a space and a JSON object. Lines are only appended, each
+by one write when its step is done, so a process killed at any moment leaves complete lines and at most one incomplete
+line, which the next run drops. A power failure loses at most the steps since the last fsync; blocks may have reached
+the disk out of order, so all lines from the first damaged one on are dropped with a warning, and their steps run again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from engine import ConfigError
 from tecoinfer_modelzoo.text import reason_of, shortened
 from utils.pipeline.resume.journal_steps import decoded, encoded
 from utils.pipeline.resume.locks import open_locked, release
-from utils.pipeline.run.step import Step
+from utils.pipeline.run.run_state import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,28 +34,28 @@ __all__ = ["Journal", "Step"]
 
 KIND = "evaluation"
 SCHEMA_VERSION = 3
-"""Version of the lines' layout; it rises when a field changes its meaning or goes. Version 1 did not say which outputs
-held NaN, and version 2 not what was in the files of a run, so that nobody knows what their steps are worth."""
+"""Version of the lines' layout; raised when a field changes its meaning or is removed. Version 1 lacks the samples with
+NaN outputs, version 2 the hashes of the files that a run reads; steps of both cannot be used."""
 
 Facts: TypeAlias = Callable[[], Mapping[str, str]]
-"""What is known by now of what a run reads as it goes, by name."""
+"""Returns hashes of the inputs that a run has read so far, by name."""
 
-_TOLD, _HASH, _DIGITS = 4, 64, 16
-"""Files that differences name, characters of a hash, and how many of them are shown."""
+_LISTED, _HASH, _DIGITS = 4, 64, 16
+"""Largest number of listed differences, characters of a hash, and of its shown prefix."""
 
 FILE_NAME = re.compile(r"journal(?:-\d+of(\d+))?\.jsonl")
 _OWN = re.compile(r"journal(?:-\d+of\d+)?\.(?:jsonl|new)")
-"""The names of all files that journals make in their folder."""
+"""Names of the files of journals."""
 
 
 def refuse_own(folder: Path, outputs: Mapping[str, Path | None]) -> None:
-    """Refuse files that would be written over a journal.
+    """Check that no output overwrites a journal.
 
     Args:
-        folder: of ``--resume``. outputs: by their flags.
+        folder: of ``--resume``. outputs: files by flag.
 
     Raises:
-        ConfigError: it names the flag and the file.
+        ConfigError: an output has the name of a journal in its folder.
     """
     for flag, path in outputs.items():
         if path is None or not _OWN.fullmatch(path.name.lower()):
@@ -66,15 +65,15 @@ def refuse_own(folder: Path, outputs: Mapping[str, Path | None]) -> None:
 
 
 class Journal:
-    """The finished steps of one run; made by :meth:`open`, and a context manager.
+    """The finished steps of one run; opened by :meth:`open`, a context manager.
 
-    It is used from one thread. While it is open no other process can open it.
+    Not thread-safe. No other process can open it at the same time.
 
     Attributes:
         path: the file.
-        done: how many steps are finished.
-        hints: what the runs before this one found odd, where one of them came to its end.
-        facts: what the finished steps say of what they were computed from, by name; the identity did not say it yet.
+        done: number of finished steps.
+        hints: of the diagnostics, if an earlier run reached its end.
+        facts: hashes of inputs of the finished steps, by name, that were read after the identity was computed.
     """
 
     def __init__(self, path: Path, handle: int, found: _Found, sync_every: float, facts: Facts) -> None:
@@ -94,19 +93,18 @@ class Journal:
     def open(
         cls, folder: Path, identity: Mapping[str, Any], *, sync_every: float = 1.0, facts: Facts = dict
     ) -> Journal:
-        """Continue the journal in a folder, or start one; the folder is made where there is none.
+        """Open the journal in a folder, or create one, with the folder.
 
         Args:
-            folder: where journals lie.
-            identity: what makes a run this one, plain values by their names: model, data set, batch size ... ``rank``
-                and ``size`` (0 and 1 where they are not given) also choose the file.
-            sync_every: seconds after which a finished step is on the disk at the latest (fsync); 0 means at once.
-            facts: what is known only later of what the run reads; each step is kept with what came to be known till it
-                ended.
+            folder: of journals.
+            identity: plain values that must be equal for a run to be resumed: model, data set, batch size ... ``rank``
+                and ``size`` (default: 0 and 1) also select the file.
+            sync_every: seconds until a finished step is on the disk (fsync); 0: immediately.
+            facts: returns hashes of inputs that are read during the run; new ones are stored with each step.
 
         Raises:
-            ConfigError: the journal is of another run (the text says which keys differ), is in use by another
-                process, is no journal, or cannot be written.
+            ConfigError: the file is the journal of another run (the message lists the differences), is in use by
+                another process, is not a journal, or cannot be written.
         """
         size = int(identity.get("size", 1))
         path = folder / ("journal.jsonl" if size == 1 else f"journal-{identity.get('rank', 0)}of{size}.jsonl")
@@ -119,7 +117,7 @@ class Journal:
                 dropped = _drop_from(path, handle, found.end)
                 if dropped > 1:
                     warnings.warn(
-                        f"{path} line {found.done + 2} is damaged; it and the {dropped - 1} lines behind it are "
+                        f"{path} line {found.done + 2} is damaged; it and the {dropped - 1} lines after it are "
                         "dropped, and their steps are run again",
                         stacklevel=2,
                     )
@@ -129,10 +127,10 @@ class Journal:
         return cls(path, handle, found, sync_every, facts)
 
     def replayed(self) -> Iterator[Step]:
-        """Yield the finished steps from the first on; they are read one by one.
+        """Yield the finished steps in order, read one by one.
 
         Raises:
-            ConfigError: the file cannot be read, or was changed by something else since it was opened.
+            ConfigError: the file cannot be read, or has been changed since it was opened.
         """
         count = 0
         for _, content in islice(_lines(self.path), 1, self.done + 1):
@@ -143,35 +141,37 @@ class Journal:
             yield step
             count += 1
         if count < self.done:
-            raise ConfigError(f"{self.path} line {count + 2} was changed under the run; delete the file and start anew")
+            raise ConfigError(
+                f"{self.path} line {count + 2} was changed during the run; delete the file and start again"
+            )
 
     def wrong(self, step: int, why: str) -> ConfigError:
-        """Return the error that a finished step (from 0 on) is none of this run: nobody knows what it is worth."""
+        """Return the error for a finished step (counted from 0) that cannot be of this run."""
         return ConfigError(
-            f"journal {self.path} line {step + 2} is no step of this run: {why}; delete the file and start anew"
+            f"journal {self.path} line {step + 2} is not a step of this run: {why}; delete the file and start again"
         )
 
     def check_facts(self, now: Mapping[str, str]) -> None:
-        """Refuse facts that are not what they were when the finished steps were computed.
+        """Check that inputs are those of the finished steps.
 
         Raises:
-            ConfigError: it names those that differ.
+            ConfigError: some differ; the message lists them.
         """
         self._new_facts(now)
 
     def _new_facts(self, now: Mapping[str, str]) -> dict[str, str]:
         differ = [name for name, value in now.items() if self.facts.get(name, value) != value]
         if differ:
-            raise _other_run(self.path, [_difference(name, self.facts[name], now[name]) for name in differ[:_TOLD]])
+            raise _other_run(self.path, [_difference(name, self.facts[name], now[name]) for name in differ[:_LISTED]])
         return {name: value for name, value in now.items() if name not in self.facts}
 
     def append(self, step: Step) -> None:
-        """Keep the step after the last one; it is in the file when this returns, and on the disk soon after.
+        """Append a step; it is in the file when this returns, and on the disk within ``sync_every`` seconds.
 
         Raises:
-            InputError: the record is not of plain arrays, or not of the samples that made it.
-            ConfigError: the file cannot be written, as on a full disk; the steps before stay valid. Or a fact is not
-                what it was for them.
+            InputError: the record does not consist of plain arrays, or does not fit the good samples.
+            ConfigError: the file cannot be written, as on a full disk (earlier steps stay valid), or an input has
+                changed since earlier steps.
         """
         new = self._new_facts(self._facts())
         line = _line({"step": self.done, **encoded(step), **({"facts": new} if new else {})})
@@ -190,7 +190,7 @@ class Journal:
             self._syncing.start()
 
     def keep_hints(self, hints: Sequence[str]) -> None:
-        """Keep what a run that came to its end found odd: one that takes all steps from here cannot find it again.
+        """Store the hints of a run that reached its end; a run that takes all steps from here cannot compute them.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -204,10 +204,10 @@ class Journal:
             self._end += len(line)
 
     def close(self) -> None:
-        """Put everything on the disk and let other processes have the file; a second call does nothing.
+        """Sync the file and release its lock; a second call has no effect.
 
         Raises:
-            ConfigError: the disk did not take it.
+            ConfigError: the file cannot be written.
         """
         if self._handle < 0:
             return
@@ -233,12 +233,12 @@ class Journal:
             while written < len(line):
                 written += os.pwrite(self._handle, line[written:], self._end + written)
         except OSError:
-            with suppress(OSError):  # a cut line that stays is dropped when the journal is opened again
+            with suppress(OSError):  # an incomplete line is dropped when the journal is opened again
                 os.ftruncate(self._handle, self._end)
             raise
 
     def _keep_synced(self) -> None:
-        """Sync beside the run, which must not wait for the disk, and also while a long step appends nothing."""
+        """Sync in the background: the run does not wait for the disk."""
         while not self._stop.wait(self._sync_every):
             self._sync()
 
@@ -249,24 +249,24 @@ class Journal:
         try:
             os.fsync(self._handle)
             self._synced = end
-        except OSError as error:  # raised by the next append, or by close
+        except OSError as error:  # raised by the next append, or by close()
             self._failed = error
 
 
 @contextmanager
 def _writable(path: Path, done: int | None = None) -> Iterator[None]:
-    """Make one line of what the system has against the file."""
+    """Turn an OSError on the file into a ConfigError of one line."""
     try:
         yield
     except OSError as error:
-        kept = "" if done is None else f" and run the same command again: it goes on after the {done} steps kept in it"
+        resume = "" if done is None else f" and run the same command again: it resumes after the {done} stored steps"
         raise ConfigError(
-            f"journal {path} cannot be written: {error.strerror}; see to space and permissions of its folder{kept}"
+            f"journal {path} cannot be written: {error.strerror}; check space and permissions of its folder{resume}"
         ) from error
 
 
 def _refuse_other_sizes(folder: Path, size: int) -> None:
-    """Raise where the folder's journals share the data set out among another number of processes."""
+    """Raise ConfigError if the folder has journals of another number of processes."""
     for other in sorted(folder.glob("journal*.jsonl")):
         found = FILE_NAME.fullmatch(other.name)
         theirs = int(found[1] or 1) if found else size
@@ -278,7 +278,7 @@ def _refuse_other_sizes(folder: Path, size: int) -> None:
 
 
 def _open_or_create(path: Path, identity: Mapping[str, Any]) -> int:
-    """Return the locked journal; a new one appears under its name with its first line, or not at all."""
+    """Return the locked journal; a new one appears atomically with its first line."""
     while True:
         with suppress(FileNotFoundError):
             return open_locked(path, create=False)
@@ -312,7 +312,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class _Found(NamedTuple):
-    """How many steps a journal holds, where the last of them ends, the hints behind it, and what steps say of files."""
+    """The number of steps in a journal, the byte at which the last one ends, its hints and facts."""
 
     done: int
     end: int
@@ -321,11 +321,15 @@ class _Found(NamedTuple):
 
 
 def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
-    """Return what the journal of this run holds."""
+    """Read the journal of this run.
+
+    Raises:
+        ConfigError: it is not a journal, or is of another run.
+    """
     lines = _lines(path)
     end, header = next(lines, (0, {}))
     if header.get("journal") != KIND:
-        raise ConfigError(f"{path} does not begin like a journal; use another folder, or delete this file")
+        raise ConfigError(f"{path} does not begin with the line of a journal; use another folder, or delete this file")
     if header.get("schema_version") != SCHEMA_VERSION:
         raise ConfigError(
             f"journal {path} has schema version {header.get('schema_version')}, this zoo writes {SCHEMA_VERSION}; "
@@ -333,7 +337,7 @@ def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
         )
     theirs, ours = header.get("identity"), json.loads(_json(dict(identity)))
     if not isinstance(theirs, dict):
-        raise ConfigError(f"journal {path} does not say of which run it is; use another folder, or delete this file")
+        raise ConfigError(f"journal {path} has no identity of its run; use another folder, or delete this file")
     if differ := _differences(theirs, ours):
         raise _other_run(path, differ)
     done, hints, facts = 0, list[str](), dict[str, str]()
@@ -345,18 +349,18 @@ def _check(path: Path, identity: Mapping[str, Any]) -> _Found:
         if isinstance(number, bool) or number != done:  # a line is missing: the steps from there on are run again
             break
         done, end = done + 1, line_end
-        told = content.get("facts", {})
-        if not isinstance(told, dict) or not all(isinstance(value, str) for value in told.values()):
+        more = content.get("facts", {})
+        if not isinstance(more, dict) or not all(isinstance(value, str) for value in more.values()):
             raise ConfigError(
-                f"journal {path} line {done + 1} is no step of this run: facts are no texts; delete the file and "
-                "start anew"
+                f"journal {path} line {done + 1} is not a step of this run: facts must be strings; delete the file "
+                "and start again"
             )
-        facts |= told
+        facts |= more
     return _Found(done, end, hints, facts)
 
 
 def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return what two identities do not have in common; of files by name, it is told which."""
+    """Return the differences of two identities; of mappings, such as files by name, the differences by key."""
     found = []
     for key in {**ours, **theirs}:
         one, other = theirs.get(key), ours.get(key)
@@ -364,9 +368,9 @@ def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             names = [name for name in {**other, **one} if one.get(name) != other.get(name)]
-            found += [_difference(name, one.get(name), other.get(name)) for name in names[:_TOLD]]
-            if len(names) > _TOLD:
-                found.append(f"{len(names) - _TOLD} more files are not the same there and here")
+            found += [_difference(name, one.get(name), other.get(name)) for name in names[:_LISTED]]
+            if len(names) > _LISTED:
+                found.append(f"{len(names) - _LISTED} more files differ")
         else:
             found.append(f"{key} is {one!r} there and {other!r} here")
     return found
@@ -385,7 +389,7 @@ def _other_run(path: Path, differences: Sequence[str]) -> ConfigError:
 
 
 def _drop_from(path: Path, handle: int, end: int) -> int:
-    """Cut the file there and return how many lines, whole or not, that took."""
+    """Truncate the file and return the number of removed lines, including an incomplete one."""
     with path.open("rb") as file:
         file.seek(end)
         dropped = sum(1 for _ in file)
@@ -395,7 +399,7 @@ def _drop_from(path: Path, handle: int, end: int) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the end and the content of every line, up to the first that is cut or damaged."""
+    """Yield the end (in bytes) and the content of every line, up to the first incomplete or damaged one."""
     end = number = 0
     with path.open("rb") as file:
         for line in file:
@@ -407,15 +411,15 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 content = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise ConfigError(
-                    f"{path} line {number} is no JSON ({reason_of(error)}); use another folder, or delete this file"
+                    f"{path} line {number} is not JSON ({reason_of(error)}); use another folder, or delete this file"
                 ) from error
             if not isinstance(content, dict):
-                raise ConfigError(f"{path} line {number} is no JSON object; use another folder, or delete this file")
+                raise ConfigError(f"{path} line {number} is not a JSON object; use another folder, or delete this file")
             yield end, content
 
 
 def _line(content: dict[str, Any]) -> bytes:
-    text = _json(content).encode("ascii")  # anything else is escaped, names that are not UTF-8 on disk too
+    text = _json(content).encode("ascii")  # other characters are escaped, also file names that are not valid UTF-8
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

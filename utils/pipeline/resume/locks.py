@@ -1,4 +1,4 @@
-"""Files that one process at a time may have: a lock that goes with the process, however that ends."""
+"""Files that only one process at a time may open; the lock is released when the process ends, in any way."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _held: set[int] = set()
 
 
 def open_locked(path: Path, *, create: bool) -> int:
-    """Open a file for reading and writing, lock it, and return its descriptor; :func:`release` gives both back.
+    """Open a file for reading and writing, lock it, and return its descriptor; :func:`release` closes and unlocks it.
 
     Args:
-        path: the file; where another process renames or deletes it meanwhile, the one that is there then is taken.
-        create: make an empty file where there is none.
+        path: the file; if another process renames or deletes it meanwhile, the file then at the path is opened.
+        create: create an empty file if there is none.
 
     Raises:
-        OSError: it is a folder, a pipe or a device; where it is to be made, also a link.
         ConfigError: another process (or another part of this one) holds the lock.
-        OSError: the file cannot be opened, or the file system has no locks; ``FileNotFoundError`` without ``create``.
+        OSError: the file cannot be opened, is a folder, a pipe or a device (with ``create`` also a link), or the file
+            system has no locks; ``FileNotFoundError`` without ``create``.
     """
-    # What is made here is no link of somebody else's, and nothing waits for the other end of a pipe.
+    # Does not follow a link of another user when creating, and does not wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
     while True:
         check_regular(path)
         handle = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "it is no file", os.fspath(path))
+                raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             same = _is_at(handle, path)
         except BlockingIOError as error:
@@ -49,7 +49,7 @@ def open_locked(path: Path, *, create: bool) -> int:
 
 
 def release(handle: int) -> None:
-    """Close a file and give up its lock."""
+    """Close a file and release its lock."""
     _held.discard(handle)
     os.close(handle)
 
@@ -61,16 +61,16 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _let_go_in_child() -> None:
-    """Drop the locks in a forked worker: they would outlive the run if the worker did.
+def _release_in_child() -> None:
+    """Release the locks in a forked worker, which may outlive the run.
 
-    The descriptors stay taken: a buffer that the worker inherited must not be flushed into a file of its own.
+    The descriptors stay open on the null device: an inherited buffer must not be flushed into another file.
     """
     if _held:
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        null = os.open(os.devnull, os.O_RDWR)
         for handle in _held:
-            os.dup2(nowhere, handle, inheritable=False)
-        os.close(nowhere)
+            os.dup2(null, handle, inheritable=False)
+        os.close(null)
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

@@ -1,4 +1,4 @@
-"""The files that an evaluation writes as it goes: its journal and its records, opened together."""
+"""The files that an evaluation writes during the run: its journal and its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def noting(unwritten: list[str]) -> Iterator[None]:
-    """Note a file that cannot be written at the end of a run, whose results are still to be told."""
+    """Collect the ConfigError of a file that cannot be written at the end of a run, so that the results are printed."""
     try:
         yield
     except ConfigError as error:
@@ -45,19 +45,20 @@ def open_run_files(
     kept: list[Kept] | None = None,
     inputs: RunInputs | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what ``evaluate_pipeline`` takes to keep its steps (``--resume``) and its records (``--json``), open.
+    """Yield the arguments ``journal`` (``--resume``) and ``records`` (``--json``) of ``evaluate_pipeline``.
 
     Args:
-        inputs: what the run reads, as it was before the engines were opened; default: as it is now.
-        unwritten: gets a line for each file that cannot be completed after a run that ended well.
-        kept: gets the records of a run that ended well, which take their place with the JSON; those of a part, and
-            without this list, take theirs at once.
+        task, engines, dataset, metric: of the run.
+        unwritten: takes a line for each file that cannot be completed after a successful run.
+        kept: takes the records of a successful run, which are put in place with the JSON; records of a part, and
+            without this list, are put in place immediately.
+        inputs: files of the run, as they were before the engines were opened; default: as they are now.
 
     Raises:
         ConfigError: the journal is of another run, in use, or cannot be written.
-        DataError: the data set, or a file that the run reads, changed while a journalled run was under way.
+        DataError: the data set, or a file that the run reads, changed during a run with a journal.
     """
-    opt: Any = task.options
+    opt = task.options
     rank, size = rank_and_size()
     keep: dict[str, Any] = {}
     journaled: _Journaled | None = None
@@ -83,7 +84,7 @@ def open_run_files(
         if "records" in keep:
             keep["records"].discard()
         if "journal" in keep:
-            with suppress(ConfigError):  # what ended the run says more
+            with suppress(ConfigError):  # the error that ended the run is raised
                 keep["journal"].close()
         raise
     finally:
@@ -97,7 +98,7 @@ def open_run_files(
 
 
 def _complete(records: RecordsFile, kept: list[Kept] | None, *, waits: bool) -> None:
-    """Complete the records; they take their place where nobody is to do that later."""
+    """Complete the records; put them in place unless the caller does it later."""
     found = records.complete()
     if kept is None or not waits:
         found.place()
@@ -106,12 +107,12 @@ def _complete(records: RecordsFile, kept: list[Kept] | None, *, waits: bool) -> 
 
 
 def _alone(opt: Options) -> bool:
-    """Say whether this process has all of the data set, and writes the result."""
+    """Return whether this process has the whole data set, and writes the result."""
     return opt.launcher == "none" and rank_and_size()[1] == 1
 
 
 class _Journaled:
-    """What makes a journal that of a run: the contents of all that is read, before the run and as it goes."""
+    """The identity of a run with a journal: hashes of all its inputs, before and during the run."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class _Journaled:
         dataset: Dataset,
         metric: Metric,
     ) -> None:
-        opt: Any = task.options
+        opt = task.options
         self._task, self._opt, self._engines, self._inputs, self._dataset = task, opt, engines, inputs, dataset
         self._parts: dict[str, Part] = {}
         self._before = _times(opt, dataset)
@@ -133,7 +134,7 @@ class _Journaled:
         """Return the journal of this run in a folder.
 
         Raises:
-            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed as it was read.
+            ConfigError: it is of another run, in use, or cannot be written. DataError: a file changed meanwhile.
         """
         from utils.identity import part_of
         from utils.pipeline.resume.journal import Journal
@@ -149,7 +150,7 @@ class _Journaled:
         return journal
 
     def _facts(self) -> dict[str, str]:
-        """Return what is known by now of files that no flag names, and of what computes, where that was chosen late."""
+        """Return hashes of files read so far that no flag names, and of int8 engines after calibration."""
         from utils.identity import computed_by
 
         self._parts |= self._inputs.read_since()
@@ -158,10 +159,10 @@ class _Journaled:
         return files | {f"engine of {name}": computed_by(engine) for name, engine in late.items()}
 
     def check(self) -> None:
-        """Raise where what the run read is not what it was.
+        """Check that the inputs have not changed during the run.
 
         Raises:
-            DataError: it names the file, or the data set.
+            DataError: the data set or a file has changed.
         """
         if _fingerprint_now(self._task, self._dataset, self._before) != self._identity["data"]:
             raise self._mixed(f"data set {self._opt.data_text}")
@@ -174,22 +175,22 @@ class _Journaled:
 
     def _mixed(self, what: str) -> DataError:
         return DataError(
-            f"{what} changed under the run, so its journal in {self._opt.resume} mixes two states; "
+            f"{what} changed during the run, so its journal in {self._opt.resume} mixes two states; "
             "delete that folder and run again"
         )
 
 
-def _times(opt: Any, dataset: Dataset) -> dict[str, int]:
-    """Return when the data paths, and what the data set watches, were last changed, in nanoseconds.
+def _times(opt: Options, dataset: Dataset) -> dict[str, int]:
+    """Return the modification times of the data paths and of :meth:`Dataset.watched`, in nanoseconds.
 
-    A file that comes or goes changes its folder's time; one that is rewritten does not, its own time says that.
+    Adding or removing a file changes its folder's time; rewriting a file changes only its own.
     """
     names = {str(expanded(path)) for path in opt.paths.values()} | dataset.watched()
     return {name: os.stat(name).st_mtime_ns for name in names if os.path.exists(name)}
 
 
 def _fingerprint_now(task: Task, dataset: Dataset, before: Mapping[str, int]) -> str:
-    """Return what the data set's fingerprint is by now; it is only loaded again where something was added or listed."""
+    """Return the data set's current fingerprint; the data set is loaded again only if a modification time changed."""
     if _times(task.options, dataset) == before:
         return dataset.fingerprint()
     try:
@@ -201,7 +202,7 @@ def _fingerprint_now(task: Task, dataset: Dataset, before: Mapping[str, int]) ->
 def _identity(
     opt: Options, engines: Mapping[str, Engine], inputs: RunInputs, dataset: Dataset, metric: Metric
 ) -> dict[str, Any]:
-    """Return all that must be the same for a run to go on from another's journal."""
+    """Return the values that must be equal for a run to be resumed from a journal."""
     from utils.identity import computed_by
 
     rank, size = rank_and_size()

@@ -1,4 +1,4 @@
-"""What an evaluation reads besides its data: what its flags and its code name, and what its code opens as it goes."""
+"""Inputs of an evaluation other than its data: files that its flags name, its code, and files that its code opens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunInputs:
-    """The inputs of a run, taken when it is made; a context manager, as it listens to what is opened from then on.
+    """The inputs of a run; a context manager that records opened files from its construction on.
 
     Args:
         task: of the run.
@@ -46,35 +46,36 @@ class RunInputs:
 
     @property
     def contents(self) -> dict[str, str]:
-        """What a journal keeps of those that were known at once."""
+        """Hashes of the inputs known from the start, by name."""
         return self._inputs.contents
 
     def by_content(self, key: str) -> bool:
-        """Say whether a flag's value names files, so that their contents count and the text does not."""
+        """Return whether a flag's value names files, whose contents are compared instead of the value."""
         return key in self._named and names_files(self._named[key])
 
     def leave_out(self, written: Iterable[Path], data: Iterable[Path]) -> None:
-        """Look for no files there: what the run writes, and its data, which has a fingerprint.
+        """Ignore files at these places: the run's outputs, and its data, which has a fingerprint.
 
-        A list, or a table, often names what lies beside it; not where that is the folder of the script or the model.
+        The folder of a data file is ignored too, as a list or a table often names files in it, unless it is the folder
+        of the script or the model.
         """
         places = [*written]
         for path in data:
-            above = path.expanduser().parent
-            beside = path.is_file() and os.path.realpath(above) not in self._below
-            places += [path, above] if beside else [path]
+            folder = path.expanduser().parent
+            with_folder = path.is_file() and os.path.realpath(folder) not in self._below
+            places += [path, folder] if with_folder else [path]
         self._read.leave_out(places)
 
     def read_since(self) -> dict[str, Part]:
-        """Return further files that were opened since this was asked before, by their paths."""
+        """Return the files opened since the last call, by path."""
         return self._read.new()
 
     def changed(self, more: Mapping[str, Part]) -> Path | None:
-        """Return a file of the run, or one of ``more``, that is not what it was."""
+        """Return a file of the run, or of ``more``, that has changed; ``None``: there is none."""
         return self._inputs.changed() or Inputs(more, {}).changed()
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop recording."""
         self._read.close()
 
     def __enter__(self) -> Self:

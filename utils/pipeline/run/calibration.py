@@ -1,4 +1,4 @@
-"""Real samples for engines that choose their ranges by them (int8): what each engine is fed."""
+"""Calibrate int8 engines with samples of the data set."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from engine import Array, ConfigError, DataError, Engine, Timeline, open_engine
 from utils.datasets.base import Batch, Dataset, dataset_of
 from utils.datasets.sharding import rank_and_size
-from utils.pipeline.run.prepare import SAMPLE_ERRORS, PreparedBatch, prepare
+from utils.pipeline.run.pipeline import SAMPLE_ERRORS, PreparedBatch, prepare
 from utils.tasks.prepared import Shards
 
 if TYPE_CHECKING:
     from utils.pipeline.run.pipeline import Pipeline
 
 _AT_A_TIME = 8
-"""Samples preprocessed together."""
+"""Samples per preprocessed batch."""
 
 KEPT_CALLS = 1024
-"""Calls of one engine that are kept; of a loop with more (a stream, a decoder) every second, then every fourth, ..."""
+"""Largest number of recorded calls of an engine; of more (a stream, a decoder) every second, then every fourth, ..."""
 
 
 def calibrate(pipeline: Pipeline, batches: Iterable[Batch]) -> None:
-    """Give every engine the samples it still needs, spread evenly over the data set, as that often comes by class.
+    """Calibrate engines with samples that are evenly spaced over the data set, which is often sorted by class.
 
-    Then the task is set up, as that may call an engine, and what it is then fed is recorded as well.
-
-    Where a batch is one call, the prepared arrays are what the engine is fed. Where a task loops or has several models,
-    it is run in float32 on the baseline's engines, and what each of them is fed is recorded.
+    Then set up the task. If a batch is one call, the calibration inputs are the prepared arrays. For a task of several
+    calls or models, the task (and its ``setup``) is run in float32 on target ``onnx``, and the inputs of each engine
+    are recorded.
 
     Raises:
-        ConfigError: the batches are not those of a data set, or several processes would each choose other ranges.
-        DataError: no sample reached an engine.
+        ConfigError: the batches are not of a data set, or the run has several processes, which would choose different
+            ranges.
+        DataError: an engine was not called.
     """
     needing = {name: engine for name, engine in pipeline.engines.items() if engine.calibration_samples}
     if not needing:
@@ -63,14 +63,14 @@ def _calibrated(pipeline: Pipeline, dataset: Dataset, needing: Mapping[str, Engi
 
 
 def _calls(ready: PreparedBatch) -> Sequence[list[Array]]:
-    """Return what an engine is fed of a batch: one call, or one for each SPA."""
+    """Return the inputs of an engine for a batch: one call, or one per SPA."""
     if ready.arrays is None:
         return []
     return ready.arrays if isinstance(ready.arrays, Shards) else [ready.arrays]
 
 
 def _spread(dataset: Dataset, count: int, pipeline: Pipeline) -> Iterator[PreparedBatch]:
-    """Yield prepared samples; one that cannot be prepared is listed by the evaluation itself and left out here."""
+    """Yield prepared samples without those that cannot be prepared, which the evaluation lists."""
     places = np.unique(np.linspace(0, len(dataset) - 1, min(count, len(dataset))).astype(int)).tolist()
     timeline = Timeline()
     for batch in dataset.select(places).batches(_AT_A_TIME):
@@ -81,7 +81,7 @@ def _spread(dataset: Dataset, count: int, pipeline: Pipeline) -> Iterator[Prepar
 
 
 def _recorded(pipeline: Pipeline, dataset: Dataset, wanted: int) -> dict[str, list[list[Array]]]:
-    """Run the task on the baseline's engines and return the calls of each."""
+    """Run the task on the baseline's engines and return the inputs of all calls, by engine."""
     with ExitStack() as stack:
         recorders: dict[str, Any] = {
             name: _Recorder(stack.enter_context(_baseline(engine))) for name, engine in pipeline.engines.items()
@@ -94,12 +94,12 @@ def _recorded(pipeline: Pipeline, dataset: Dataset, wanted: int) -> dict[str, li
 
 
 def _baseline(engine: Engine) -> Engine:
-    """Open the same model in float32 on the baseline's target."""
+    """Open the model in float32 on the baseline's target."""
     return open_engine("onnx", replace(engine.spec, dtype="float32", pass_path=None, streams=1))
 
 
 class _Recorder:
-    """An engine that keeps what it is fed."""
+    """An engine that records its inputs."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -107,12 +107,12 @@ class _Recorder:
         self.calls: list[list[Array]] = []
 
     def __call__(self, inputs: Array | Sequence[Array]) -> Array | list[Array]:
-        """Run the model and keep a copy of its inputs."""
+        """Run the model and record a copy of its inputs."""
         self._keep([inputs] if isinstance(inputs, np.ndarray) else list(inputs))
         return self._engine(inputs)
 
     def call_shards(self, shards: Sequence[list[Array]]) -> list[list[Array]]:
-        """Run what each SPA gets and keep copies."""
+        """Run the model on the arrays of each SPA, and record copies."""
         for shard in shards:
             self._keep(shard)
         return self._engine.call_shards(shards)
@@ -125,5 +125,5 @@ class _Recorder:
             self.calls, self._every = self.calls[::2], self._every * 2
 
     def __getattr__(self, name: str) -> Any:
-        """Answer everything else as the engine does."""
+        """Return the engine's attribute."""
         return getattr(self._engine, name)

@@ -1,4 +1,4 @@
-"""Ctrl-C: a run says how far it got and ends within a second, whatever a decoder or an engine is busy with."""
+"""Ctrl-C: a run prints its progress and ends within a second, also during a long call of an engine."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from contextlib import contextmanager
 from tecoinfer_modelzoo.interrupts import INTERRUPTED as INTERRUPTED, first_raises, line_written
 
 _PATIENCE = 0.8
-"""Seconds between Ctrl-C and the end of the process at the latest: whoever waits for a long call gives up then."""
+"""Seconds from Ctrl-C to the end of the process."""
 
 _GRACE = 10.0
-"""Seconds more that :func:`finishing` may take."""
+"""Further seconds for blocks of :func:`finishing`."""
 
-_told = threading.Event()
+_printed = threading.Event()
 _finishing = threading.Event()
-_how_far: list[Callable[[], str]] = []
-"""Of what is under way, the innermost last."""
+_progress: list[Callable[[], str]] = []
+"""Functions that return the progress of the active blocks of :func:`telling`, innermost last."""
 
 
 @contextmanager
-def telling(how_far: Callable[[], str]) -> Iterator[None]:
-    """Let an interruption inside the ``with`` block say how far it got, such as ``after step 3 of 8``."""
-    _how_far.append(how_far)
+def telling(progress: Callable[[], str]) -> Iterator[None]:
+    """Add the progress, such as ``after step 3 of 8``, to an interruption inside the ``with`` block."""
+    _progress.append(progress)
     interrupted = False
     try:
         yield
     except KeyboardInterrupt:
-        interrupted = True  # it is still needed where the way out takes too long
-        raise KeyboardInterrupt(how_far()) from None
+        interrupted = True  # the function stays registered for ending_soon()
+        raise KeyboardInterrupt(progress()) from None
     finally:
         if not interrupted:
-            _how_far.remove(how_far)
+            _progress.remove(progress)
 
 
 def tell(text: str) -> None:
-    """Say on stderr that the run was interrupted, and how far it got."""
-    _told.set()
+    """Print the interruption and the progress to stderr."""
+    _printed.set()
     sys.stderr.write(f"interrupted {text}".rstrip() + "\n")
     line_written()
 
 
 def untold() -> str:
-    """Return the line that nobody has said yet; empty where it was said."""
-    if _told.is_set():
+    """Return the line on the interruption if it has not been printed yet; else empty."""
+    if _printed.is_set():
         return ""
-    _told.set()
+    _printed.set()
     try:
-        return f"interrupted {_how_far[-1]() if _how_far else ''}".rstrip() + "\n"
-    except Exception:  # noqa: BLE001 - asked at any moment, of a run that is in the middle of something
+        return f"interrupted {_progress[-1]() if _progress else ''}".rstrip() + "\n"
+    except Exception:  # noqa: BLE001 - called at any moment, also in the middle of an update
         return "interrupted\n"
 
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM, with which a CI gives up, end what is under way inside the ``with`` block as Ctrl-C does.
+    """Let SIGTERM, which a CI sends on a timeout, act like Ctrl-C inside the ``with`` block.
 
-    Processes are ended and files removed on the way out. To be used in the main thread.
+    So child processes are ended and temporary files removed. For the main thread only.
     """
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -72,7 +72,7 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def finishing() -> Iterator[None]:
-    """Let what the ``with`` block writes be written before :func:`ending_soon` ends the process."""
+    """Delay the end of the process by :func:`ending_soon` until the ``with`` block has written its files."""
     _finishing.set()
     try:
         yield
@@ -82,10 +82,10 @@ def finishing() -> Iterator[None]:
 
 @contextmanager
 def ending_soon() -> Iterator[None]:
-    """End the process soon after a Ctrl-C inside the ``with`` block, also where the main thread cannot be interrupted.
+    """End the process within a second after Ctrl-C inside the ``with`` block, also during a native call.
 
-    Python runs its handlers in the main thread, which may sit in a call of an engine for long. The interpreter's own
-    handler writes to a pipe at once, though, and a thread waits for that. Outside the main thread it does nothing.
+    Python runs signal handlers in the main thread, which may be in a long call of an engine. The interpreter writes to
+    a wakeup pipe immediately, and a thread reads it. Has no effect outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -93,7 +93,7 @@ def ending_soon() -> Iterator[None]:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     threading.Thread(target=_end_soon, args=(reading,), name="interrupt", daemon=True).start()
-    first_raises(untold)  # a shell starts background jobs with it ignored
+    first_raises(untold)  # shells start background jobs with SIGINT ignored
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     try:
         yield
@@ -109,7 +109,7 @@ def _end_soon(reading: int) -> None:
             patience = time.monotonic() + _GRACE
             while _finishing.is_set() and time.monotonic() < patience:
                 time.sleep(_PATIENCE / 20)
-            os.write(2, untold().encode(errors="backslashreplace"))  # a stuck thread may hold the stream's lock
+            os.write(2, untold().encode(errors="backslashreplace"))  # not sys.stderr: a thread may hold its lock
             line_written()
             os._exit(INTERRUPTED)
     os.close(reading)

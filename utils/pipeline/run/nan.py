@@ -1,4 +1,4 @@
-"""Which samples of a batch hold NaN: in what a model is fed, in what it gives back, and in what is made of that."""
+"""Find the samples of a batch with NaN in inputs, outputs or predictions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 SHOWN = 3
-"""Samples that the line about NaN names."""
+"""Largest number of samples listed in a line about NaN."""
 
 
 def nan_names(
     arrays: list[Array] | Shards | None, names: list[str], axes: Sequence[int | None] | None = None
 ) -> list[str]:
-    """Return the names of samples whose input holds NaN; ``axes``: where each input has its samples, else first.
+    """Return the names of samples whose input holds NaN.
 
-    What a task has laid out by SPA has no rows to name: the first and the last sample of the batch do.
+    Args:
+        arrays: one per input. :class:`Shards` have no rows by sample: the first and the last name of the batch are
+            returned as one text.
+        names: of the samples.
+        axes: axis of the samples in each input; default: axis 0.
     """
     if isinstance(arrays, Shards):
         return _nan_in_shards(arrays, names)
@@ -41,7 +45,7 @@ def nan_names(
 
 
 def named(flags: Flags, names: Sequence[str]) -> list[str]:
-    """Return the names of the samples that are flagged."""
+    """Return the names of the flagged samples."""
     return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]
 
 
@@ -52,7 +56,7 @@ def _nan_in_shards(shards: Shards, names: list[str]) -> list[str]:
 
 
 def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
-    """Return one row of floats per sample; ``None`` of an array that has no such rows."""
+    """Return one row of floats per sample; ``None`` if the array is not of floats, or has no axis of samples."""
     if axis is None or not _is_float(array) or array.ndim <= axis or array.shape[axis] != count:
         return None
     rows = array if axis == 0 else np.moveaxis(array, axis, 0)
@@ -60,7 +64,7 @@ def _float_rows(array: Array, axis: int | None, count: int) -> Array | None:
 
 
 def _is_float(array: Array) -> bool:
-    return array.dtype.kind in "fc" or "float" in array.dtype.name  # bfloat16 has a kind of its own
+    return array.dtype.kind in "fc" or "float" in array.dtype.name  # bfloat16 has another kind
 
 
 # ------------------------------------------------------------------------------------------------------------- outputs
@@ -68,10 +72,11 @@ def _is_float(array: Array) -> bool:
 
 @dataclass(slots=True)
 class Flaws:
-    """What of a batch is not finite, one flag per sample.
+    """Samples with outputs that are not finite, one flag per sample.
 
     Attributes:
-        nan: its outputs hold NaN. infinite: they hold infinities, which may be meant: a mask, a score of no chance.
+        nan: outputs hold NaN. infinite: outputs hold infinities, which may be intended (a mask, a score of
+            probability 0).
     """
 
     nan: Flags
@@ -79,18 +84,18 @@ class Flaws:
 
     @classmethod
     def none(cls, count: int) -> Flaws:
-        """Return no flaws of so many samples."""
+        """Return all flags cleared, for ``count`` samples."""
         return cls(np.zeros(count, bool), np.zeros(count, bool))
 
     def add(self, outputs: Any, axes: Sequence[int | None] | None = None) -> None:
-        """Flag what an engine's call, or a task's ``infer``, gave back.
+        """Flag samples by the outputs of an engine's call, or of a task's ``infer``.
 
-        What has no row per sample (no batch axis, another number of rows, what a SPA made of packed samples) belongs to
-        all samples of the batch.
+        An array without a row per sample (no batch axis, another number of rows, packed samples of an SPA) flags all
+        samples of the batch.
 
         Args:
-            outputs: arrays, and lists, tuples and mappings of them; anything else is not looked into.
-            axes: for each output where it has its samples (``None``: nowhere); left out: first.
+            outputs: arrays, and lists, tuples and mappings of arrays; other objects are ignored.
+            axes: axis of the samples in each output (``None``: no such axis); default: axis 0.
         """
         found = [outputs] if isinstance(outputs, np.ndarray) else outputs
         if axes is not None:
@@ -122,10 +127,10 @@ class Flaws:
             self.infinite[where] |= np.isinf(array).any()
 
     def lost(self, predictions: Any) -> Flags:
-        """Return the samples whose answer is lost: NaN in the outputs, or a prediction that infinities made NaN.
+        """Return the samples without a valid answer: NaN in the outputs, or infinities that gave a NaN prediction.
 
         Args:
-            predictions: one entry per sample, as a task's ``decode`` gives them.
+            predictions: one entry per sample, as returned by a task's ``decode``.
         """
         if not self.infinite.any():
             return self.nan
@@ -135,14 +140,14 @@ class Flaws:
 
 
 def _one_per_sample(outputs: Any, count: int) -> bool:
-    """Say whether outputs are a list with an entry per sample, none of which has a row per sample itself."""
+    """Return whether outputs are a list with one entry per sample, without arrays of one row per sample."""
     if not isinstance(outputs, (list, tuple)) or len(outputs) != count:
         return False
     return not any(array.ndim and len(array) == count for array in _arrays(outputs))
 
 
-def _tells(outputs: Any, count: int) -> bool:
-    """Say whether each sample's entry of the outputs is floats, or a tuple that begins with some."""
+def _shows_nan(outputs: Any, count: int) -> bool:
+    """Return whether each sample's entry of the outputs is floats, or a tuple that begins with floats."""
     if isinstance(outputs, np.ndarray):
         return _is_float(outputs) and outputs.ndim > 0 and len(outputs) == count
     if not _one_per_sample(outputs, count):
@@ -152,7 +157,7 @@ def _tells(outputs: Any, count: int) -> bool:
 
 
 def _arrays(value: Any) -> Iterator[Array]:
-    """Yield the arrays, and the numbers as arrays, in nested lists, tuples and mappings."""
+    """Yield the arrays, and floats as arrays, in nested lists, tuples and mappings."""
     if isinstance(value, (np.ndarray, np.generic, float)):
         yield np.asarray(value)
     elif isinstance(value, Mapping):
@@ -171,11 +176,11 @@ def _holds_nan(value: Any) -> bool:
 
 
 class _Calls(threading.local):
-    """What the calls of this thread's batch gave back.
+    """Results of the calls of this thread's batch.
 
     Attributes:
-        rows: flaws by row; ``None``: this thread has no batch. matching: every call so far had a row per sample.
-        queued: calls that were queued, with the outputs' tensors.
+        rows: flaws by row; ``None``: no batch in this thread. matching: every call so far had one row per sample.
+        queued: asynchronous calls, with the outputs' tensors.
     """
 
     rows: Flaws | None = None
@@ -184,15 +189,15 @@ class _Calls(threading.local):
 
 
 class Watch:
-    """Looks for NaN in the calls of a task that makes them itself: a search for the largest score, say, hides it.
+    """Looks for NaN in the calls of a task with its own ``infer``, which may hide it, for example by an argmax.
 
-    A sample whose entry of the outputs holds NaN is flagged in any case. Where each entry is floats, or a tuple that
-    begins with some, it shows NaN itself: rows of calls may be parts of samples, or only fill a call up. Otherwise,
-    where each call has a row per sample, those are flagged whose rows held NaN; where NaN came up in calls of other
-    rows and no entry shows it, all samples are.
+    A sample whose entry of the outputs holds NaN is always flagged. If all entries are floats, or tuples that begin
+    with floats, only these count, as rows of calls may be parts of samples, or padding. Otherwise, if every call has
+    one row per sample, samples with NaN in their rows are flagged; if calls have other rows and no entry shows the NaN,
+    all samples are flagged.
 
     Attributes:
-        engines: to be called in place of the task's own.
+        engines: to be called in place of the task's engines.
     """
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
@@ -201,19 +206,19 @@ class Watch:
         self.engines = {name: _Watched(engine, self._note, self._queue) for name, engine in engines.items()}
 
     def begin(self, count: int) -> None:
-        """Begin a batch of so many samples in this thread."""
+        """Begin a batch of ``count`` samples in this thread."""
         calls = self._calls
         calls.rows, calls.matching, calls.queued = Flaws.none(count), True, []
 
     def end(self, flaws: Flaws, outputs: Any) -> None:
-        """End the batch, and add to its outputs' flaws what its calls held, where the outputs do not show it."""
+        """End the batch, and add the flaws of its calls to those of its outputs."""
         calls = self._calls
         rows = calls.rows or Flaws.none(len(flaws.nan))
         for future, tensors in calls.queued:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._note(future.result(), tensors)
         calls.rows = None
-        if _tells(outputs, len(flaws.nan)):
+        if _shows_nan(outputs, len(flaws.nan)):
             return
         flaws.infinite |= rows.infinite
         if self._at_set_up:
@@ -240,7 +245,7 @@ class Watch:
 
 
 class _Watched:
-    """An engine whose results are noted."""
+    """An engine whose results are checked."""
 
     def __init__(self, engine: Engine, note: Callable[..., None], queue: Callable[..., None]) -> None:
         self._engine, self._note, self._queue = engine, note, queue
@@ -252,30 +257,30 @@ class _Watched:
         return results
 
     def call_shards(self, shards: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        """Run what each SPA gets."""
+        """Run the model on the arrays of each SPA."""
         results = self._engine.call_shards(shards)
         self._note(results, self._engine.outputs)
         return results
 
     def run_async(self, inputs: Array | Sequence[Array]) -> Future[Array | list[Array]]:
-        """Queue a call."""
+        """Run the model asynchronously."""
         future = self._engine.run_async(inputs)
         self._queue(future, self._engine.outputs)
         return future
 
     def __getattr__(self, name: str) -> Any:
-        """Answer everything else as the engine does."""
+        """Return the engine's attribute."""
         return getattr(self._engine, name)
 
 
-# --------------------------------------------------------------------------------------------------------------- words
+# --------------------------------------------------------------------------------------------------------------- lines
 
 
 def nan_line(where: str, names: Sequence[str], total: int, what: str) -> str:
-    """Return the line about samples with NaN: how many, which ones, and what to do.
+    """Return the line about samples with NaN.
 
     Args:
-        where: such as ``input``. names: of the samples. total: of how many. what: what that means, and what to do.
+        where: such as ``input``. names: of the samples. total: number of all samples. what: consequence and advice.
     """
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} of {total} samples have NaN in {where} ({', '.join(names[:SHOWN])}{more}): {what}"
@@ -290,7 +295,8 @@ def output_line(names: Sequence[str], total: int, inputs: Sequence[str], engine:
     """Return the line about NaN in outputs.
 
     Args:
-        names: of the samples. total: of how many. inputs: of those with NaN in their input. engine: what computed.
+        names: of the samples. total: number of all samples. inputs: names of samples with NaN in their input. engine:
+            its description.
     """
     what = "they have no answer, and most metrics count them as wrong; "
     if set(names) <= set(inputs):

@@ -1,33 +1,102 @@
-"""What accumulates over the steps of an evaluation, and the report it ends in."""
+"""The steps of an evaluation: each finished one, the totals over all, and the report at the end."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine import DataError, Timeline, usable_cores
+import numpy as np
+
+from engine import Array, DataError, Timeline, usable_cores
 from utils.datasets.base import Batch
 from utils.datasets.sharding import rank_and_size
-from utils.metrics.base import Metric
-from utils.pipeline.run.pipeline import Pipeline
-from utils.pipeline.run.prepare import Buffers, Failure
-from utils.pipeline.run.step import Step
+from utils.metrics.base import Metric, Records
+from utils.metrics.class_names import WrongLabelError
+from utils.pipeline.run.nan import named
+from utils.pipeline.run.pipeline import (
+    Buffers,
+    Failure,
+    Inferred,
+    Pipeline,
+    PreparedBatch,
+    blame_nan,
+    without_unanswered,
+)
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from utils.pipeline.report.report import Report
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A finished step.
+
+    Attributes:
+        size: samples in the batch, failures included.
+        record: return value of the metric's ``update``: an array with one entry per good sample, or records;
+            ``None`` if no sample is good.
+        good: positions in the batch of the good samples, ascending; ``None``: all of them.
+        failures: the samples that could not be run.
+        nan_inputs, nan_outputs: names of the samples whose input, or whose output, holds NaN.
+        counts: the task's ``warning_counts`` of the batch.
+    """
+
+    size: int
+    record: Array | Records | None
+    good: tuple[int, ...] | None = None
+    failures: tuple[Failure, ...] = ()
+    nan_inputs: tuple[str, ...] = ()
+    nan_outputs: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        """Number of good samples."""
+        if self.record is None:
+            return 0
+        return self.size if self.good is None else len(self.good)
+
+
+def mismatch(step: Step, names: Sequence[str], metric: Metric) -> str:
+    """Return why a stored step cannot be of the batch with these names and of this metric; empty if it can."""
+    if step.size != len(names):
+        return f"it has {step.size} samples, and the batch {len(names)}"
+    unknown = {*(failure.name for failure in step.failures), *step.nan_inputs, *step.nan_outputs} - set(names)
+    if unknown:
+        return f"{min(unknown)!r} is not a sample of the batch"
+    if len(step.failures) < step.size - step.samples:
+        return f"{step.size - step.samples} of its samples are missing, {len(step.failures)} with a reason"
+    values = step.record.values if isinstance(step.record, Records) else step.record
+    if values is None or metric.bounds is None or values.dtype.kind not in "biuf" or not values.size:
+        return ""
+    low, high = metric.bounds
+    finite = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if finite.size and not (low <= finite.min() and finite.max() <= high):
+        return f"a record lies outside {low:g} to {high:g}, the bounds of {metric.name}"
+    return ""
+
 
 OnStep = Callable[[str], None]
 Keep = Callable[[Batch, Step], None]
-"""Keeps a finished step, given with its whole batch."""
+"""Stores a finished step; takes it with its whole batch."""
 
 
 @dataclass(slots=True)
 class RunState:
-    """What accumulates over the steps of an evaluation."""
+    """The totals over the steps of an evaluation.
+
+    Attributes:
+        mark: when the loop last finished something (``time.perf_counter``); the time from there on is waiting.
+        steps, samples: so far, resumed steps included. timed_samples: since the time is measured.
+        resumed: steps taken from a journal.
+        hints: of :attr:`Pipeline.diagnostics`, as the journal keeps them.
+    """
 
     timeline: Timeline
     started: float
@@ -48,7 +117,6 @@ class RunState:
     samples: int = 0
     timed_samples: int = 0
     mark: float = 0.0
-    """When the loop last had something in hand: what comes after is waiting."""
     cpu: float = 0.0
     fetched: int | None = None
     ended: float = 0.0
@@ -60,11 +128,69 @@ class RunState:
         self.started = self.mark = time.perf_counter()
         self.cpu, self.fetched, self.timed_samples = self.cpu_seconds(), self._fetched(), 0
 
-    def end_warmup(self) -> None:
-        """Measure time anew where the steps that warm up are over."""
-        if self.warmup > 0 and self.steps - self.resumed >= self.warmup:
-            self.warmup = 0
-            self.start()
+    def finish_step(self, ready: PreparedBatch, call: Inferred | Future[Inferred] | None) -> None:
+        """Take the result of a call: update the metric, store the step, add it to the totals."""
+        pipeline, line = self.pipeline, self.timeline
+        found = call if call is None or isinstance(call, Inferred) else call.result()
+        waited, began = time.perf_counter(), self.mark
+        count, answered, record, lost = len(ready.batch.names), ready, None, list[str]()
+        if found is not None and ready.batch.targets is not None:
+            pipeline.inferred += count
+            answered, record, lost = self._update(ready, found)
+            if pipeline.workload is not None:
+                for what, amount in pipeline.workload(found.outputs, ready.contexts).items():
+                    line.gain(what, amount)
+            self.timed_samples += count
+        counts = {} if pipeline.warning_counts is None else pipeline.warning_counts(answered.contexts)
+        failures, nan_inputs = tuple(answered.failures), tuple(answered.nan_inputs)
+        step = Step(len(ready.whole.names), record, answered.good, failures, nan_inputs, tuple(lost), counts)
+        for keep in self.keep:
+            keep(ready.whole, step)
+        self.add(step)
+        if found is not None:
+            self.buffers.put(ready.arrays, found.outputs)
+        self.mark = time.perf_counter()
+        line.add("wait_engine", began, waited)
+        if found is not None:
+            line.add("inference", found.start, found.end, count)
+        line.add("postprocess", waited, self.mark)
+        if self.on_step is not None and found is not None:
+            self.on_step(step_line(self.steps, count, found.end - found.start, self.mark - waited, line))
+
+    def _update(self, ready: PreparedBatch, found: Inferred) -> tuple[PreparedBatch, Array | Records | None, list[str]]:
+        """Return the samples that have an answer, the metric's record of them, and which of them lost theirs to NaN."""
+        pipeline, names, record, answered = self.pipeline, ready.batch.names, None, ready
+        try:
+            predictions = pipeline.predictions(found.outputs, ready.contexts, len(names), (list, tuple))
+            kept = predictions
+            if isinstance(predictions, (list, tuple)):
+                answered, kept = without_unanswered(ready, predictions)
+            if answered.batch.names:
+                try:
+                    record = self.metric.update(kept, answered.batch.targets, answered.contexts)  # type: ignore[arg-type]
+                except WrongLabelError as error:
+                    raise DataError(f"{answered.batch.names[error.place]}: {error}") from error
+            if pipeline.diagnostics is not None:
+                pipeline.diagnostics.see(found.outputs, ready.contexts, ready.batch.targets)
+            if pipeline.writer is not None:
+                pipeline.writer.see(answered.batch, kept)
+        except Exception as error:
+            blame_nan(error, found, names)
+            raise
+        if not (found.flaws.nan | found.flaws.infinite).any():
+            return answered, record, []
+        lost = named(found.flaws.lost(predictions), names)
+        return answered, record, lost if answered is ready else [name for name in lost if name in answered.batch.names]
+
+    def add(self, step: Step) -> None:
+        """Add a step to the totals."""
+        self.failures += step.failures
+        self.nan_inputs += step.nan_inputs
+        self.nan_outputs += step.nan_outputs
+        if step.counts:
+            add_counts(self.counts, step.counts)
+        self.samples += step.samples
+        self.steps += 1
 
     def _fetched(self) -> int | None:
         """Return the bytes fetched from storage so far; those of other processes are not known."""
@@ -87,23 +213,8 @@ class RunState:
 
         return ended + live_cpu_seconds()
 
-    def waited(self, what: str) -> None:
-        """Record that the loop waited for ``what`` until now."""
-        now = time.perf_counter()
-        self.timeline.add(what, self.mark, now)
-        self.mark = now
-
-    def count(self, step: Step) -> None:
-        """Count a step."""
-        self.failures += step.failures
-        self.nan_inputs += step.nan_inputs
-        self.nan_outputs += step.nan_outputs
-        add_counts(self.counts, step.counts)
-        self.samples += step.samples
-        self.steps += 1
-
     def report(self, finished: bool) -> Report:
-        """Return what the run found; ``finished``: no step limit ended it."""
+        """Return the report; ``finished``: the run was not ended by a step limit."""
         from utils.pipeline.report.report import Report
 
         wall, line, pipeline = self.ended - self.started, self.timeline, self.pipeline
@@ -111,7 +222,7 @@ class RunState:
         inside = line.seconds("disk") + line.seconds("decode")
         busy = {stage: line.seconds(stage) for stage in ("disk", "decode")}
         busy |= {"preprocess": max(0.0, line.seconds("preprocess") - inside), "engine": line.seconds("inference")}
-        value, secondary, per_class = self._measured()
+        value, secondary, per_class = self._metric_value()
         return Report(
             metric_name=self.metric.name,
             metric=value,
@@ -143,17 +254,17 @@ class RunState:
             figures=pipeline.figures(line, self.timed_samples),
             task=pipeline.task.name,
             advice=pipeline.advice,
-            hints=self.found_odd(),
+            hints=self.current_hints(),
             state=self.metric,
         )
 
-    def found_odd(self) -> list[str]:
-        """Return what looks wrong in how the model's numbers are read; where all was kept, what was found then."""
+    def current_hints(self) -> list[str]:
+        """Return the hints of the diagnostics; of a run that was resumed at its end, those that the journal keeps."""
         now = [] if self.pipeline.diagnostics is None else list(self.pipeline.diagnostics.hints())
         return now or self.hints
 
-    def _measured(self) -> tuple[float, dict[str, float], dict[str, dict[str, float]]]:
-        """Return the metric and its further figures; a part of a run may hold too little for any (no object at all)."""
+    def _metric_value(self) -> tuple[float, dict[str, float], dict[str, dict[str, float]]]:
+        """Return the metric, its secondary figures, and those per class; NaN where a part of a run holds too little."""
         if not self.samples:
             return math.nan, {}, {}
         try:
@@ -168,11 +279,19 @@ class RunState:
 
 
 def add_counts(total: dict[str, int], more: Mapping[str, int]) -> None:
-    """Add counts to others by their names."""
+    """Add counts to others, by name."""
     for name, count in more.items():
         total[name] = total.get(name, 0) + count
 
 
 def per_class(metric: Metric) -> dict[str, dict[str, float]]:
-    """Return a metric's figures of single classes as plain dictionaries, which travel."""
+    """Return a metric's figures of single classes as plain dictionaries, which can be pickled."""
     return {name: dict(figures) for name, figures in metric.per_class().items()}
+
+
+def step_line(step: int, samples: int, inference: float, postprocess: float, timeline: Timeline) -> str:
+    """Return the line of timings, in seconds, that is printed after a step."""
+    return (
+        f"step {step}: samples: {samples}, inference_time: {inference:.6f}, postprocess: {postprocess:.6f}, "
+        f"avg_preprocess_time: {timeline.mean('preprocess'):.6f}"
+    )

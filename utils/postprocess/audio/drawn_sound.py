@@ -1,4 +1,4 @@
-"""A recording as one can look at it: its waveform, where somebody speaks, and how sure that is."""
+"""Drawing of a recording: its waveform, the segments of speech, and their probability."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from PIL import Image, ImageDraw, ImageFont
 from engine import Array
 
 WIDTH, WAVE, CURVE, AXIS, EDGE = 1000, 160, 120, 24, 44
-"""Pixels: the picture's width, heights of its two parts and of the axis of time, room for names at the left."""
+"""Pixels: the image's width, heights of its two parts and of the time axis, margin at the left for labels."""
 
 PAPER, LINE, FAINT, SOUND = (255, 255, 255), (60, 60, 60), (205, 205, 205), (70, 110, 180)
 SPEECH, SURE, LIMIT = (214, 236, 208), (200, 70, 30), (140, 140, 140)
-"""Colours: paper, frame, grid and waveform; where somebody speaks, the probability's curve, and the thresholds."""
+"""Colours: background, frame, grid and waveform; segments of speech, the probability's curve, and the thresholds."""
 
 Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
 Across: TypeAlias = Callable[[float], float]
-"""From a time in seconds to its column."""
+"""Function from a time in seconds to its column."""
 
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Seconds between the marks of the axis."""
@@ -33,12 +33,12 @@ def draw_sound(
     frame: float,
     limits: Sequence[float] = (),
 ) -> Image.Image:
-    """Return a picture of a recording.
+    """Return an image of a recording.
 
     Args:
         samples: float32 [S], mono, -1..1. rate: in Hz.
-        segments: begins and ends in seconds of what is shaded.
-        scores: float [T], 0 to 1, one per frame. frame: seconds of one.
+        segments: starts and ends in seconds of the shaded parts.
+        scores: float [T], 0 to 1, one per frame. frame: seconds of a frame.
         limits: levels of the scores that are drawn as lines.
     """
     seconds = max(len(samples) / rate, frame)
@@ -74,7 +74,7 @@ def _time(pen: ImageDraw.ImageDraw, font: Font, seconds: float, across: Across) 
 
 
 def _wave(pen: ImageDraw.ImageDraw, samples: Array) -> None:
-    """Draw the lowest and the highest sample of every column, the loudest reaching the frame."""
+    """Draw the minimum and maximum of every column, scaled so that the loudest sample reaches the frame."""
     columns = WIDTH - EDGE - 2
     places = np.linspace(0, len(samples), columns + 1).astype(np.int64)
     starts = np.minimum(places[:-1], max(len(samples) - 1, 0))
@@ -86,7 +86,7 @@ def _wave(pen: ImageDraw.ImageDraw, samples: Array) -> None:
 
 
 def _curve(pen: ImageDraw.ImageDraw, scores: Array, frame: float, across: Across) -> None:
-    """Draw the scores; where several fall into one column, the highest of them."""
+    """Draw the scores, with the maximum of those in the same column."""
     shown, apart = np.nan_to_num(scores).clip(0.0, 1.0), frame
     if len(shown) > WIDTH:
         together = -(-len(shown) // WIDTH)

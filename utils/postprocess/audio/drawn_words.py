@@ -1,4 +1,4 @@
-"""A recording as one can read it: its spectrogram, and below it the words where they are said."""
+"""Drawing of a recording: its spectrogram, with the words below it at their times."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from engine import Array
 from utils.preprocess.audio.features import LogMel, features
 
 SECOND, LEAST, MOST = 220, 400, 4000
-"""Columns of a second, and of the picture at least and at most."""
+"""Columns per second, and minimum and maximum of the image's columns."""
 
 HEIGHT, AXIS, ROW = 160, 18, 20
-"""Pixels: heights of the spectrogram, of the axis of time and of a row of words."""
+"""Pixels: heights of the spectrogram, of the time axis and of a row of words."""
 
 RANGE = 70.0
-"""Decibels from the loudest to what is drawn as nothing."""
+"""Decibels from the maximum to the darkest colour."""
 
 PAPER, INK, MARK = (24, 24, 24), (255, 255, 255), (255, 200, 60)
 COLOURS = np.array([(0, 0, 0), (60, 15, 110), (190, 55, 85), (250, 150, 40), (255, 250, 200)], np.float64)
-"""From nothing to the loudest."""
+"""Colours from the minimum to the maximum."""
 
 
 def draw_words(samples: Array, rate: int, words: Sequence[tuple[str, float, float]]) -> Image.Image:
-    """Return a picture of a recording with the words that are said in it.
+    """Return an image of a recording with its words.
 
     Args:
-        samples: float32 [S], mono, -1..1. rate: in Hz. words: each with its begin and end in seconds.
+        samples: float32 [S], mono, -1..1. rate: in Hz. words: each with its start and end in seconds.
     """
     from utils.fonts import font_for
 
@@ -61,7 +61,7 @@ def _rows(
     width: int,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
 ) -> list[tuple[int, int]]:
-    """Return for each word the row it is written in and where it begins: the first row that has room for it."""
+    """Return for each word its row, the first one with room for it, and its left edge."""
     ends: list[float] = []
     found = []
     for word, start, _ in words:

@@ -1,4 +1,4 @@
-"""From weights of frames to tokens: continuous integrate-and-fire (Dong and Xu 2020)."""
+"""Continuous integrate-and-fire: from weights of frames to tokens (Dong and Xu 2020)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from engine import Array
 
 
 def integrated(states: Array, weights: Array, tail: float = 0.0) -> Array:
-    """Return what a recording's tokens sound like: a weighted sum of states for each.
+    """Return the acoustic embedding of each token: a weighted sum of states.
 
-    Weights add up along the frames, and each time the sum passes a whole number a token is complete; the frame where
-    that happens gives the rest of its weight to the next token. So token ``k`` takes of each frame the part of its
-    weight that lies between ``k`` and ``k + 1`` in the sum, which is computed for all of them at once.
+    Weights are summed along the frames, and each time the sum passes an integer a token is complete; that frame gives
+    the rest of its weight to the next token. So token ``k`` has the part of each frame's weight between ``k`` and ``k +
+    1`` in the sum, which is computed for all tokens at once.
 
     Args:
-        states: float [T, D]. weights: float [T], none below 0 or above 1.
-        tail: weight behind the last frame, with a state of zeros: it completes a token that is nearly there.
+        states: float [T, D]. weights: float [T], in 0..1.
+        tail: weight after the last frame, with a state of zeros; it completes an almost complete last token.
 
     Returns:
         float64 [L, D]; L is the sum of all weights, rounded down.

@@ -1,6 +1,6 @@
-"""From the probability of speech, chunk by chunk, to where somebody speaks; as a stream, so that the end need not be.
+"""Segments of speech from probabilities per chunk, also as a stream.
 
-The rules are those of Silero's ``get_speech_timestamps`` (version 6, without its longest duration), written anew.
+The rules are those of Silero's ``get_speech_timestamps`` (version 6, without its maximum duration), implemented anew.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from engine import ConfigError
 
 @dataclass(frozen=True)
 class Rules:
-    """When speech begins and ends.
+    """Conditions for the start and end of speech.
 
     Attributes:
-        rate: in Hz. chunk: samples that a probability is of.
-        threshold: probability from which a chunk is speech. low: below it speech may end; ``None``: 0.15 below the
-            threshold, at least 0.01. Between the two all stays as it is.
-        min_speech: milliseconds; what is not longer is dropped.
-        min_silence: milliseconds from the first chunk below ``low`` to one that ends the speech.
-        pad: milliseconds that are added before and behind; what lies between two is shared where it is less than twice
-            that.
+        rate: in Hz. chunk: samples per probability.
+        threshold: minimum probability of speech. low: below it speech may end; ``None``: 0.15 below the threshold, at
+            least 0.01. Between the two, the state does not change.
+        min_speech: milliseconds; segments that are not longer are dropped.
+        min_silence: milliseconds from the first chunk below ``low`` to the end of the speech.
+        pad: milliseconds added before and after; a gap of less than twice that is divided between its two segments.
     """
 
     rate: int = 16000
@@ -44,22 +43,22 @@ class Rules:
 
     @property
     def lower(self) -> float:
-        """The probability below which speech may end."""
+        """Probability below which speech may end."""
         return max(self.threshold - 0.15, 0.01) if self.low is None else self.low
 
     def samples(self, milliseconds: float) -> float:
-        """Return a duration in samples."""
+        """Convert a duration to samples."""
         return self.rate * milliseconds / 1000
 
 
 class Segmenter:
-    """Finds where somebody speaks, as the probabilities come.
+    """Finds segments of speech in a stream of probabilities.
 
     Args:
-        rules: when speech begins and ends.
+        rules: conditions for the start and end of speech.
 
     Attributes:
-        speaking: somebody speaks now, as far as the chunks until now tell.
+        speaking: whether there is speech at the end of the chunks so far.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -68,15 +67,15 @@ class Segmenter:
         self._start: int | None = None
         self._quiet: int | None = None
         self._open: list[int] = []
-        """Begin (padded) and end (as it was heard) of the last segment, as long as its end may still move."""
+        """Start (padded) and end (not padded) of the last segment, while its end may still change."""
 
     @property
     def speaking(self) -> bool:
-        """Whether somebody speaks now."""
+        """Whether there is speech now."""
         return self._start is not None
 
     def feed(self, probabilities: Iterable[float]) -> list[tuple[int, int]]:
-        """Take in the next chunks; return the segments that are certain now, as first sample and the one behind."""
+        """Process the next chunks; return the segments that are final now, as (first, last + 1) samples."""
         done: list[tuple[int, int]] = []
         for probability in probabilities:
             self._hear(float(probability), done)
@@ -85,7 +84,7 @@ class Segmenter:
         return done
 
     def finish(self, samples: int) -> list[tuple[int, int]]:
-        """Return what is left at the end of a recording of so many samples."""
+        """Return the remaining segments at the end of a recording with this number of samples."""
         done: list[tuple[int, int]] = []
         if self._start is not None and samples - self._start > self._rules.samples(self._rules.min_speech):
             self._add(self._start, samples, done)
@@ -109,7 +108,7 @@ class Segmenter:
                 self._start = self._quiet = None
 
     def _add(self, start: int, end: int, done: list[tuple[int, int]]) -> None:
-        """Take in a segment; the one before it ends where both agree."""
+        """Add a segment; if the gap before it is short, it is divided between both."""
         pad = self._rules.samples(self._rules.pad)
         begin = int(max(0, start - pad))
         if self._open:
@@ -121,7 +120,7 @@ class Segmenter:
         self._open = [begin, end]
 
     def _settle(self, done: list[tuple[int, int]]) -> None:
-        """Let go of the last segment where whatever comes next leaves it as it is."""
+        """Return the last segment once later chunks cannot change it."""
         if not self._open:
             return
         begin, end = self._open
@@ -132,14 +131,14 @@ class Segmenter:
 
 
 def speech_segments(probabilities: Iterable[float], rules: Rules, samples: int) -> list[tuple[int, int]]:
-    """Return where somebody speaks in a whole recording.
+    """Return the segments of speech in a whole recording.
 
     Args:
-        probabilities: one per chunk; the last chunk may reach beyond the recording.
-        rules: when speech begins and ends. samples: of the recording.
+        probabilities: one per chunk; the last chunk may extend beyond the recording.
+        rules: conditions for the start and end of speech. samples: of the recording.
 
     Returns:
-        First sample of each segment and the one behind its last.
+        First sample of each segment and the one after its last.
     """
     segmenter = Segmenter(rules)
     return segmenter.feed(probabilities) + segmenter.finish(samples)

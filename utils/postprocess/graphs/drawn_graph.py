@@ -1,4 +1,4 @@
-"""A graph as a picture: lines between places, with labels where there are any."""
+"""Drawing of a graph: edges between nodes, with optional labels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from engine import Array
 from utils.datasets.graphs.files import Look
 
 SIDE, MARGIN = 480, 40
-"""Longest side of the picture, and what is left free around the graph, in pixels."""
+"""Maximum length of the image's sides, and margin around the graph, in pixels."""
 
 SPRINGS = 200
-"""Nodes up to which a graph without places is laid out by springs; a larger one is drawn as a circle."""
+"""Maximum nodes of a graph without positions that is laid out by springs; a larger one is drawn as a circle."""
 
 ROUNDS = 120
 
@@ -22,7 +22,7 @@ COLOURS = {
     "N": (48, 80, 216), "O": (208, 32, 32), "S": (160, 128, 0), "F": (32, 144, 64), "C": (32, 144, 64),
     "B": (150, 60, 30), "I": (120, 30, 140), "P": (208, 110, 0),
 }  # fmt: skip
-"""Of labels, by their first letter (chlorine is as green as fluorine); others are black."""
+"""Colours of labels by their first letter (chlorine like fluorine); others are black."""
 
 INK = (40, 40, 40)
 
@@ -31,11 +31,11 @@ def draw_graph(look: Look, edges: Array) -> Image.Image:
     """Draw a graph on white.
 
     Args:
-        look: where its nodes lie, what stands there, and how many lines each edge has.
-        edges: int64 [2, E]; an edge that is listed both ways is drawn once, and a loop not at all.
+        look: positions and labels of its nodes, and the number of lines of each edge.
+        edges: int64 [2, E]; an edge listed in both directions is drawn once, and loops are not drawn.
 
     Returns:
-        An RGB picture, at most 480 pixels wide and high.
+        An RGB image, at most 480 pixels wide and high.
     """
     places, size, unit = _on_paper(np.asarray(look.points, np.float64), edges)
     image = Image.new("RGB", size, (255, 255, 255))
@@ -59,9 +59,10 @@ def draw_graph(look: Look, edges: Array) -> Image.Image:
 
 
 def laid_out(nodes: int, edges: Array) -> Look:
-    """Return places for a graph that has none, the same every time: neighbours attract, and all keep their distance.
+    """Return deterministic positions for a graph without positions: neighbours attract, all nodes repel.
 
-    Fruchterman and Reingold's forces (1991), from a circle; a graph of over :data:`SPRINGS` nodes stays a circle.
+    Forces of Fruchterman and Reingold (1991), starting from a circle; graphs of over :data:`SPRINGS` nodes stay a
+    circle.
     """
     angles = 2 * math.pi * np.arange(nodes) / max(nodes, 1)
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -80,7 +81,7 @@ def laid_out(nodes: int, edges: Array) -> Look:
 
 
 def _on_paper(points: Array, edges: Array) -> tuple[Array, tuple[int, int], float]:
-    """Return places in pixels, the picture's size, and the usual length of an edge."""
+    """Return positions in pixels, the image's size, and the median length of an edge."""
     low, high = points.min(axis=0), points.max(axis=0)
     ends = points[edges[0]] - points[edges[1]] if edges.size else np.zeros((0, 2))
     lengths = np.linalg.norm(ends, axis=1)
@@ -119,7 +120,7 @@ def _dashed(draw: ImageDraw.ImageDraw, start: Array, end: Array, width: int) -> 
 def _label(
     draw: ImageDraw.ImageDraw, place: Array, label: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont
 ) -> None:
-    """Write a label over a node, on white, so that lines end in front of it."""
+    """Write a label on a white background over the ends of lines."""
     x, y = float(place[0]), float(place[1])
     left, top, right, bottom = draw.textbbox((x, y), label, font=font, anchor="mm")
     draw.rectangle([left - 2, top - 2, right + 2, bottom + 2], fill=(255, 255, 255))

@@ -1,4 +1,4 @@
-"""The forms that detectors give boxes, scores and classes in, brought to one: corners in pixels, shares, labels."""
+"""Conversion of detectors' box, score and class formats to corners in pixels, probabilities and labels."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from utils.coco_classes import IDS
 from utils.postprocess.image.nms import Detections
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh", "yxyx")
-"""Corners; the left upper corner with width and height; the centre with them; corners with the vertical first."""
+"""Corners; the left upper corner with width and height; the centre with them; corners with y first."""
 
 BOX_UNITS = ("pixels", "unit")
-"""Pixels of the input, or shares of its width and height."""
+"""Pixels of the input, or relative to its width and height."""
 
 SCORE_FORMS = ("probability", "logit", "softmax", "twice")
-"""What turns them into probabilities: nothing; a sigmoid; a softmax over the classes, the background among them; or
-undoing a sigmoid that was applied to what were probabilities already."""
+"""Conversion to probabilities: none; a sigmoid; a softmax over the classes with the background; or the inverse of a
+sigmoid that was applied to probabilities."""
 
 NMS = ("class", "all", "none")
-"""Which better box makes one go: one of its class, any, or none."""
+"""Which better boxes suppress a box: those of its class, all, or none."""
 
 COCO91 = "coco91"
 """Classes are COCO's category ids, 1 to 90 with gaps."""
 
 
 class BoxForm(NamedTuple):
-    """The form of a model's boxes and scores; the defaults are what the rest of the zoo works with."""
+    """Format of a model's boxes and scores; the default is that of the rest of the zoo."""
 
     box_format: str = "xyxy"
     box_units: str = "pixels"
@@ -41,14 +41,14 @@ USUAL = BoxForm()
 
 
 def reformed(found: Detections, form: BoxForm, native: str, size: tuple[int, int] | None) -> Detections:
-    """Return candidates as they are where their numbers have another form than the one they were read in.
+    """Convert candidates from a model's format.
 
     Args:
-        found: candidates, read as corners in pixels. form: what their numbers really are. native: the box format they
-            were read from. size: height and width of the input in pixels; ``None``: not known.
+        found: candidates, read as corners in pixels. form: the model's format. native: box format that they were read
+            from. size: height and width of the input in pixels; ``None``: not known.
 
     Raises:
-        InputError: shares of an input whose size is not known.
+        InputError: boxes are relative to an input of unknown size.
     """
     classes = labelled(found.classes, form)
     boxes = found.boxes
@@ -60,7 +60,7 @@ def reformed(found: Detections, form: BoxForm, native: str, size: tuple[int, int
 
 
 def _given(boxes: Array, native: str) -> Array:
-    """Return corners as the numbers that they were read from."""
+    """Convert corners back to the box format ``native``."""
     sides = boxes[..., 2:] - boxes[..., :2]
     if native == "cxcywh":
         return np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, sides], axis=-1)
@@ -68,10 +68,10 @@ def _given(boxes: Array, native: str) -> Array:
 
 
 def corners(boxes: Array, form: BoxForm, size: tuple[int, int] | None) -> Array:
-    """Return ... x 4 boxes of a form as left, top, right, bottom in pixels of an input of this height and width.
+    """Convert ... x 4 boxes to left, top, right, bottom in pixels of an input of this height and width.
 
     Raises:
-        InputError: shares of an input whose size is not known.
+        InputError: boxes are relative to an input of unknown size.
     """
     wide = np.asarray(boxes, np.float64)
     if form.box_format == "yxyx":
@@ -82,13 +82,13 @@ def corners(boxes: Array, form: BoxForm, size: tuple[int, int] | None) -> Array:
         wide = np.concatenate([first, first + sides], axis=-1)
     if form.box_units == "unit":
         if size is None:
-            raise InputError("boxes in shares of an input whose size is open; say it with --input_size")
+            raise InputError("boxes are relative to an input of open size; set it with --input_size")
         wide = wide * np.array([size[1], size[0]] * 2, np.float64)
     return wide
 
 
 def probabilities(scores: Array, form: BoxForm) -> Array:
-    """Return scores as probabilities; those of a softmax are so already."""
+    """Convert scores to probabilities; those of a softmax are unchanged."""
     wide = np.asarray(scores, np.float64)
     if form.score_form == "logit":
         return np.asarray(1 / (1 + np.exp(-np.clip(wide, -500, 500))))
@@ -99,7 +99,7 @@ def probabilities(scores: Array, form: BoxForm) -> Array:
 
 
 def raw_score(probability: float, form: BoxForm) -> float:
-    """Return the number that a score has in its form where it is this probability."""
+    """Convert a probability to a score of this format."""
     if form.score_form == "logit":
         inside = min(max(probability, 1e-300), 1 - 1e-16)
         return math.log(inside) - math.log1p(-inside)
@@ -107,7 +107,7 @@ def raw_score(probability: float, form: BoxForm) -> float:
 
 
 def labelled(classes: Array, form: BoxForm) -> Array:
-    """Return the labels that a model's classes mean, int64; negative where one means none (the background)."""
+    """Convert a model's classes to labels, int64; negative for none (the background)."""
     if form.class_offset != COCO91:
         return np.asarray(classes, np.int64) - int(form.class_offset)
     table = np.full(max(int(classes.max(initial=0)), IDS[-1]) + 1, -1, np.int64)

@@ -1,4 +1,4 @@
-"""A probability as a picture: a card with a bar, and what it is about in the band below."""
+"""Drawing of a probability: a card with a bar, and text in the band below."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOW, _HIGH = (196, 78, 82), (60, 140, 90)
 
 
 def bar(share: float) -> Image.Image:
-    """Return a bar that is filled up to a share, 0 to 1, with a mark in its middle; nothing is filled for NaN."""
+    """Return a bar that is filled to a share, 0 to 1, with a mark in its middle; it is empty for NaN."""
     picture = Image.new("RGB", (_WIDTH, _HEIGHT), _PAPER)
     draw = ImageDraw.Draw(picture)
     left, right, top, bottom = _MARGIN, _WIDTH - _MARGIN, _MARGIN, _HEIGHT - _MARGIN
@@ -32,19 +32,19 @@ def bar(share: float) -> Image.Image:
 
 
 def save_card(folder: Path, title: str, share: float, lines: Sequence[str], name: str = "") -> Path:
-    """Write a card as a PNG and return its path; where another row has that name, the file's name ends in a hash.
+    """Write a card as a PNG and return its path; the file's name ends in a hash if another row has that name.
 
     Args:
-        folder: where. title: the first line, which the share is put before. share: 0 to 1. lines: what else to write.
-        name: start of the file's name, such as a user's; the title is the rest of it.
+        folder: of the file. title: the first line, after the share. share: 0 to 1. lines: further lines.
+        name: start of the file's name, such as a user's; the title follows.
 
     Raises:
-        ConfigError: the folder cannot be written to.
+        ConfigError: the folder is not writable.
     """
     stem = re.sub(r"[^\w-]+", "_", f"{name} {title}".strip()).strip("_")[:_LONGEST] or "row"
-    told = [f"{100 * share:.1f} %   {title}", *lines]
+    texts = [f"{100 * share:.1f} %   {title}", *lines]
     row = sha256("\n".join([name, title, *lines]).encode("utf-8", "surrogatepass")).hexdigest()
-    return save_drawn(folder / row / stem, told, folder, bar(share))
+    return save_drawn(folder / row / stem, texts, folder, bar(share))
 
 
 _LONGEST = 80

@@ -1,4 +1,4 @@
-"""From a segmentation model's output to the class of every pixel, at any size, without holding all scores at it."""
+"""Classes of pixels from a segmentation model's output, at any size, without all scores at that size in memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from engine import Array
 
 NO_CLASS = -1
-"""Class of a pixel for which the model's output holds NaN."""
+"""Class of a pixel with NaN in the model's output."""
 
 Axis: TypeAlias = "tuple[Array, Array, Array]"
-"""For each place along an axis the two cells it lies between, and the weight of the second, float32."""
+"""For each position along an axis its two neighbouring cells, and the weight of the second, float32."""
 
 
 class View(NamedTuple):
-    """How a picture lies in a model's input, and at which size its answer is wanted; lengths are in pixels.
+    """Position of an image in a model's input, and the size of the result; lengths are in pixels.
 
     Attributes:
-        size: height and width of the answer.
-        start, extent: row and column where the picture begins in the input, and how many of each it covers.
+        size: height and width of the result.
+        start, extent: first row and column of the image in the input, and its height and width there.
         canvas: height and width of the input.
     """
 
@@ -31,26 +31,25 @@ class View(NamedTuple):
 
 
 def upsampled(scores: Array, view: View) -> Array:
-    """Return C x h x w scores at the answer's size, C x H x W float32: bilinear, between the centres of the cells.
+    """Return C x h x w scores at the result's size, C x H x W float32: bilinear, between the centres of cells.
 
-    Where the picture covers the whole input this is ``torch.nn.functional.interpolate(scores, size, mode="bilinear",
-    align_corners=False)``; where it covers whole cells, that of the scores cut to them. Beyond the outermost centres
-    the outermost cells go on.
+    If the image covers the whole input this is ``torch.nn.functional.interpolate(scores, size, mode="bilinear",
+    align_corners=False)``; if it covers whole cells, that of the scores cut to them. Outermost cells are extended.
     """
     rows, columns = _axes(scores.shape[-2:], view)
     return np.stack([_resized(one.astype(np.float32), rows, columns) for one in scores])
 
 
 def best_classes(scores: Array, view: View) -> Array:
-    """Return the class with the highest score for every pixel of the answer, H x W int16.
+    """Return the class with the highest score for every pixel of the result, H x W int16.
 
-    Scores are resized as in :func:`upsampled`, one class at a time, so that no more than a few arrays of the answer's
-    size are held, whatever the number of classes. Of equal scores the lower class wins, as with ``argmax``. A pixel for
-    which any score is NaN is :data:`NO_CLASS`.
+    Scores are resized as in :func:`upsampled`, one class at a time, so that memory does not grow with the number of
+    classes. The lower one of classes with equal scores wins, as with ``argmax``. A pixel with a NaN score is
+    :data:`NO_CLASS`.
 
     Args:
         scores: C x h x w floats.
-        view: how the picture lies in the input.
+        view: position of the image in the input.
     """
     rows, columns = _axes(scores.shape[-2:], view)
     best = _resized(scores[0].astype(np.float32), rows, columns)
@@ -67,10 +66,10 @@ def best_classes(scores: Array, view: View) -> Array:
 
 
 def foreground(scores: Array, view: View, threshold: float) -> Array:
-    """Return 1 where the sigmoid of the scores, h x w, resized as in :func:`upsampled`, is at least the threshold.
+    """Return 1 where the sigmoid of scores resized as in :func:`upsampled` is at least the threshold, else 0.
 
     Args:
-        scores: h x w floats before the sigmoid. view: how the picture lies in the input.
+        scores: h x w floats before the sigmoid. view: position of the image in the input.
         threshold: a probability above 0 and below 1.
     """
     found = _resized(scores.astype(np.float32), *_axes(scores.shape, view))
@@ -81,7 +80,7 @@ def foreground(scores: Array, view: View, threshold: float) -> Array:
 
 
 def log_odds(shares: Array) -> Array:
-    """Return the numbers whose sigmoid is these probabilities, float32; 0 and 1 become finite."""
+    """Return the inverse of the sigmoid of probabilities, float32; finite for 0 and 1."""
     least = np.float32(1e-30)
     inside = np.clip(shares.astype(np.float32), least, np.float32(1 - 2**-24))
     found: Array = np.log(inside) - np.log1p(-inside)
@@ -89,19 +88,19 @@ def log_odds(shares: Array) -> Array:
 
 
 def logarithms(shares: Array) -> Array:
-    """Return the natural logarithms of probabilities, float32; that of 0 is finite.
+    """Return the natural logarithms of probabilities, float32; finite for 0.
 
-    Between cells they are resized as the logits are, whose softmax the probabilities were: the two differ by a number
-    that is the same for all classes of a cell.
+    Their interpolation gives the same classes as that of the logits of the softmax, because in each cell the two differ
+    by a number that is the same for all classes.
     """
     found: Array = np.log(np.maximum(shares.astype(np.float32), np.float32(1e-30)))
     return found
 
 
 def nearest_classes(classes: Array, view: View) -> Array:
-    """Return h x w class numbers at the answer's size, H x W int16: the cell that a pixel's centre lies in.
+    """Return h x w classes at the result's size, H x W int16: that of the cell containing a pixel's centre.
 
-    Where the picture covers the whole input this is Pillow's ``nearest``, its sums of steps included.
+    If the image covers the whole input this equals Pillow's ``nearest``, including its rounding of summed steps.
     """
     taken = []
     for count, length, start, extent, canvas in zip(
@@ -116,9 +115,9 @@ def nearest_classes(classes: Array, view: View) -> Array:
 
 
 def _centres(cells: tuple[int, ...], view: View) -> list[Array]:
-    """Return where the centres of the answer's rows and columns lie among the centres of the cells.
+    """Return the coordinates of the result's rows and columns in cells.
 
-    In float32, as PyTorch has them: where cells differ much, the rounding of a place shows.
+    In float32 as in PyTorch, because the rounding is visible where neighbouring cells differ much.
     """
     places = []
     for count, length, start, extent, canvas in zip(
@@ -131,12 +130,12 @@ def _centres(cells: tuple[int, ...], view: View) -> list[Array]:
 
 
 def _axes(cells: tuple[int, ...], view: View) -> tuple[Axis, Axis]:
-    """Return between which cells each row and each column of the answer lies."""
+    """Return the neighbouring cells of each row and each column of the result."""
     found = []
     for places, count, start, extent, canvas in zip(
         _centres(cells, view), cells, view.start, view.extent, view.canvas, strict=True
     ):
-        first = start * count // canvas  # whole cells that hold any of the picture
+        first = start * count // canvas  # whole cells that hold any of the image
         last = min(count, -(-(start + extent) * count // canvas)) - 1
         inside = np.clip(places, first, last)
         lower = np.floor(inside).astype(np.intp)
@@ -146,7 +145,7 @@ def _axes(cells: tuple[int, ...], view: View) -> tuple[Axis, Axis]:
 
 
 def _resized(plane: Array, rows: Axis, columns: Axis) -> Array:
-    """Return an h x w plane at the places of the axes."""
+    """Return an h x w plane at the positions of the axes."""
     top, bottom, down = rows
     left, right, across = columns
     tall = plane[top]

@@ -1,4 +1,4 @@
-"""Boxes drawn on a picture."""
+"""Drawing of boxes on an image."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 _LEAST = 320
-"""Pixels of the longer side below which a picture is enlarged, so that boxes and names are legible."""
+"""Minimum of the longer side in pixels; smaller images are enlarged so that boxes and names are legible."""
 
 
 def draw_boxes(image: Image.Image, objects: Sequence[Mapping[str, Any]]) -> Image.Image:
-    """Return a copy of an RGB picture with boxes, names, scores and points; a tiny one is enlarged by a whole factor.
+    """Return a copy of an RGB image with boxes, names, scores and points; a small one is enlarged by an integer factor.
 
-    A name stands above its box, or inside where there is no room above.
+    A name is above its box, or inside if there is no room above.
 
     Args:
         image: mode ``RGB``.
-        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), the surest first;
-            where there are any, ``points`` (x and y of each).
+        objects: ``label`` (text), ``score`` and ``box`` (left, top, right, bottom in pixels), highest score first;
+            optionally ``points`` (x and y of each).
     """
     factor = max(1, _LEAST // max(image.size))
     canvas = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     line = max(2, max(canvas.size) // 300)
     height = max(12, max(canvas.size) // 40)
     pen = ImageDraw.Draw(canvas)
-    for one in reversed(objects):  # the surest ends up on top
+    for one in reversed(objects):  # the highest score is on top
         left, top, right, bottom = (edge * factor for edge in one["box"])
         colour = _colour(one["label"])
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=line)
@@ -49,11 +49,11 @@ def write_name(
     height: float,
     size: tuple[int, int],
 ) -> None:
-    """Write a box's name on a field of its colour: above the box, or right inside where there is no room above.
+    """Write a box's name on a background of its colour: above the box, or inside if there is no room above.
 
     Args:
-        pen: of the picture. corner: left and top of the box in pixels. line: width of the box's lines.
-        height: of the letters. size: width and height of the picture.
+        pen: of the image. corner: left and top of the box in pixels. line: width of the box's lines.
+        height: of the letters. size: width and height of the image.
     """
     font = ImageFont.load_default(size=height)
     above = corner[1] - pen.textbbox((0, 0), text, font=font)[3] - 1
@@ -66,13 +66,13 @@ def write_name(
 def _inside(
     place: tuple[float, float], box: tuple[float, float, float, float], size: tuple[int, int]
 ) -> tuple[float, float]:
-    """Return where a text goes so that all of it is on the picture, its beginning where it is too long."""
+    """Return a position of a text inside the image; if it is too long, its start is visible."""
     left, top = (min(0.0, edge - 1 - end) for edge, end in zip(size, box[2:], strict=True))
     return place[0] + max(left, -box[0]), place[1] + max(top, -box[1])
 
 
 def _colour(label: str) -> tuple[int, int, int]:
-    """Return a bright colour that is always the same for a label."""
+    """Return a bright colour that depends on the label only."""
     hue = zlib.crc32(label.encode("utf-8", "surrogatepass")) % 360 / 360
     red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.65, 1.0))
     return red, green, blue

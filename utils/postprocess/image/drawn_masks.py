@@ -1,4 +1,4 @@
-"""Classes drawn over a picture, with a legend; and as a palette PNG."""
+"""Drawing of classes over an image, with a legend, and as a palette PNG."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tecoinfer_modelzoo.text import shortened
 from utils.palette import Colour, palette
 
 LEAST = 320
-"""Pixels of the longer side below which a picture is enlarged, so that regions are seen."""
+"""Minimum of the longer side in pixels; smaller images are enlarged so that regions are visible."""
 
 STRENGTH = 0.55
-"""Share of a class's colour in what is drawn over the picture."""
+"""Opacity of a class's colour over the image."""
 
 _BAND, _TEXT, _FRAME = (24, 24, 24), (255, 255, 255), (200, 200, 200)
 _WIDEST = 30
-"""Characters of a class's name in the legend."""
+"""Maximum characters of a class's name in the legend."""
 
 
 _GOLDEN = (5**0.5 - 1) / 2
@@ -29,10 +29,10 @@ _TONES = ((0.80, 1.0), (0.55, 1.0), (0.95, 0.72))
 
 
 def colour_of(place: int) -> Colour:
-    """Return the colour that a class is drawn in, the same in every picture.
+    """Return the colour of a class, the same in every image.
 
-    Hues go round by the golden ratio, so that neighbours differ most, in three tones. (VOC's palette, in which masks
-    are written, has dark colours that do not show on a picture.)
+    Hues advance by the golden ratio, so that neighbours differ most, in three tones. (VOC's palette, used in mask
+    files, has dark colours that are hardly visible on an image.)
     """
     saturation, value = _TONES[place // 8 % len(_TONES)]
     red, green, blue = colorsys.hsv_to_rgb(place * _GOLDEN % 1, saturation, value)
@@ -40,13 +40,13 @@ def colour_of(place: int) -> Colour:
 
 
 def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, Any]], empty: int | None) -> Image.Image:
-    """Return an RGB picture with its classes drawn over it, their borders drawn out, and a legend below.
+    """Return an RGB image with its classes drawn over it, with borders, and a legend below.
 
     Args:
-        image: mode ``RGB``; a tiny one is enlarged by a whole factor.
-        classes: H x W whole numbers, of the picture's size; negative ones are left as they are.
+        image: mode ``RGB``; a small one is enlarged by an integer factor.
+        classes: H x W integers, of the image's size; negative ones are not drawn.
         shares: for the legend, in its order: ``class`` (number), ``label`` and ``share`` (0 to 1).
-        empty: the class of the background, which is left as it is; ``None``: there is none.
+        empty: the class of the background, which is not drawn; ``None``: none.
     """
     factor = max(1, LEAST // max(image.size))
     pixels = np.asarray(image, np.float32).repeat(factor, axis=0).repeat(factor, axis=1)
@@ -54,7 +54,7 @@ def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, An
     table = np.array([colour_of(place) for place in range(int(labels.max(initial=0)) + 1)], np.float32)
     shown = labels >= 0 if empty is None else (labels >= 0) & (labels != empty)
     drawn = pixels.copy()
-    grey = pixels.mean(axis=-1, keepdims=True)  # a picture's own colours would mix with those of the classes
+    grey = pixels.mean(axis=-1, keepdims=True)  # grey, so that the image's colours do not mix with those of the classes
     drawn[shown] = (1 - STRENGTH) * grey[shown] + STRENGTH * table[labels[shown]]
     border = shown & _edges(labels)
     drawn[border] = table[labels[border]]
@@ -63,7 +63,7 @@ def overlay(image: Image.Image, classes: Array, shares: Sequence[Mapping[str, An
 
 
 def _edges(labels: Array) -> Array:
-    """Say of each pixel whether the one to its right or below is of another class."""
+    """Return for each pixel whether the one to its right or below has another class."""
     edges = np.zeros(labels.shape, bool)
     edges[:, :-1] |= labels[:, 1:] != labels[:, :-1]
     edges[:-1] |= labels[1:] != labels[:-1]
@@ -71,7 +71,7 @@ def _edges(labels: Array) -> Array:
 
 
 def _with_legend(body: Image.Image, shares: Sequence[Mapping[str, Any]], empty: int | None) -> Image.Image:
-    """Return a picture with a field, a name and a share per class below it, in columns that fit its width."""
+    """Return an image with a colour, a name and a share per class below it, in columns that fit its width."""
     size = max(13, min(body.size[0], 900) // 36)
     font = ImageFont.load_default(size=size)
     texts = [f"{shortened(one['label'], _WIDEST, end=False)}  {100 * one['share']:.1f} %" for one in shares]
@@ -94,7 +94,7 @@ def _with_legend(body: Image.Image, shares: Sequence[Mapping[str, Any]], empty: 
 
 
 def palette_mask(classes: Array) -> Image.Image:
-    """Return the classes as a picture to be saved as PNG: VOC's palette, or 16 bits where a class is above 254.
+    """Return the classes as an image for a PNG file: with VOC's palette, or 16 bits if a class is above 254.
 
     Pixels without a class are 255, or 65535.
     """

@@ -1,4 +1,4 @@
-"""A node with its neighbours around it, drawn: pictures where nodes are pictures, else discs, coloured by class."""
+"""Drawing of a node with its neighbours, as images or discs, coloured by class."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SIDE, CENTRE, AROUND = 520, 120, 72
 """Pixels of the drawing, of the node, and of a neighbour."""
 
 MOST = 14
-"""Neighbours that are drawn."""
+"""Maximum number of neighbours drawn."""
 
 UNKNOWN = (150, 150, 150)
-"""Colour of a neighbour whose class is not known."""
+"""Colour of a neighbour of unknown class."""
 
 
 class Spot(NamedTuple):
-    """A node as it is drawn.
+    """A node to draw.
 
     Attributes:
-        text: what stands below it. place: the class that gives its colour; ``None``: not known.
-        picture: height x width values of 0 to 1, dark ink; ``None``: a disc.
+        text: label below it. place: class for its colour; ``None``: not known.
+        picture: height x width values of 0 to 1, 1 is black; ``None``: a disc.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Spot(NamedTuple):
 
 
 def drawn_node(centre: Spot, around: Sequence[Spot]) -> Image.Image:
-    """Return a drawing of a node and of the first :data:`MOST` of its neighbours, an RGB picture."""
+    """Return an RGB drawing of a node and of its first :data:`MOST` neighbours."""
     canvas = Image.new("RGB", (SIDE, SIDE), "white")
     draw = ImageDraw.Draw(canvas)
     shown = around[:MOST]
@@ -54,7 +54,7 @@ def drawn_node(centre: Spot, around: Sequence[Spot]) -> Image.Image:
 
 
 def _spot(canvas: Image.Image, draw: ImageDraw.ImageDraw, spot: Spot, at: tuple[float, float], side: int) -> None:
-    """Draw a node and, below it, its text."""
+    """Draw a node and its text below."""
     colors = palette()[1:]
     color = UNKNOWN if spot.place is None else colors[spot.place % len(colors)]
     left, top = round(at[0] - side / 2), round(at[1] - side / 2)
@@ -69,5 +69,5 @@ def _spot(canvas: Image.Image, draw: ImageDraw.ImageDraw, spot: Spot, at: tuple[
     font = ImageFont.load_default(size=16)
     width = draw.textlength(spot.text, font=font)
     where = at[0] - width / 2, top + side + 8
-    draw.rectangle((where[0] - 3, where[1], where[0] + width + 3, where[1] + 20), fill="white")  # over a line
+    draw.rectangle((where[0] - 3, where[1], where[0] + width + 3, where[1] + 20), fill="white")  # covers lines
     draw.text(where, spot.text, fill=(20, 20, 20), font=font)

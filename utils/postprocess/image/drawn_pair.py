@@ -1,4 +1,4 @@
-"""Two pictures side by side, each with the face that is compared and its points."""
+"""Drawing of two images side by side, each with the compared face and its points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine import Array
 from utils.postprocess.image.drawn_boxes import write_name
 
 SIDE = 320
-"""Height and largest width in pixels of each picture as it is drawn."""
+"""Height and maximum width in pixels of each drawn image."""
 
 GAP = 8
 """Pixels between them."""
@@ -20,12 +20,12 @@ BOX, POINTS = (255, 210, 0), ((60, 220, 255), (60, 220, 255), (120, 255, 90), (2
 """Colours: of the box; of eyes, nose and corners of the mouth."""
 
 Drawn: TypeAlias = "tuple[Image.Image, Sequence[float] | None, Array | None, float | None]"
-"""An RGB picture, and in its pixels the box (left, top, right, bottom) and the points (5 x 2) of a face, and its score;
-``None`` where there is none."""
+"""An RGB image, and the box (left, top, right, bottom) and points (5 x 2) of a face in its pixels, and its score;
+``None`` if there is none."""
 
 
 def draw_pair(pictures: Sequence[Drawn]) -> Image.Image:
-    """Return pictures beside each other at one height, with boxes, points and the detector's scores."""
+    """Return images side by side at one height, with boxes, points and the detector's scores."""
     drawn = [_drawn(*one) for one in pictures]
     width = sum(one.width for one in drawn) + GAP * (len(drawn) - 1)
     canvas = Image.new("RGB", (width, max(one.height for one in drawn)), (24, 24, 24))
@@ -37,7 +37,7 @@ def draw_pair(pictures: Sequence[Drawn]) -> Image.Image:
 
 
 def _drawn(image: Image.Image, box: Sequence[float] | None, points: Array | None, score: float | None) -> Image.Image:
-    """Return one picture within a square of :data:`SIDE`, drawn on."""
+    """Return one image within a square of :data:`SIDE`, with its box and points."""
     scale = SIDE / max(image.size)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     made = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""Two recordings below each other, and how alike their voices are on a line from none to one."""
+"""Drawing of two recordings, and of the similarity of their voices on a scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from engine import Array
 
 WIDTH, HEIGHT, MARGIN = 640, 96, 16
-"""Pixels of a drawn recording, and around it."""
+"""Pixels of a drawn recording, and of the margin."""
 
 GROUND, RULE, TEXT = (24, 24, 24), (90, 90, 90), (255, 255, 255)
 WAVES = ((60, 190, 255), (255, 170, 60))
@@ -18,11 +18,11 @@ SCORE, LIMIT = (120, 255, 90), (255, 120, 120)
 
 
 def draw_voices(sounds: Sequence[tuple[Array, int]], score: float, threshold: float | None) -> Image.Image:
-    """Return a picture of recordings, each to its own loudest sample, and of their score.
+    """Return an image of recordings, each normalised to its maximum, and of their score.
 
     Args:
-        sounds: samples, float32 [S] mono, and how many a second. score: -1 to 1; NaN is not drawn.
-        threshold: where one speaker begins; ``None``: nobody knows.
+        sounds: samples, float32 [S] mono, and their rate in Hz. score: -1 to 1; NaN is not drawn.
+        threshold: minimum score of the same speaker; ``None``: not known.
     """
     line = 64
     canvas = Image.new("RGB", (WIDTH + 2 * MARGIN, (HEIGHT + MARGIN) * len(sounds) + line + MARGIN), GROUND)
@@ -38,7 +38,7 @@ def draw_voices(sounds: Sequence[tuple[Array, int]], score: float, threshold: fl
 
 
 def _wave(pen: ImageDraw.ImageDraw, samples: Array, place: tuple[int, int, int], colour: tuple[int, int, int]) -> None:
-    """Draw a recording into left, top and width: in each column from its least to its greatest sample."""
+    """Draw a recording at left, top and width: in each column from its minimum to its maximum sample."""
     left, top, width = place
     middle = top + HEIGHT // 2
     pen.line((left, middle, left + width, middle), fill=RULE)
@@ -51,7 +51,7 @@ def _wave(pen: ImageDraw.ImageDraw, samples: Array, place: tuple[int, int, int],
 
 
 def _scale(pen: ImageDraw.ImageDraw, top: int, score: float, threshold: float | None) -> None:
-    """Draw the score on a line from 0 to 1, or from -1 where it is below 0."""
+    """Draw the score on a line from 0 to 1, or from -1 if it is negative."""
     font = ImageFont.load_default(size=13)
     low = -1.0 if score < 0 else 0.0
     middle = top + 32
@@ -65,6 +65,6 @@ def _scale(pen: ImageDraw.ImageDraw, top: int, score: float, threshold: float | 
     if threshold is not None:
         pen.line((at(threshold), middle - 12, at(threshold), middle + 6), fill=LIMIT, width=2)
         pen.text((at(threshold), middle + 8), f"{threshold:g}", fill=LIMIT, font=font, anchor="mt")
-    if score == score:  # no NaN
+    if score == score:  # not NaN
         pen.ellipse((at(score) - 6, middle - 6, at(score) + 6, middle + 6), fill=SCORE)
         pen.text((at(score), middle - 12), f"{score:.2f}", fill=SCORE, font=font, anchor="mb")

@@ -1,4 +1,4 @@
-"""Faces as CenterFace's maps say them: boxes, scores and five points of each."""
+"""Decoding of CenterFace's maps: boxes, scores and five points of faces."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from utils.postprocess.image.nms import Detections, non_maximum_suppression
 from utils.preprocess.image.letterbox import Geometry, to_picture
 
 POINTS = 5
-"""Points of a face: the eye that lies left in the picture, the right one, nose, left and right corner of the mouth."""
+"""Points of a face: the eye at the left of the image, the right one, nose, left and right corner of the mouth."""
 
 HEADS = {"heatmap": 1, "scale": 2, "offset": 2, "landmarks": 2 * POINTS}
-"""The maps that a model answers, N x C x H/4 x W/4, in this order, and their channels."""
+"""Output maps of a model, N x C x H/4 x W/4, in this order, and their channels."""
 
 STRIDE = 4
 """Pixels of the input per cell of the maps, along each axis."""
 
 MOST = 750
-"""Faces in a picture at most."""
+"""Maximum faces in an image."""
 
 LARGEST = 16.0
-"""Largest logarithm of a side in cells that is believed; beyond it a sum leaves every picture."""
+"""Maximum logarithm of a side in cells; larger boxes are dropped."""
 
 
 @dataclass(frozen=True)
 class Faces:
-    """What was found in one picture, the surest first.
+    """Faces of one image, highest score first.
 
     Attributes:
-        boxes: n x 4 float32: left, top, right and bottom in pixels of the picture, clipped to it.
+        boxes: n x 4 float32: left, top, right and bottom in pixels of the image, clipped to it.
         scores: n float32, 0 to 1.
-        landmarks: n x 5 x 2 float32: x and y of :data:`POINTS` points in pixels of the picture, not clipped.
+        landmarks: n x 5 x 2 float32: x and y of :data:`POINTS` points in pixels of the image, not clipped.
     """
 
     boxes: Array
@@ -46,7 +46,7 @@ class Faces:
 
     @property
     def classes(self) -> Array:
-        """The only class there is, n int64: what a metric of detection asks for."""
+        """Class 0 for each face, n int64, for metrics of detection."""
         return np.zeros(len(self.scores), np.int64)
 
 
@@ -57,22 +57,22 @@ def decode_faces(
     iou: float,
     most: int = MOST,
 ) -> list[Faces]:
-    """Return the faces of each picture.
+    """Return the faces of each image.
 
-    A cell in row r and column c of the maps whose heat is at least the threshold is a candidate (CenterFace, Xu et al.
-    2020, section 3): ``exp`` of the scale is the height and the width in cells, the centre lies at (c + offset + 1/2)
-    cells, and the points are shares of the sides, from the left upper corner. Every pair is y first. Of candidates
-    that overlap by more than ``iou`` the surest stays.
+    A cell in row r and column c of the maps with a heat of at least the threshold is a candidate (CenterFace, Xu et al.
+    2020, section 3): ``exp`` of the scale is the height and width in cells, the centre is at (c + offset + 1/2) cells,
+    and the points are relative to the sides, from the left upper corner. Every pair is y first. Of candidates that
+    overlap by more than ``iou``, the one with the highest score is kept.
 
     Args:
         outputs: :data:`HEADS` in this order, N x C x h x w, of any floating-point dtype.
-        geometries: how each of the N pictures lies in the input.
-        threshold: the least score, 0 to 1. What has NaN or no finite size is no candidate.
+        geometries: positions of the N images in the input.
+        threshold: minimum score, 0 to 1. Candidates with NaN or infinite sizes are dropped.
         iou: intersection over union, 0 to 1.
-        most: as many faces per picture at most, the surest.
+        most: maximum faces per image, by score.
 
     Raises:
-        InputError: the outputs do not have these shapes.
+        InputError: the outputs have other shapes.
     """
     maps = _checked(outputs, len(geometries))
     return [
@@ -82,7 +82,7 @@ def decode_faces(
 
 
 def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: float, most: int) -> Faces:
-    """Return the faces of one picture, whose maps are C x h x w."""
+    """Return the faces of one image with maps C x h x w."""
     heat = np.asarray(maps[0][0])
     rows, columns = np.nonzero(heat >= threshold)
     scores = heat[rows, columns].astype(np.float64)
@@ -96,7 +96,7 @@ def _faces(maps: Sequence[Array], geometry: Geometry, threshold: float, iou: flo
     usable = np.isfinite(boxes).all(axis=1) & np.isfinite(places).all(axis=(1, 2))
     boxes, scores, places = boxes[usable], scores[usable], places[usable]
     boxes = to_picture(boxes, geometry)
-    # the numbers of the candidates travel as classes, so that what stays leads back to its points
+    # the indices of the candidates serve as classes, to find the points of those that are kept
     numbers, together = np.arange(len(scores)), np.zeros(len(scores), np.int64)
     kept = non_maximum_suppression(Detections(boxes, scores, numbers), iou, most, together)
     start, step = np.array([geometry.left, geometry.top]), np.array([geometry.across, geometry.down])
@@ -108,7 +108,7 @@ def _checked(outputs: Sequence[Array], samples: int) -> list[Array]:
     """Return the maps.
 
     Raises:
-        InputError: they do not have the shapes of :data:`HEADS`.
+        InputError: their shapes are not those of :data:`HEADS`.
     """
     maps = [np.asarray(one) for one in outputs]
     cells = maps[0].shape[2:] if maps and maps[0].ndim == 4 else ()

@@ -1,4 +1,4 @@
-"""An episode as pictures: a strip of some of its moments, or a GIF."""
+"""Drawing of an episode: a strip of some of its frames, or a GIF."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from PIL import Image, ImageDraw, ImageFont
 from engine import ConfigError
 
 WIDTH, COLUMNS, BAND = 240, 4, 22
-"""Pixels of a strip's picture across, pictures in a row, and pixels below each for its caption."""
+"""Width of an image in pixels, images in a row, and height of a caption in pixels."""
 
 GIF_WIDTH = 300
-"""Most pixels of a GIF across."""
+"""Maximum width of a GIF in pixels."""
 
 _BACK, _TEXT = (24, 24, 24), (255, 255, 255)
 
 
 def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
-    """Return pictures in rows of four, each with its caption below; all are scaled to one width.
+    """Return images in rows of four, each with its caption below, scaled to one width.
 
     Args:
         frames: at least one, all of one size. captions: one short line each.
@@ -39,10 +39,10 @@ def film_strip(frames: Sequence[Image.Image], captions: Sequence[str]) -> Image.
 
 
 def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> Path:
-    """Write pictures as a GIF that begins again at its end; the file appears whole or not at all.
+    """Write images as a looping GIF, atomically.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file is not writable.
     """
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
@@ -58,6 +58,6 @@ def save_gif(frames: Sequence[Image.Image], milliseconds: int, target: Path) -> 
 
 
 def _small(frame: Image.Image) -> Image.Image:
-    """Return a picture no wider than a GIF's."""
+    """Return an image limited to a GIF's width."""
     width = min(GIF_WIDTH, frame.width)
     return frame.convert("RGB").resize((width, max(1, round(frame.height * width / frame.width))), Image.Resampling.BOX)

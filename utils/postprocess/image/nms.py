@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that lie over each other, the best one stays."""
+"""Non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from engine import Array, InputError
 
 BLOCK = 256
-"""Detections that are compared with one another at a time: their overlaps fit into a processor's cache."""
+"""Detections compared with one another at a time, so that their overlaps fit into the CPU's cache."""
 
 
 class Detections(NamedTuple):
-    """What was found in one picture, the best first.
+    """Detections in one image.
 
     Attributes:
         boxes: N x 4 float64: left, top, right, bottom in pixels.
-        scores: N float64, higher is surer.
+        scores: N float64, higher is better.
         classes: N int64.
     """
 
@@ -27,7 +27,7 @@ class Detections(NamedTuple):
 
 
 def overlaps(one: Array, others: Array) -> Array:
-    """Return the intersection over union of M x 4 and N x 4 boxes, M x N float64; 0 where a box has no area."""
+    """Return the intersection over union of M x 4 and N x 4 boxes, M x N float64; 0 for boxes without area."""
     a, b = np.asarray(one, np.float64), np.asarray(others, np.float64)
     common = _shared(a, b, 0) * _shared(a, b, 1)
     union = areas(a)[:, None] + areas(b) - common
@@ -36,9 +36,9 @@ def overlaps(one: Array, others: Array) -> Array:
 
 
 def _shared(a: Array, b: Array, axis: int) -> Array:
-    """Return how long the stretches are that M and N boxes share along an axis, M x N.
+    """Return the lengths of the intersections of M and N boxes along an axis, M x N.
 
-    An axis at a time: NumPy is slow where its innermost loop is as short as a point.
+    Separate axes, because NumPy is slow if its innermost loop is only over the two coordinates.
     """
     length = np.minimum(a[:, 2 + axis, None], b[:, 2 + axis]) - np.maximum(a[:, axis, None], b[:, axis])
     stretches: Array = np.maximum(length, 0.0, out=length)
@@ -46,7 +46,7 @@ def _shared(a: Array, b: Array, axis: int) -> Array:
 
 
 def areas(boxes: Array) -> Array:
-    """Return the areas of ... x 4 boxes; 0 where right lies left of left, or bottom above top."""
+    """Return the areas of ... x 4 boxes; 0 if right is less than left, or bottom less than top."""
     sides = np.clip(boxes[..., 2:] - boxes[..., :2], 0.0, None)
     product: Array = sides[..., 0] * sides[..., 1]
     return product
@@ -55,20 +55,20 @@ def areas(boxes: Array) -> Array:
 def non_maximum_suppression(
     found: Detections, iou_threshold: float, limit: int, groups: Array | None = None
 ) -> Detections:
-    """Return the best detections, at most ``limit``, none overlapping a better one of its own class too much.
+    """Return the best detections, at most ``limit``, none of which overlaps a better one of its class too much.
 
-    Greedy, as torchvision's ``batched_nms``: the best stays, those of its class whose intersection over union with it
-    is above the threshold go, then the best of the rest, and so on. Of equal scores the earlier one is better. The best
-    are looked at first, a block at a time, and no more of them than it takes to fill the limit.
+    Greedy, as torchvision's ``batched_nms``: keep the best, remove those of its class whose intersection over union
+    with it is above the threshold, and repeat. Of equal scores the earlier one is better. Detections are processed in
+    blocks in the order of their scores, until the limit is reached.
 
     Args:
         found: in any order.
         iou_threshold: 0 to 1.
         limit: at least 0.
-        groups: N int64, of what competes; ``None``: the classes.
+        groups: N int64, used in place of the classes; ``None``: the classes.
 
     Raises:
-        InputError: boxes, scores and classes do not belong together, or a score is NaN.
+        InputError: boxes, scores and classes have inconsistent shapes, or a score is NaN.
     """
     boxes, scores, labels = _checked(found)
     classes = labels if groups is None else groups
@@ -84,7 +84,7 @@ def non_maximum_suppression(
 
 
 def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, limit: int) -> Array:
-    """Return which of the detections at some places, the surest first, stay."""
+    """Return those of the detections at ``waiting``, best first, that are kept."""
     kept: list[int] = []
     beaten = _beats(boxes[waiting], classes[waiting], boxes[waiting], classes[waiting], iou_threshold)
     free = np.ones(len(waiting), bool)
@@ -96,7 +96,7 @@ def _greedy(waiting: Array, boxes: Array, classes: Array, iou_threshold: float, 
 
 
 def _beats(boxes: Array, classes: Array, others: Array, other_classes: Array, iou_threshold: float) -> Array:
-    """Say, M x N, which of the others each box overlaps too much."""
+    """Return, M x N, which of the others each box overlaps too much."""
     beaten: Array = (overlaps(boxes, others) > iou_threshold) & (classes[:, None] == other_classes)
     return beaten
 
@@ -106,8 +106,8 @@ def _checked(found: Detections) -> Detections:
     classes = np.asarray(found.classes)
     if boxes.shape != (len(scores), 4) or scores.ndim != 1 or classes.shape != scores.shape:
         raise InputError(
-            f"boxes of shape {boxes.shape}, scores of {scores.shape} and classes of {classes.shape} do not belong "
-            "together; pass N x 4, N and N"
+            f"boxes of shape {boxes.shape}, scores of {scores.shape} and classes of {classes.shape} are "
+            "inconsistent; pass N x 4, N and N"
         )
     if np.isnan(scores).any():
         raise InputError(f"{np.count_nonzero(np.isnan(scores))} of {len(scores)} scores are NaN; drop them first")

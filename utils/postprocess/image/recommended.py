@@ -1,4 +1,4 @@
-"""What is recommended, drawn: what came before on the left, what comes next on the right, with bars for the scores."""
+"""Drawing of a recommendation: the history on the left, recommended items on the right, with bars for scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from utils.fonts import font_for
 
 SIZE, ROW, MARGIN = 18, 30, 20
-"""Of letters, from one row to the next, and around everything, in pixels."""
+"""Size of letters, height of a row, and margin, in pixels."""
 
 COLUMN, BAR = 420, 150
 """Width of a column of titles, and of the longest bar, in pixels."""
@@ -18,13 +18,13 @@ _PAPER, _INK, _FAINT, _COLOUR = (255, 255, 255), (25, 25, 25), (130, 130, 130), 
 
 
 def draw_recommended(who: str, before: Sequence[str], titles: Sequence[str], scores: Sequence[float]) -> Image.Image:
-    """Return an RGB picture of a recommendation.
+    """Return an RGB image of a recommendation.
 
-    A bar is as long as its score lies above the lowest one shown, beginning with a fifth of the longest bar.
+    A bar's length shows its score above the lowest one shown, from a fifth of the longest bar.
 
     Args:
         who: the user. before: titles of the history's last items, the latest one at the end.
-        titles: of what is recommended, the best first. scores: as many finite numbers.
+        titles: of the recommended items, best first. scores: as many finite numbers.
     """
     rows = max(len(before), len(titles), 1)
     canvas = Image.new("RGB", (2 * COLUMN + BAR + 4 * MARGIN, (rows + 1) * ROW + 2 * MARGIN), _PAPER)
@@ -47,8 +47,8 @@ def draw_recommended(who: str, before: Sequence[str], titles: Sequence[str], sco
 
 
 def _fitted(text: str, font: object) -> str:
-    """Return a text that is no wider than a column."""
-    length = getattr(font, "getlength")  # noqa: B009 - both of Pillow's kinds of font have it
+    """Return a text shortened to the width of a column."""
+    length = getattr(font, "getlength")  # noqa: B009 - both font classes of Pillow have it
     if length(text) <= COLUMN:
         return text
     while text and length(f"{text}...") > COLUMN:

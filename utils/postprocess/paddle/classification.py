@@ -1,4 +1,4 @@
-"""A classifier's outputs mean the same whichever framework it came from: PyTorch's functions under Paddle's path."""
+"""Postprocessing of PaddlePaddle's classifiers: the functions for PyTorch, which apply to any framework."""
 
 from utils.postprocess.pytorch.classification import ClassScore, Labels, answers, labels_from, postprocess, scores
 

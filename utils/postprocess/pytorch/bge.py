@@ -1,4 +1,4 @@
-"""The historical face of BGE's postprocessing: how alike sentences are, and what a reranker scores."""
+"""Historical interface of BGE's postprocessing: similarities of sentences, and scores of rerankers."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ from utils.torch_array import as_array, like
 __all__ = ["LEAST", "postprocess"]
 
 LEAST = 1e-12
-"""Length below which an embedding is not made longer, as torch's ``normalize`` has it."""
+"""Minimum norm of an embedding in its normalisation, as in torch's ``normalize``."""
 
 
 def postprocess(outputs: Any, batch_size: int, model_name: str | None, demo: bool = False) -> Any:
-    """Return a number per pair: the cosine of both sentences' embeddings, or a reranker's score as the model gives it.
+    """Return a number per pair: the cosine of both sentences' embeddings, or a reranker's score.
 
-    An embedding is that of a sentence's first token, ``[CLS]`` (Xiao et al. 2023), where the model gives one per token.
+    A sentence's embedding is that of its first token, ``[CLS]`` (Xiao et al. 2023), if the model returns one per token.
 
     Args:
-        outputs: of a reranker what the engine gave: N x 1 or N. Else two entries, of the first and of the second
-            sentences: N x L x D per token, or N x D per sentence; an entry with both, a list, counts with the latter.
-            With ``demo`` each entry is of one sentence: L x D or D; or the two are what a model gave of two sentences.
-            Arrays or torch tensors.
-        batch_size: pairs that are real, the first ones.
-        model_name: one with ``reranker`` in it is a reranker.
-        demo: whether an entry is one sentence.
+        outputs: of a reranker: N x 1 or N. Else two entries, for the first and for the second sentences: N x L x D per
+            token, or N x D per sentence; of a list with both, the latter is used. With ``demo`` each entry is for one
+            sentence: L x D or D; or the two entries are a model's outputs for two sentences. Arrays or torch tensors.
+        batch_size: number of real pairs, the first ones.
+        model_name: a name with ``reranker`` denotes a reranker.
+        demo: whether an entry is for one sentence.
 
     Returns:
-        Float32, one per pair, at most ``batch_size``; a torch tensor where one was given.
+        Float32, one per pair, at most ``batch_size``; a torch tensor for torch tensors.
 
     Raises:
-        InputError: outputs of another form. ConfigError: an impossible batch size.
+        InputError: the outputs have another form. ConfigError: the batch size is invalid.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
     if is_reranker(model_name):
         return like(_scores(outputs)[:batch_size], outputs)
     if not isinstance(outputs, (list, tuple)) or len(outputs) != 2:
-        raise InputError("outputs are no two entries; give what the model made of the first and the second sentences")
+        raise InputError("outputs must be two entries: the model's outputs for the first and for the second sentences")
     first, second = _two_sentences(outputs) if demo else [_embeddings(entry) for entry in outputs]
     if first.shape != second.shape:
-        raise InputError(f"embeddings are {shape_text(first.shape)} and {shape_text(second.shape)}; give equally many")
+        raise InputError(f"embeddings are {shape_text(first.shape)} and {shape_text(second.shape)}; pass equally many")
     return like(_cosines(first, second)[:batch_size], outputs)
 
 
@@ -60,14 +59,14 @@ def _scores(outputs: Any) -> Array:
 
 
 def _embeddings(entry: Any) -> Array:
-    """Return the embeddings of some sentences, N x D."""
+    """Return the embeddings of sentences, N x D."""
     if isinstance(entry, (list, tuple)) and len(entry) == 2:
         entry = entry[1]
     elif isinstance(entry, (list, tuple)) and len(entry) == 1:
         entry = entry[0]
     found = as_array(entry, "embeddings")
     if found.ndim not in (2, 3):
-        raise InputError(f"embeddings are {shape_text(found.shape)}; give N x D, or N x L x D per token")
+        raise InputError(f"embeddings are {shape_text(found.shape)}; pass N x D, or N x L x D per token")
     return found[:, 0] if found.ndim == 3 else found
 
 
@@ -77,8 +76,8 @@ def _two_sentences(outputs: Sequence[Any]) -> tuple[Array, Array]:
     if (first.ndim, second.ndim) == (3, 2) and len(second) >= 2:  # a model's two outputs, of two sentences
         return second[:1], second[1:2]
     if first.ndim != second.ndim or first.ndim not in (1, 2):
-        told = f"{shape_text(first.shape)} and {shape_text(second.shape)}"
-        raise InputError(f"embeddings are {told}; give D, or L x D per token, of each sentence")
+        shapes = f"{shape_text(first.shape)} and {shape_text(second.shape)}"
+        raise InputError(f"embeddings are {shapes}; pass D, or L x D per token, of each sentence")
     return (first[:1], second[:1]) if first.ndim == 2 else (first[None], second[None])
 
 

@@ -1,4 +1,4 @@
-"""From a classifier's raw outputs to scores and labels."""
+"""Conversion of a classifier's raw outputs to scores and labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORDNET_ID = re.compile(r"^n\d{8}\s+")
 
 
 class ClassScore(TypedDict):
-    """One class a picture may belong to: its score in 0..1 (``None``: the model gives labels alone) and its name."""
+    """A class of an image: its score in 0..1 (``None`` if the model returns labels only) and its name."""
 
     score: float | None
     label: str
@@ -33,14 +33,14 @@ class ClassScore(TypedDict):
 def postprocess(
     outputs: Any, target: str = "sdaa", topk: int = 1, labels: Labels = None
 ) -> list[ClassScore] | list[list[ClassScore]]:
-    """Turn a classifier's outputs into its ``topk`` best classes.
+    """Return a classifier's ``topk`` best classes.
 
     Args:
-        outputs: N x C logits (see :func:`scores` for what else is taken).
-        target: accepted for scripts written for the original zoo and not used; any target's outputs are taken.
-        topk: how many classes to return, best first; at most C come back.
-        labels: what :func:`labels_from` takes, or ``None`` for the class index as text. With a file, read it once with
-            :func:`labels_from` and pass the list where this is called in a loop.
+        outputs: N x C logits (see :func:`scores` for other forms).
+        target: accepted for scripts of the original zoo and not used; outputs of any target are accepted.
+        topk: number of classes, best first; at most C are returned.
+        labels: see :func:`labels_from`; ``None`` for the class index as text. In a loop, read a file once with
+            :func:`labels_from` and pass the list.
 
     Returns:
         ``topk`` answers for one sample (N is 1, or ``outputs`` a vector); a list of such lists for more.
@@ -55,13 +55,13 @@ def postprocess(
 
 
 def answers(outputs: Any, topk: int = 1, labels: Labels = None, *, are_logits: bool = True) -> list[list[ClassScore]]:
-    """Return what :func:`postprocess` does, always as one list of answers per sample, even for a batch of one.
+    """Return the result of :func:`postprocess` as one list of answers per sample, even for a batch of one.
 
     Equal logits keep the order of their classes. A NaN makes the scores of its sample NaN and is ranked last.
 
     Args:
-        outputs, topk, labels: as :func:`postprocess` takes them.
-        are_logits: ``False``: the outputs are probabilities, and no softmax is taken.
+        outputs, topk, labels: as for :func:`postprocess`.
+        are_logits: ``False``: the outputs are probabilities, and no softmax is applied.
     """
     if topk < 1:
         raise ConfigError(f"topk {topk} must be at least 1")
@@ -85,11 +85,11 @@ def scores(outputs: Any) -> Array:
     """Return the softmax over the classes as N x C float32.
 
     Args:
-        outputs: logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple holding one such array,
-            or an object whose ``numpy()`` gives one (a torch or paddle tensor).
+        outputs: logits of any real dtype: N x C, N x C x 1 x 1, a vector of C, a list or tuple with one such array, or
+            an object with such a ``numpy()`` (a torch or paddle tensor).
 
     Raises:
-        InputError: anything else.
+        InputError: the outputs have another form.
     """
     return _softmax(_logits(outputs))
 
@@ -99,13 +99,13 @@ def labels_from(source: Labels) -> list[str] | None:
 
     Args:
         source: an engine's ``metadata`` (key ``class_labels``, a JSON list), a path to a text file with one label per
-            line (in ``synset.txt`` the WordNet id before the name is dropped), or the labels themselves.
+            line (in ``synset.txt`` the WordNet id before the name is removed), or the labels themselves.
 
     Returns:
-        The labels; ``None`` where ``source`` is ``None``, or metadata without labels.
+        The labels; ``None`` if ``source`` is ``None``, or metadata without labels.
 
     Raises:
-        DataError: the file or the metadata holds no labels that can be read.
+        DataError: the file or the metadata cannot be read or has no labels.
     """
     if isinstance(source, Mapping):
         try:
@@ -143,34 +143,34 @@ def _logits(outputs: Any) -> Array:
 
 
 def only_output(outputs: Any) -> Array:
-    """Return the only output as an array, also of a framework's tensor.
+    """Return the only output as an array; also converts a framework's tensor.
 
     Raises:
-        InputError: there are several, or none.
+        InputError: there are several outputs, or none.
     """
     if isinstance(outputs, (list, tuple)):
         if len(outputs) != 1:
             raise InputError(
-                f"got {len(outputs)} outputs, classification takes one; pass the one with the class scores"
+                f"got {len(outputs)} outputs, but classification needs one; pass the one with the class scores"
             )
         outputs = outputs[0]
     return np.asarray(outputs.numpy() if hasattr(outputs, "numpy") else outputs)
 
 
 def _best(logits: Array, count: int) -> Array:
-    """Return N x count class indices, best first; only the candidates are sorted, four times quicker than all."""
+    """Return N x count class indices, best first; sorts the candidates only, four times faster than all."""
     keys = -logits  # ascending, so NaN sorts last
     limits = np.partition(keys, count - 1, axis=1)[:, count - 1]
     best = np.empty((len(keys), count), np.intp)
     for row, limit, result in zip(keys, limits, best, strict=True):
-        candidates = np.flatnonzero(~(row > limit))  # with equal ones, and all where the limit itself is NaN
+        candidates = np.flatnonzero(~(row > limit))  # with equal ones, and all if the limit is NaN
         result[:] = candidates[np.argsort(row[candidates], kind="stable")[:count]]
     return best
 
 
 def _softmax(logits: Array) -> Array:
-    """Softmax over the last axis; the largest logit is subtracted first, so nothing overflows."""
-    with np.errstate(invalid="ignore"):  # NaN and infinite logits give NaN scores, which is the truth about them
+    """Return the softmax over the last axis; the maximum is subtracted first, so nothing overflows."""
+    with np.errstate(invalid="ignore"):  # NaN and infinite logits give NaN scores
         exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
         normalised: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
     return normalised

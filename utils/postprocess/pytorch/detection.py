@@ -1,4 +1,4 @@
-"""The historical face of detectors' postprocessing and metric: YOLOv9's, without a file that names the classes."""
+"""Historical interface of detectors' postprocessing and metric: YOLOv9's, without a file of class names."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def postprocess(
     max_det: int = 300,
     device: Any = "cpu",
 ) -> tuple[Any, Any]:
-    """Return what :func:`utils.postprocess.pytorch.yolov9m.postprocess` does, for as many classes as the output has.
+    """Return the result of :func:`utils.postprocess.pytorch.yolov9m.postprocess` for as many classes as the output has.
 
-    They have COCO's names where there are 80, else their numbers.
+    Their names are COCO's if there are 80, else their numbers.
     """
     return yolov9m.postprocess(images, preds, None, targets, source_image, conf_thres, iou_thres, max_det, device)
 
 
 def get_metrics(stats: Iterable[Any]) -> Metrics:
-    """Return what :func:`utils.postprocess.pytorch.yolov9m.get_metrics` does; ``nt`` ends at the last class met."""
+    """Return :func:`utils.postprocess.pytorch.yolov9m.get_metrics`' result; ``nt`` ends at the last class found."""
     return yolov9m.get_metrics(stats, None)

@@ -1,4 +1,4 @@
-"""From a grounding detector's token scores to boxes of classes, by the calls of scripts that people have."""
+"""Historical interface of grounding detectors' postprocessing: from token scores to boxes of classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CocoGroundingEvaluator", "PostProcessCocoGrounding", "get_tokenlizer
 
 
 class PostProcessCocoGrounding:
-    """Turns token scores into the surest pairs of box and class.
+    """Converts token scores to the best pairs of box and class.
 
     The model scores every token of the caption ``"cat . dog ."``; the score of a class is the mean of the sigmoids of
     its own tokens (Liu et al. 2023, arXiv:2303.05499).
@@ -28,12 +28,12 @@ class PostProcessCocoGrounding:
         category_dict: the classes, ``{"id": ..., "name": ...}`` each, in the order of the caption.
 
     Args:
-        num_select: pairs of a picture that come back, at most.
+        num_select: maximum pairs per image.
         coco_api: annotations whose categories are the classes, such as a data set's ``coco``; ``None``: COCO's 80.
-        tokenlizer: what :func:`get_tokenlizer` returns, or a fast tokenizer of transformers.
+        tokenlizer: the result of :func:`get_tokenlizer`, or a fast tokenizer of transformers.
 
     Raises:
-        ConfigError: no tokenizer, or nothing is to be selected.
+        ConfigError: the tokenizer is missing, or ``num_select`` is below 1.
         DataError: a class has no token.
     """
 
@@ -52,39 +52,39 @@ class PostProcessCocoGrounding:
         self._tokens = tokens_of(tokenlizer, [category["name"] for category in self.category_dict])
 
     def __call__(self, outputs: Mapping[str, Any], target_sizes: Any) -> list[dict[str, Any]]:
-        """Return for each picture what was found, the surest first.
+        """Return the objects of each image, highest score first.
 
         Args:
-            outputs: ``pred_logits``, N x Q x T for T tokens, -infinity where there is none; and ``pred_boxes``,
-                N x Q x 4: centre, width and height as shares of the picture. Tensors or arrays.
-            target_sizes: N x 2: *height*, then *width* of each picture in pixels. The historical scripts for one
-                picture and for a folder pass width first. Where that is seen, as ``preprocess`` has just read pictures
-                of exactly the turned sizes from files, they are turned with a warning.
+            outputs: ``pred_logits``, N x Q x T for T tokens, -infinity at padding; and ``pred_boxes``, N x Q x 4:
+                centre, width and height relative to the image. Tensors or arrays.
+            target_sizes: N x 2: *height*, then *width* of each image in pixels. The historical scripts for one image
+                and for a folder pass the width first; if ``preprocess`` has just read files of exactly the swapped
+                sizes, they are swapped with a warning.
 
         Returns:
-            Per picture ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
-            tensors where tensors came in. A picture whose scores are not numbers has none, and is named in a warning.
+            Per image ``scores`` (K, 0 to 1), ``labels`` (K category ids) and ``boxes`` (K x 4 corners in pixels),
+            tensors for tensors. An image with scores that are not numbers has none, with a warning.
 
         Raises:
-            InputError: shapes that do not belong together, or fewer tokens than the caption has.
+            InputError: the shapes are inconsistent, or there are fewer tokens than in the caption.
         """
         given = outputs["pred_logits"]
         logits, boxes = as_array(given, "pred_logits"), as_array(outputs["pred_boxes"], "pred_boxes")
         sizes = as_array(target_sizes, "target_sizes")
         if logits.ndim != 3 or boxes.shape != (*logits.shape[:2], 4) or sizes.shape != (len(logits), 2):
             raise InputError(
-                f"pred_logits {logits.shape}, pred_boxes {boxes.shape} and target_sizes {sizes.shape} do not belong "
-                "together; pass N x Q x T, N x Q x 4 and N x 2"
+                f"pred_logits {logits.shape}, pred_boxes {boxes.shape} and target_sizes {sizes.shape} are "
+                "inconsistent; pass N x Q x T, N x Q x 4 and N x 2"
             )
         sizes = _height_first(sizes)
         last = max(int(places[-1]) for places in self._tokens)
         if logits.shape[2] <= last:
-            raise InputError(f"the caption has tokens up to place {last}, pred_logits only {logits.shape[2]}")
+            raise InputError(f"the caption has {last + 1} tokens, but pred_logits only {logits.shape[2]}")
         found = [self._picture(*one) for one in zip(range(len(logits)), logits, boxes, sizes, strict=True)]
         return [{name: like(column, given) for name, column in one.items()} for one in found]
 
     def _picture(self, index: int, logits: Array, boxes: Array, size: Array) -> dict[str, Array]:
-        """Return what was found in one picture."""
+        """Return the objects of one image."""
         with np.errstate(over="ignore"):  # the sigmoid of -infinity is 0
             tokens = 1 / (1 + np.exp(-logits.astype(np.float32)))
         scores = np.stack([tokens[:, places].mean(axis=1) for places in self._tokens], axis=1)
@@ -92,7 +92,7 @@ class PostProcessCocoGrounding:
         count = min(self.num_select, flat.size)
         if np.isnan(flat).any() or not np.isfinite(boxes).all():
             warnings.warn(
-                f"picture {index} of the batch: scores or boxes are not numbers; nothing is found", stacklevel=3
+                f"image {index} of the batch: scores or boxes are not numbers; nothing is found", stacklevel=3
             )
             count = 0
         best = np.argsort(-flat, kind="stable")[:count]
@@ -104,13 +104,13 @@ class PostProcessCocoGrounding:
 
 
 def _height_first(sizes: Array) -> Array:
-    """Return N x 2 heights and widths; where they are given the other way round, they are turned and a warning says so.
+    """Return N x 2 heights and widths, swapped with a warning if they are given in the other order.
 
-    They are taken to be the other way round where ``preprocess`` has read the pictures from files in its last call, and
-    each has exactly the turned size.
+    They are in the other order if ``preprocess`` has read the images from files in its last call, and each has exactly
+    the swapped size.
     """
     known = np.array(last_read()).reshape(-1, 2)
     if known.shape != sizes.shape or (sizes == known).all() or not (sizes[:, ::-1] == known).all():
         return sizes
-    warnings.warn("target_sizes have the width first; they are taken as (height, width): write them so", stacklevel=3)
+    warnings.warn("target_sizes have the width first and are swapped; pass (height, width)", stacklevel=3)
     return known

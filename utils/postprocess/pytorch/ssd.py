@@ -1,4 +1,4 @@
-"""The historical face of SSD's postprocessing and of its metric, that of Pascal VOC 2007."""
+"""Historical interface of SSD's postprocessing and of its metric, that of Pascal VOC 2007."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from utils.torch_array import as_array, like
 __all__ = ["IOU", "MOST", "Found", "Pictures", "get_metrics", "postprocess"]
 
 IOU = 0.45
-"""Of two boxes of a class that overlap more than this the surer one stays (Liu et al., "SSD", 2016)."""
+"""Maximum overlap of two boxes of a class; the one with the lower score is removed (Liu et al., "SSD", 2016)."""
 
 MOST = 100
-"""Objects per picture, the surest. The published configuration of the weights has both so (lufficc/SSD, ``TEST``)."""
+"""Maximum objects per image, as in the weights' published configuration (lufficc/SSD, ``TEST``), like :data:`IOU`."""
 
 FAR = 4.0
-"""Boxes may reach out of the input; where half of their numbers are larger than this they are pixels."""
+"""Boxes may extend beyond the input; if half of their numbers exceed this, they are pixels."""
 
 SLACK = 1e-2
-"""By how much a probability may be off 0 to 1: float16 rounds."""
+"""Tolerance for probabilities outside 0..1, because float16 rounds."""
 
 
 class Pictures(Protocol):
-    """What the metric needs of a data set, such as :class:`utils.datasets.ssd_dataset.VOCDataset`.
+    """The part of a data set used by the metric, such as :class:`utils.datasets.ssd_dataset.VOCDataset`.
 
     Attributes:
-        root_dir: where it lies. names: of its classes, without the background.
-        objects: per picture its :class:`~utils.datasets.image.objects.Objects`.
+        root_dir: its folder. names: of its classes, without the background.
+        objects: per image its :class:`~utils.datasets.image.objects.Objects`.
     """
 
     root_dir: Path
@@ -45,28 +45,28 @@ class Pictures(Protocol):
     def __len__(self) -> int: ...
 
     def size_of(self, index: int) -> tuple[int, int]:
-        """Return width and height of a picture in pixels."""
+        """Return width and height of an image in pixels."""
         ...
 
 
 class Found(dict[str, Any]):
-    """What was found in one picture; every entry is an attribute too.
+    """Objects of one image; every entry is an attribute too.
 
     Entries:
         boxes: N x 4 float32: left, top, right, bottom in pixels of the input, not clipped to it.
-        labels: N int64: from 1 on; 0 is the background, which is never found.
-        scores: N float32, the surest first.
-        img_width, img_height: of the input that boxes are in the pixels of.
+        labels: N int64, from 1 on; 0 is the background, which does not occur.
+        scores: N float32, in descending order.
+        img_width, img_height: of the input, for the boxes.
     """
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"what was found has no {name!r}; it has {', '.join(self)}") from None
+            raise AttributeError(f"the result has no {name!r}; it has {', '.join(self)}") from None
 
     def resize(self, size: Sequence[float]) -> Found:
-        """Return the same with its boxes in the pixels of a picture of another width and height."""
+        """Return a copy with boxes in the pixels of an image of this width and height."""
         width, height = size
         boxes = as_array(self["boxes"], "boxes")
         scale = np.array([width / self["img_width"], height / self["img_height"]] * 2, np.float32)
@@ -77,23 +77,24 @@ class Found(dict[str, Any]):
 def postprocess(
     prec: Sequence[Any], image_size: int | Sequence[int] = 320, conf_thres: float = 0.01, **_: object
 ) -> list[Found]:
-    """Return what was found in each picture.
+    """Return the objects of each image.
 
-    Per class but the background the boxes with a sufficient score are candidates; of those that overlap more than
-    :data:`IOU` the surest stays, and :data:`MOST` of a picture come back. What has NaN is no candidate.
+    Candidates are the boxes with a sufficient score of each class except the background; of those that overlap more
+    than :data:`IOU` the one with the highest score is kept, and at most :data:`MOST` of an image are returned.
+    Candidates with NaN are dropped.
 
     Args:
         prec: scores N x A x C after the softmax, column 0 the background's; and boxes N x A x 4: left, top, right,
-            bottom as shares of the input. Arrays or torch tensors.
+            bottom relative to the input. Arrays or torch tensors.
         image_size: side of the input in pixels, or its width and height.
-        conf_thres: least score, 0 to 1.
+        conf_thres: minimum score, 0 to 1.
 
     Returns:
-        Per picture its :class:`Found`, of torch tensors where tensors were given.
+        Per image its :class:`Found`, of torch tensors for tensors.
 
     Raises:
-        InputError: scores and boxes that do not belong together, or scores that are no probabilities.
-        ConfigError: an impossible size or threshold.
+        InputError: scores and boxes are inconsistent, or scores are not probabilities.
+        ConfigError: the size or threshold is invalid.
     """
     if not isinstance(prec, (tuple, list)) or len(prec) != 2:
         raise InputError("pass (scores, boxes): N x A x C after the softmax, and N x A x 4 as shares of the input")
@@ -125,7 +126,9 @@ def _size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """Return width and height."""
     sides = [image_size] if isinstance(image_size, (int, float)) else list(image_size)
     if len(sides) not in (1, 2) or not all(side >= 1 for side in sides):
-        raise ConfigError(f"image_size {image_size} is no size in pixels; pass the input's side, or width and height")
+        raise ConfigError(
+            f"image_size {image_size} is not a size in pixels; pass the input's side, or width and height"
+        )
     return sides[0], sides[-1]
 
 
@@ -141,12 +144,12 @@ def _check(scores: Array, boxes: Array) -> None:
     real = scores[~np.isnan(scores)]
     if real.size and (real.min() < -SLACK or real.max() > 1 + SLACK):
         raise InputError(
-            f"scores go from {real.min():g} to {real.max():g}: they are no probabilities; export the model with its "
+            f"scores go from {real.min():g} to {real.max():g}: they are not probabilities; export the model with its "
             "softmax, or apply one to the scores"
         )
     if boxes.size and (typical := float(np.median(np.nan_to_num(np.abs(boxes.astype(np.float32)))))) > FAR:
         raise InputError(
-            f"half of the boxes' numbers are above {typical:g}: they are no shares of the input; divide pixels by its "
+            f"half of the boxes' numbers are above {typical:g}: not relative to the input; divide pixels by its "
             "width and height"
         )
 
@@ -156,23 +159,22 @@ def get_metrics(
 ) -> dict[str, Any]:
     """Return the mean average precision by Pascal VOC 2007's rules: 11 recalls, an overlap of 0.5.
 
-    By these rules a class's precision at each recall 0, 0.1, ..., 1 is the best one reached there or later, and the
-    mean is over classes with objects that are not difficult (Everingham et al., 2010). Scripts that print it as
-    ``mAP@0.5~0.95`` mean this figure.
+    A class's precision at each recall 0, 0.1, ..., 1 is the maximum at that or a higher recall, and the mean is over
+    classes with objects that are not difficult (Everingham et al., 2010). Scripts print it as ``mAP@0.5~0.95``.
 
     Args:
-        dataset: what the pictures come from.
-        predictions: what :func:`postprocess` found, by the pictures' places in the data set. Pictures without a
-            prediction are left out of the metric, and a warning says how many.
-        iteration: of a training, which comes back as it is.
+        dataset: data set of the images.
+        predictions: results of :func:`postprocess`, by the images' indices in the data set. Images without a prediction
+            are left out of the metric, with a warning.
+        iteration: of a training; returned unchanged.
 
     Returns:
         ``metrics``: a mapping with ``mAP`` and the average precision of every class by its name, 0 to 1; NaN for a
-        class without objects. ``iteration``, where it was given.
+            class without objects. ``iteration``, if it was given.
 
     Raises:
-        DataError: there is no prediction, or no object in the pictures that have one.
-        InputError: a prediction of a picture that is not there, or one without its boxes, labels, scores or size.
+        DataError: there is no prediction, or no object in the images with predictions.
+        InputError: a prediction's index is invalid, or its boxes, labels, scores or size are missing.
     """
     from utils.metrics.detection.metric import MeanAveragePrecision
 
@@ -181,16 +183,14 @@ def get_metrics(
     strange = [place for place in given if not 0 <= place < len(dataset)]
     if strange:
         raise InputError(
-            f"predictions name picture {strange[0]} of a data set of {len(dataset)}; the keys are the image_ids that "
-            "the loader yields"
+            f"image_id {strange[0]} of a prediction is not in the data set of {len(dataset)}; pass the image_ids of "
+            "the loader as keys"
         )
     if not given:
-        raise DataError(
-            f"{dataset.root_dir}: none of its {len(dataset)} pictures has a prediction; run the model first"
-        )
+        raise DataError(f"{dataset.root_dir}: none of its {len(dataset)} images has a prediction; run the model first")
     if len(given) < len(dataset):
         warnings.warn(
-            f"the metric is of {len(given)} of {len(dataset)} pictures: the others have no prediction", stacklevel=2
+            f"the metric is of {len(given)} of {len(dataset)} images: the others have no prediction", stacklevel=2
         )
     metric = MeanAveragePrecision(dataset.names, rules="voc2007")
     for place in sorted(given):
@@ -202,13 +202,11 @@ def get_metrics(
 
 
 def _in_picture(found: Any, place: int, size: tuple[int, int]) -> Detections:
-    """Return what was found in a picture, in its own pixels; classes from 0 on."""
+    """Return the detections of an image in its own pixels; classes from 0 on."""
     names = ("boxes", "labels", "scores", "img_width", "img_height")
     missing = [name for name in names if not isinstance(found, Mapping) or name not in found]
     if missing:
-        raise InputError(
-            f"the prediction of picture {place} has no {', '.join(missing)}; pass what postprocess returned"
-        )
+        raise InputError(f"prediction of image {place} has no {', '.join(missing)}; pass the result of postprocess")
     moved = Found(found).resize(size)
     boxes, labels, scores = (as_array(moved[name], name) for name in ("boxes", "labels", "scores"))
     return Detections(boxes.reshape(-1, 4).astype(np.float64), scores, labels.astype(np.int64) - 1)

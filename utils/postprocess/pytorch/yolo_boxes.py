@@ -1,4 +1,4 @@
-"""Boxes as YOLO's scripts turn them about: corners and centres, overlaps, and the way from the input to the picture."""
+"""Box functions of YOLO's scripts: corners and centres, overlaps, and conversion from the input to the image."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from utils.preprocess.image.letterbox import Geometry, fit, to_picture
 from utils.torch_array import as_array, like
 
 Placed: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
-"""Pixels of the input per pixel of the picture, down and across, and where the picture begins: left and top."""
+"""Pixels of the input per pixel of the image, vertical and horizontal, and position of the image: left and top."""
 
 
 def xywh2xyxy(x: Any) -> Any:
-    """Return ... x 4 or more columns with left, top, right, bottom in place of centre x, centre y, width, height.
+    """Convert ... x 4 or more columns from centre x, centre y, width, height to left, top, right, bottom.
 
     Args:
-        x: an array or a tensor; it stays as it is.
+        x: an array or a tensor; not changed.
 
     Returns:
-        A new one of the same kind: of its float dtype, float32 where it held whole numbers.
+        A new one of the same type and float dtype; float32 for integers.
 
     Raises:
         InputError: there are fewer than four columns.
@@ -36,9 +36,9 @@ def xywh2xyxy(x: Any) -> Any:
 
 
 def xyxy2xywh(x: Any) -> Any:
-    """Return ... x 4 or more columns with centre x, centre y, width, height in place of left, top, right, bottom.
+    """Convert ... x 4 or more columns from left, top, right, bottom to centre x, centre y, width, height.
 
-    What is taken, returned and raised is as in :func:`xywh2xyxy`, which this undoes.
+    Inverse of :func:`xywh2xyxy`, with the same argument, result and error.
     """
     given = _columns(x, "boxes")
     made = given.copy()
@@ -51,10 +51,10 @@ def box_iou(box1: Any, box2: Any) -> Any:
     """Return the intersections over union of N x 4 and M x 4 boxes (left, top, right, bottom), N x M; 0 without area.
 
     Returns:
-        A tensor where either is one, else an array; of their float dtype, float32 where they held whole numbers.
+        A tensor if either is one, else an array, of their float dtype; float32 for integers.
 
     Raises:
-        InputError: these are no boxes.
+        InputError: the shapes are not those of boxes.
     """
     one, two = _columns(box1, "box1"), _columns(box2, "box2")
     if one.ndim != 2 or two.ndim != 2 or one.shape[1] != 4 or two.shape[1] != 4:
@@ -65,19 +65,19 @@ def box_iou(box1: Any, box2: Any) -> Any:
 def scale_boxes(
     img1_shape: Sequence[int], boxes: Any, img0_shape: Sequence[int], ratio_pad: Placed | None = None
 ) -> Any:
-    """Turn boxes in pixels of an input into ones in pixels of the picture in it, clipped to the picture, in place.
+    """Convert boxes from pixels of an input to pixels of the image in it, clipped to the image, in place.
 
     Args:
         img1_shape: height and width of the input in pixels.
-        boxes: ... x 4 or more: left, top, right, bottom first. They are written into.
-        img0_shape: height and width of the picture.
-        ratio_pad: how the picture lies there, as a loader says; ``None``: letterboxed, as ``preprocess`` does.
+        boxes: ... x 4 or more: left, top, right, bottom first. Changed in place.
+        img0_shape: height and width of the image.
+        ratio_pad: position of the image, from a data loader; ``None``: letterboxed, as by ``preprocess``.
 
     Returns:
-        ``boxes`` themselves.
+        ``boxes``.
 
     Raises:
-        ConfigError: a shape that no picture has.
+        ConfigError: a shape is invalid.
         InputError: there are fewer than four columns.
     """
     corners = _columns(boxes, "boxes")[..., :4]
@@ -87,20 +87,20 @@ def scale_boxes(
 
 
 def _geometry(size: Sequence[int], picture: Sequence[int], ratio_pad: Placed | None) -> Geometry:
-    """Return how a picture of this height and width lies in an input of that height and width."""
+    """Return the position of an image of this height and width in an input of that height and width."""
     (height, width), (rows, columns) = (_sides(shape) for shape in (picture, size))
     if ratio_pad is None:
         return fit(width, height, (rows, columns))
     (down, across), (left, top) = ratio_pad
     if min(down, across) <= 0:
-        raise ConfigError(f"ratio_pad {ratio_pad} has a scale that is not positive; pass what the loader gave")
-    return Geometry(width, height, float(across), float(down), left, top)  # type: ignore[arg-type]  # halves may come
+        raise ConfigError(f"ratio_pad {ratio_pad} has a scale that is not positive; pass that of the loader")
+    return Geometry(width, height, float(across), float(down), left, top)  # type: ignore[arg-type]  # may be halves
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, int]:
-    """Return the two numbers at the front of a shape."""
+    """Return the first two numbers of a shape."""
     if len(shape) < 2:
-        raise ConfigError(f"{tuple(shape)} is no height and width in pixels")
+        raise ConfigError(f"{tuple(shape)} is not a height and width in pixels")
     return int(shape[0]), int(shape[1])
 
 
@@ -108,5 +108,5 @@ def _columns(value: Any, what: str) -> Array:
     """Return rows of at least four floats."""
     found = as_array(value, what)
     if found.ndim < 1 or found.shape[-1] < 4:
-        raise InputError(f"{what} of shape {found.shape} are none; the last axis has four numbers for each")
+        raise InputError(f"{what} of shape {found.shape} need at least four numbers along the last axis")
     return found if found.dtype.kind == "f" else found.astype(np.float32)

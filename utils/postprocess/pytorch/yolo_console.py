@@ -1,4 +1,4 @@
-"""What YOLO's scripts say and where they write: a logger, colours, the arguments of a run, a folder for each run."""
+"""Console functions of YOLO's scripts: a logger, colours, a run's arguments, a folder for each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 TQDM_BAR_FORMAT = "{desc} {percentage:3.0f}%|{bar:12}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
-"""The line of a progress bar: what it is, how far, how long."""
+"""Format of a progress bar."""
 
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
@@ -23,11 +23,11 @@ _CODES = {
     "bold": 1,
     "underline": 4,
 }
-"""Numbers of ECMA-48's "select graphic rendition"."""
+"""Parameters of ECMA-48's "select graphic rendition"."""
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what is the standard error when a line comes, not when the handler was made."""
+    """Handler that writes to the current ``sys.stderr``, not to that at its creation."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -43,7 +43,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 
 def _logger() -> logging.Logger:
-    """Return the scripts' logger: from level INFO on, the bare message, to the standard error."""
+    """Return the scripts' logger: bare messages from level INFO on, to the standard error."""
     logger = logging.getLogger("tecoinfer.yolo_pt")
     if not logger.handlers:
         logger.addHandler(_StandardError())
@@ -53,34 +53,34 @@ def _logger() -> logging.Logger:
 
 
 LOGGER = _logger()
-"""Where the scripts and these modules write what a person is to read; results are printed."""
+"""Logger of the scripts and of these modules for messages; results are printed."""
 
 
 def colorstr(*input: object) -> str:
-    """Return a text between the codes that colour it on a terminal.
+    """Return a text with the codes that colour it on a terminal.
 
     Args:
         *input: colours (``"red"``, ``"bright_blue"``, ...) and ``"bold"`` or ``"underline"``, then the text. The text
             alone is blue and bold.
 
     Raises:
-        ValueError: a name is no colour.
+        ValueError: a colour is unknown.
     """
     *styles, text = input if len(input) > 1 else ("blue", "bold", *input)
     unknown = next((style for style in styles if style not in _CODES), None)
     if unknown is not None:
-        raise ValueError(f"{unknown!r} is no colour; use some of {', '.join(_CODES)}")
+        raise ValueError(f"{unknown!r} is not a colour; use some of {', '.join(_CODES)}")
     return "".join(f"\033[{_CODES[str(style)]}m" for style in styles) + f"{text}\033[0m"
 
 
 def increment_path(path: str | os.PathLike[str], exist_ok: bool = False, sep: str = "", mkdir: bool = False) -> Path:
-    """Return a path that is free: the path itself, or the first free one of it with 2, 3, ... behind its name.
+    """Return a path that does not exist: the path itself, or the first one with 2, 3, ... after its name.
 
     Args:
-        path: of a folder, or of a file, whose number then goes in front of its ending.
-        exist_ok: take the path even where it is there already.
-        sep: what goes between name and number.
-        mkdir: make the folder, and those above it.
+        path: of a folder, or of a file, with the number before its ending.
+        exist_ok: return the path even if it exists.
+        sep: separator of name and number.
+        mkdir: create the folder and its parents.
     """
     free = Path(path)
     if free.exists() and not exist_ok:
@@ -95,11 +95,11 @@ def increment_path(path: str | os.PathLike[str], exist_ok: bool = False, sep: st
 
 
 def print_args(args: Mapping[str, Any] | None = None, show_file: bool = True, show_func: bool = False) -> None:
-    """Log what a script or a function was called with, on one line.
+    """Log the arguments of a script or a function, on one line.
 
     Args:
-        args: names and values; ``None``: the arguments of the function that calls this.
-        show_file: say the name of the file of the caller. show_func: say the name of the function.
+        args: names and values; ``None``: the arguments of the calling function.
+        show_file: include the name of the caller's file. show_func: include the name of the calling function.
     """
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None

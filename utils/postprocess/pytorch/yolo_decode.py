@@ -1,4 +1,4 @@
-"""From a YOLO model's output to the boxes that stay, picture by picture: layouts, candidates, suppression."""
+"""Decoding of a YOLO model's output: layouts, candidates, suppression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.torch_array import as_array
 
 @dataclass(frozen=True)
 class Choice:
-    """Which candidates stay: the arguments of ``postprocess`` by the same names."""
+    """Selection of candidates: the arguments of ``postprocess`` with the same names."""
 
     conf_thres: float
     iou_thres: float
@@ -38,19 +38,19 @@ class Choice:
 
 
 OBJECT, PLAIN, FINAL = "object", "plain", "final"
-"""What a row says behind its box: an object score and class scores, class scores alone, or one score and its class."""
+"""Columns after a row's box: an object score and class scores, class scores only, or one score and its class."""
 
 
 _FEWEST, _MOST = 100, 1000
-"""Boxes that any model gives at least, and answers that heads of the layout :data:`FINAL` give at most."""
+"""Minimum boxes of any model, and maximum boxes of heads of the layout :data:`FINAL`."""
 
 
 _ONE = 1.001
-"""The largest score that rounding makes of 1."""
+"""Maximum score, with rounding."""
 
 
 def first_of(prediction: Any) -> Any:
-    """Return a model's output, the first one where there are several.
+    """Return the first of a model's outputs, also from nested lists.
 
     Raises:
         InputError: there is none.
@@ -63,22 +63,22 @@ def first_of(prediction: Any) -> Any:
 
 
 def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
-    """Return a model's output as N x A x columns, and what the columns are.
+    """Return a model's output as N x A x columns, and the meaning of the columns.
 
     - :data:`OBJECT`, N x A x (5 + C + nm): centre, width, height in pixels, object score, class scores, mask
       coefficients, as of YOLOv5, v6 and v7.
     - :data:`PLAIN`, N x (4 + C + nm) x A: the same without the object score, as of v8, v9, v11 and v12.
-    - :data:`FINAL`, N x A x 6: left, top, right, bottom, score, class, each object once, as of v10 and v26. Known by
-      its numbers: 100 to 1000 rows, the surest first, whose classes are whole, and corners in order.
+    - :data:`FINAL`, N x A x 6: left, top, right, bottom, score, class, each object once, as of v10 and v26. Recognised
+      by its numbers: 100 to 1000 rows in descending order of scores, integer classes, and ordered corners.
 
     Args:
-        prediction: one of these, or a list or tuple of outputs, whose first is taken. One picture's may come without N.
-        nm: how many mask coefficients there are.
-        names: how many classes the caller has names for. It tells the first two layouts apart where it fits one of
-            them; else the second one has more boxes than rows, and at least 100, or scores from 0 to 1 only there.
+        prediction: one of these, or a list or tuple of outputs, whose first is used. N may be missing for one image.
+        nm: number of mask coefficients.
+        names: number of class names. It distinguishes the first two layouts if it fits one of them; otherwise the
+            second one is recognised by more boxes than rows, and at least 100, or by scores from 0 to 1 only there.
 
     Raises:
-        InputError: it is neither.
+        InputError: the shape fits no layout.
     """
     found = as_array(first_of(prediction), "prediction")
     found = found[None] if found.ndim == 2 else found
@@ -103,32 +103,32 @@ def table(prediction: Any, nm: int, names: int) -> tuple[Array, str]:
 
 
 def _are_shares(scores: Array) -> bool:
-    """Say whether all scores are from 0 to 1, as float16 rounds them."""
+    """Return whether all scores are from 0 to 1, with rounding of float16."""
     return bool(((scores >= 0) & (scores <= _ONE)).all())
 
 
 def _is_final(rows: Array) -> bool:
-    """Say whether rows of six numbers are corners, a score and a class.
+    """Return whether rows of six numbers are corners, a score and a class.
 
-    All of it has to fit, since rows of a model of one class are six numbers too: as many as such heads give, the surest
-    first, classes whole, corners in order.
+    All conditions must hold, because rows of a model of one class have six numbers too: the number of rows, descending
+    scores, integer classes, ordered corners.
     """
     if not _FEWEST <= rows.shape[1] <= _MOST:
         return False
     known = np.where(np.isnan(rows).any(axis=-1, keepdims=True), 0, rows)
     boxes, scores, labels = known[..., :4], rows[..., 4], known[..., 5]
-    falling = not (np.diff(scores, axis=1) > 0).any()  # NaN says nothing
+    falling = not (np.diff(scores, axis=1) > 0).any()  # NaN is ignored
     ordered = (boxes[..., 2:] >= boxes[..., :2]).all()
     return bool(falling and ordered and (labels == np.rint(labels)).all() and (labels >= 0).all())
 
 
 def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
-    """Return what stays of one picture's boxes, the surest first, n x (6 + nm) float32.
+    """Return the selected boxes of one image, highest score first, n x (6 + nm) float32.
 
     Args:
-        rows: A x columns of :func:`table`. layout: as that says. choice: which stay.
-        known: objects that are there for sure, m x 5: class, centre x, centre y, width, height in pixels of the input;
-            they take part with score 1, except where the layout is :data:`FINAL`.
+        rows: A x columns of :func:`table`. layout: its layout. choice: the selection.
+        known: known objects, m x 5: class, centre x, centre y, width, height in pixels of the input; they are added
+            with score 1, except for :data:`FINAL`.
 
     Returns:
         Left, top, right, bottom in pixels of the input, confidence, class, mask coefficients.
@@ -138,7 +138,7 @@ def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
         found = found[np.isin(found[:, 5], _numbers(choice.classes))]
     if len(found) > choice.max_nms:
         found = found[np.argsort(-found[:, 4], kind="stable")[: choice.max_nms]]
-    # the places travel as the classes, so that the columns behind can be found again
+    # the indices serve as classes, to find the other columns of the boxes that are kept
     waiting = Detections(found[:, :4], found[:, 4], np.arange(len(found)))
     groups = np.zeros(len(found), np.int64) if choice.agnostic else found[:, 5].astype(np.int64)
     groups = waiting.classes if layout == FINAL else groups
@@ -147,19 +147,19 @@ def kept(rows: Array, layout: str, choice: Choice, known: Any = None) -> Array:
 
 
 def _numbers(classes: Any) -> Array:
-    """Return the classes to look for."""
+    """Return the selected classes."""
     return as_array(classes, "classes") if np.size(classes) else np.empty(0)
 
 
 def _final(rows: Array, choice: Choice) -> Array:
-    """Return the rows of :data:`FINAL` whose score is above the threshold."""
+    """Return the rows of :data:`FINAL` with a score above the threshold."""
     _warn_of_nan(rows[:, 4:].max(axis=1))
     found: Array = rows[rows[:, 4] > choice.conf_thres].astype(np.float32)
     return found[~np.isnan(found).any(axis=1)]
 
 
 def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Array:
-    """Return the pairs of box and class whose score is above the threshold, as :func:`kept` returns them."""
+    """Return the pairs of box and class with a score above the threshold, in the columns of :func:`kept`."""
     start, end = (5 if has_object else 4), rows.shape[1] - choice.nm
     most = rows[:, 4] if has_object else rows[:, 4:end].max(axis=1)
     _warn_of_nan(most)
@@ -179,22 +179,22 @@ def _candidates(rows: Array, has_object: bool, choice: Choice, known: Any) -> Ar
     columns = (boxes[places], scores[places, labels, None], labels[:, None], masks[places])
     made: Array = np.concatenate(columns, axis=1, dtype=np.float32)
     if made[:, 4].max(initial=0.0) > _ONE:
-        LOGGER.warning("confidences are up to %g: these are no probabilities, or another layout", made[:, 4].max())
+        LOGGER.warning("confidences are up to %g: not probabilities, or another layout", made[:, 4].max())
     return made[~np.isnan(made[:, :4]).any(axis=1)]
 
 
 def _warn_of_nan(scores: Array) -> None:
-    """Say how many boxes of a picture have no score."""
+    """Warn of boxes with NaN scores."""
     count = np.count_nonzero(np.isnan(scores))
     if count:
         LOGGER.warning("%d of %d boxes have NaN scores and are left out", count, len(scores))
 
 
 def _known(known: Any, classes: int) -> Array:
-    """Return objects that are there for sure, m x 5 float32."""
+    """Return known objects, m x 5 float32."""
     own = as_array(known, "labels").astype(np.float32)
     if own.ndim != 2 or own.shape[1] != 5:
-        raise InputError(f"labels of shape {own.shape} are no objects; pass m x 5: class, centre x, centre y, w, h")
+        raise InputError(f"labels of shape {own.shape} are not objects; pass m x 5: class, centre x, centre y, w, h")
     if not ((own[:, 0] >= 0) & (own[:, 0] < classes)).all():
         raise InputError(f"labels name class {own[:, 0].max():g}; the prediction has {classes} classes, from 0")
     return own

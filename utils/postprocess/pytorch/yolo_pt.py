@@ -1,7 +1,7 @@
-"""The historical face of YOLO's postprocessing: what the detectors' scripts import, in numpy.
+"""Historical interface of YOLO's postprocessing for scripts, in NumPy.
 
-Tensors of torch in give tensors out. Arrays in give a :class:`~utils.torch_array.TorchArray`: an array that torch's
-functions take too, since those scripts put an engine's arrays in and go on with torch.
+Torch tensors give tensors. Arrays give a :class:`~utils.torch_array.TorchArray`, an array that torch's functions also
+accept, because those scripts pass an engine's arrays and continue with torch.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ CLASSES = NAMES
 """The 80 classes of COCO."""
 
 CLASSES_ANIMAL = NAMES[NAMES.index("bird") : NAMES.index("giraffe") + 1]
-"""The ten of them that are animals."""
+"""The ten animals among them."""
 
 
 def __getattr__(name: str) -> object:
-    """Import the metric when a script asks for it: those that only show answers do without."""
+    """Import the metric on first use; scripts that only show answers do not need it."""
     if name != "ap_per_class":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from utils.metrics.detection.yolo_pt import ap_per_class
@@ -66,44 +66,45 @@ def postprocess(
     max_det: int = 300,
     nm: int = 0,
     image: Any = None,
-    image0_shapes: Sequence[Sequence[int]] = [],  # the older default; it is only read
+    image0_shapes: Sequence[Sequence[int]] = [],  # default of the original; it is not changed
     class_name: Mapping[int, str] | Sequence[str] | None = CLASSES,
     card_num: int = 0,
     max_nms: int = 30000,
 ) -> list[Any]:
-    """Return the objects that a YOLO model found in each picture.
+    """Return the objects that a YOLO model found in each image.
 
     A box counts with its best class, or with every class above the threshold; its score is the class's, times the
-    object's where the layout has one. The surest ``max_nms`` pairs take part in the suppression: of boxes of a class
-    that overlap the surest stays. The layouts are those of :func:`~utils.postprocess.pytorch.yolo_decode.table`.
+    object's if the layout has one. The best ``max_nms`` pairs take part in the suppression: of overlapping boxes of a
+    class the one with the highest score is kept. See :func:`~utils.postprocess.pytorch.yolo_decode.table` for the
+    layouts.
 
     Args:
-        prediction: the model's output, an array or a tensor, or a list of outputs, whose first is taken.
-        padding_shape: how many pictures of the batch are real, as ``preprocess`` says; what follows them is dropped.
-            ``None``: all. Of a tuple the first number counts.
-        conf_thres: scores count above it. iou_thres: of two boxes that overlap by more than this one goes.
-        classes: the numbers of the classes to look for, or the number of one; ``None``: all.
-        agnostic: boxes of different classes compete too.
+        prediction: the model's output, an array or a tensor, or a list of outputs, whose first is used.
+        padding_shape: number of real images in the batch, from ``preprocess``; the others are dropped. ``None``: all.
+            The first number of a tuple is used.
+        conf_thres: minimum score, exclusive. iou_thres: maximum overlap of two boxes.
+        classes: the numbers of the classes to find, or one number; ``None``: all.
+        agnostic: boxes of different classes suppress each other.
         multi_label: a box may count with several classes.
-        labels: per picture m x 5 objects that are known: class, centre x, centre y, width, height in pixels of the
-            input; they take part with score 1. May be empty.
-        max_det: objects per picture at most.
-        nm: mask coefficients at the end of each row of the prediction; they go with the boxes.
-        image: what went into the model, N x 3 x H x W. With it the answers are for people, without for a metric.
-        image0_shapes: height and width of each real picture, as ``preprocess`` says; needed with ``image``.
-        class_name: the names of the classes; ``None``: their numbers, as text.
-        card_num: not used: which card computed makes no difference here.
-        max_nms: pairs of box and class that take part in the suppression at most.
+        labels: per image m x 5 known objects: class, centre x, centre y, width, height in pixels of the input; they are
+            added with score 1. May be empty.
+        max_det: maximum objects per image.
+        nm: number of mask coefficients at the end of each row of the prediction; they are returned with the boxes.
+        image: the model's input, N x 3 x H x W. With it the result is for display, without it for a metric.
+        image0_shapes: height and width of each real image, from ``preprocess``; needed with ``image``.
+        class_name: names of the classes; ``None``: their numbers, as text.
+        card_num: not used.
+        max_nms: maximum pairs of box and class in the suppression.
 
     Returns:
-        Without ``image`` one n x (6 + nm) float32 per real picture, the surest first: left, top, right, bottom in
-        pixels of the input, confidence, class, mask coefficients. With it one dict per real picture: the boxes by the
-        name of the class, each ``[left, top, right, bottom]`` in pixels of the original picture, floats; an empty list
-        where no picture has any.
+        Without ``image`` one n x (6 + nm) float32 per real image, highest score first: left, top, right, bottom in
+        pixels of the input, confidence, class, mask coefficients. With it one dict per real image: the boxes by the
+        name of the class, each ``[left, top, right, bottom]`` in pixels of the original image, floats; an empty list if
+        no image has any.
 
     Raises:
-        ConfigError: an argument out of its range.
-        InputError: the prediction has no layout that is known, or does not go with the pictures.
+        ConfigError: an argument is out of range.
+        InputError: the prediction fits no layout, or does not fit the images.
     """
     choice = Choice(conf_thres, iou_thres, classes, agnostic, multi_label, max_det, nm, max_nms)
     rows, layout = table(prediction, nm, len(class_name) if class_name is not None else 0)
@@ -116,23 +117,22 @@ def postprocess(
 
 
 def _labels(given: Sequence[Any], pictures: int) -> Sequence[Any]:
-    """Return what is known of each picture."""
+    """Return the known objects of each image."""
     if len(given) not in (0, pictures):
-        raise InputError(f"labels are given for {len(given)} pictures, and there are {pictures}")
+        raise InputError(f"labels are for {len(given)} images, but there are {pictures}")
     return given if len(given) else [None] * pictures
 
 
 def _real(given: Any, pictures: int) -> int:
-    """Return how many pictures of a batch are real."""
+    """Return the number of real images in a batch."""
     first = given[0] if isinstance(given, (list, tuple)) and given else given
     try:
         count = pictures if first is None else operator.index(first)
     except TypeError as error:
-        raise InputError(f"padding_shape {given!r} is no number of pictures; pass what preprocess gave") from error
+        raise InputError(f"padding_shape {given!r} is not a number of images; pass that of preprocess") from error
     if not 0 <= count <= pictures:
         raise InputError(
-            f"padding_shape says that {count} pictures are real, and the prediction is for {pictures}; pass the whole "
-            "output of the model"
+            f"padding_shape is {count} images, but the prediction is for {pictures}; pass the whole output of the model"
         )
     return count
 
@@ -143,12 +143,12 @@ def _shown(
     shapes: Sequence[Sequence[int]] | None,
     names: Mapping[int, str] | Sequence[str] | None,
 ) -> list[dict[str, list[list[float]]]]:
-    """Return boxes in pixels of the original pictures by the names of their classes."""
+    """Return boxes in pixels of the original images by the names of their classes."""
     shapes = () if shapes is None else shapes
     if len(size) < 2 or len(shapes) < len(found):
         raise InputError(
-            f"{len(found)} pictures in an input of shape {size} have {len(shapes)} shapes; pass image and "
-            "image0_shapes as preprocess gave them"
+            f"{len(found)} images in an input of shape {size} have {len(shapes)} shapes; pass image and "
+            "image0_shapes of preprocess"
         )
     answers: list[dict[str, list[list[float]]]] = []
     for rows, shape in zip(found, shapes, strict=False):
@@ -161,7 +161,7 @@ def _shown(
 
 
 def _name(label: int, names: Mapping[int, str] | Sequence[str] | None) -> str:
-    """Return the name of a class; its number where there is none."""
+    """Return the name of a class, or its number if it has none."""
     if names is None:
         return str(label)
     is_there = label in names if isinstance(names, Mapping) else label < len(names)

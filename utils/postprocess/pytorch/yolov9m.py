@@ -1,4 +1,4 @@
-"""The historical face of YOLOv9's postprocessing and of its metric."""
+"""Historical interface of YOLOv9's postprocessing and of its metric."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from engine import Array, DataError, InputError
 from tecoinfer_modelzoo.text import one_line, shape_text
 from utils.datasets.image.yolo import mapping_of
 from utils.postprocess.pytorch.yolo_boxes import scale_boxes, xywh2xyxy
-from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, kept
+from utils.postprocess.pytorch.yolo_decode import PLAIN, Choice, first_of, kept
 from utils.torch_array import as_array, like
 
 __all__ = ["Answer", "Config", "Metrics", "Stat", "get_metrics", "get_stats", "postprocess"]
 
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | None"
-"""A data set's YAML file, or what it holds: ``names``, a list or a mapping from numbers, and ``nc``, how many; ``None``
-where there is none: as many classes as the model has, by COCO's names where these are 80."""
+"""A data set's YAML file, or its content: ``names``, a list or a mapping from numbers, and ``nc``, their number;
+``None``: as many classes as the model has, with COCO's names if these are 80."""
 
 CANDIDATES = 30_000
-"""Pairs of box and class that compete in a picture, the surest."""
+"""Maximum pairs of box and class in an image's suppression, by score."""
 
 
 SLACK = 1e-2
-"""By how much a probability may be off 0 to 1."""
+"""Tolerance for probabilities outside 0..1."""
 
 
 class Answer(list[dict[str, Any]]):
-    """The objects of one picture, the surest first; printing it prints a line for each.
+    """Objects of one image, highest score first; printed with one line for each.
 
-    Each is a mapping: ``label``, ``score`` and ``box``: left, top, right, bottom in pixels of the picture.
+    Each is a mapping: ``label``, ``score`` and ``box``: left, top, right, bottom in pixels of the image.
     """
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Answer(list[dict[str, Any]]):
 
 
 class Stat(NamedTuple):
-    """What one picture adds to the metric; N detections, M objects, T thresholds of overlap.
+    """One image's data for the metric; N detections, M objects, T thresholds of overlap.
 
     Attributes:
         correct: N x T booleans: whether a detection is right. conf: N scores. pcls: N classes. tcls: M classes.
@@ -60,14 +60,14 @@ class Stat(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """The metric of a data set; arrays have an entry per class with objects, in rising order.
+    """Metric of a data set; arrays have an entry per class with objects, in ascending order.
 
     Attributes:
-        tp, fp: right and wrong detections at the confidence where the mean F1 is highest, at the first threshold.
+        tp, fp: right and wrong detections at the confidence with the highest mean F1, at the first threshold.
         p, r, f1: precision, recall and F1 there. mp, mr: their means over classes.
         map50, ap50: average precision at the first threshold: its mean, and per class.
-        map: the mean over classes and thresholds.
-        nt: how many objects there are of every class of the data set.
+        map: mean over classes and thresholds.
+        nt: number of objects of every class of the data set.
     """
 
     tp: Array
@@ -94,32 +94,31 @@ def postprocess(
     max_det: int = 300,
     device: Any = "cpu",
 ) -> tuple[Any, Any]:
-    """Return targets in pixels and what was found in each picture.
+    """Return targets in pixels and the objects of each image.
 
     Every pair of box and class with a sufficient score is a candidate; with ``source_image``, only a box's best class.
-    Of candidates of a class that overlap more than ``iou_thres`` the surest stays.
+    Of candidates of a class that overlap more than ``iou_thres`` the one with the highest score is kept.
 
     Args:
-        images: the model's input, N x 3 x H x W: its size counts.
+        images: the model's input, N x 3 x H x W; only its size is used.
         preds: the model's output N x (4 + C) x A: centre, width and height in pixels of the input, and class scores; or
             a list of outputs, of which that is the first.
         data_config: the classes (:data:`Config`).
-        targets: n x 6: picture, class, and centre, width and height of boxes as shares of the input; ``None``: not
-            known.
-        source_image: the one picture that ``images`` was made from: H x W (x C) pixels or a PIL image.
-        conf_thres: least score, 0 to 1. iou_thres: 0 to 1. max_det: most objects in a picture.
-        device: accepted for scripts written for the original zoo and not used.
+        targets: n x 6: image, class, and centre, width and height of boxes relative to the input; ``None``: not known.
+        source_image: the one image of ``images``: H x W (x C) pixels or a PIL image.
+        conf_thres: minimum score, 0 to 1. iou_thres: 0 to 1. max_det: maximum objects in an image.
+        device: accepted for scripts of the original zoo and not used.
 
     Returns:
-        The targets with boxes in pixels of the input (``None`` stays), and per picture n x 6: left, top, right, bottom
-        in pixels of the input, score and class, the surest first; tensors where tensors were given. With
-        ``source_image`` the second is the :class:`Answer` for that picture, in its own pixels.
+        The targets with boxes in pixels of the input (``None`` for ``None``), and per image n x 6: left, top, right,
+        bottom in pixels of the input, score and class, highest score first; tensors for tensors. With ``source_image``
+        the second is the :class:`Answer` for that image, in its own pixels.
 
     Raises:
-        InputError: outputs, images or targets of other shapes. ConfigError: impossible thresholds.
-        DataError: a ``data_config`` that cannot be read.
+        InputError: outputs, images or targets have other shapes. ConfigError: a threshold is invalid.
+        DataError: ``data_config`` cannot be read.
     """
-    given = _first(preds)
+    given = first_of(preds)
     output, size = as_array(given, "the output"), _size_of(images)
     names = _names_for(output, data_config)
     _check_scores(output[:, 4:])
@@ -132,15 +131,6 @@ def postprocess(
     return moved, [like(one, given, images) for one in found]
 
 
-def _first(preds: Any) -> Any:
-    """Return the output that has the boxes: exports for training have others behind it, or within a list."""
-    while isinstance(preds, (list, tuple)):
-        if not preds:
-            raise InputError("there is no output; pass what the engine returned")
-        preds = preds[0]
-    return preds
-
-
 def _size_of(images: Any) -> tuple[int, int]:
     shape = tuple(images.shape) if hasattr(images, "shape") else ()
     if len(shape) != 4:
@@ -149,7 +139,7 @@ def _size_of(images: Any) -> tuple[int, int]:
 
 
 def _names_for(output: Array, data_config: Config) -> Sequence[str]:
-    """Return the class names, and see that the output is for as many."""
+    """Return the class names, and check that the output has as many classes."""
     if output.ndim != 3 or output.shape[1] < 5 or output.dtype.kind != "f":
         raise InputError(
             f"the output is {shape_text(output.shape)} of {output.dtype}; pass floats N x (4 + C) x A: centre, width, "
@@ -159,18 +149,18 @@ def _names_for(output: Array, data_config: Config) -> Sequence[str]:
     names = names_of(data_config, classes)
     if len(names) != classes:
         raise InputError(
-            f"the output is {shape_text(output.shape)}, so of {classes} classes, and data_config "
+            f"the output is {shape_text(output.shape)}, so of {classes} classes, but data_config "
             f"{_called(data_config)} has {len(names)}; pass the model's own"
         )
     return names
 
 
 def _check_scores(scores: Array) -> None:
-    """Refuse logits; float16 may round a probability a little over 1."""
+    """Raise InputError for logits; float16 may round a probability to a little over 1."""
     low, high = np.nanmin(scores, initial=0.0), np.nanmax(scores, initial=0.0)
     if low < -SLACK or high > 1 + SLACK:
         raise InputError(
-            f"class scores go from {low:g} to {high:g}: they are no probabilities; export the model with its sigmoid, "
+            f"class scores go from {low:g} to {high:g}: they are not probabilities; export the model with its sigmoid, "
             "and pass N x (4 + C) x A"
         )
 
@@ -179,14 +169,14 @@ def _in_pixels(targets: Any, size: tuple[int, int]) -> Any:
     """Return targets with boxes in pixels."""
     rows = as_array(targets, "targets")
     if rows.ndim != 2 or rows.shape[1] != 6:
-        raise InputError(f"targets are {shape_text(rows.shape)}; pass n x 6: picture, class, centre, width and height")
+        raise InputError(f"targets are {shape_text(rows.shape)}; pass n x 6: image, class, centre, width and height")
     height, width = size
     return like((rows * np.array([1, 1, width, height, width, height])).astype(np.float32), targets)
 
 
 def _answer(found: Sequence[Array], source_image: Any, size: tuple[int, int], names: Sequence[str]) -> Answer:
     if len(found) != 1:
-        raise InputError(f"source_image is one picture and the output of {len(found)}; pass them one by one")
+        raise InputError(f"source_image is one image, but the output is for {len(found)}; pass them one by one")
     if hasattr(source_image, "width"):
         width, height = source_image.width, source_image.height
     else:
@@ -208,28 +198,29 @@ def get_stats(
     seen: int,
     device: Any = "cpu",
 ) -> tuple[MutableSequence[Any], int]:
-    """Compare what was found in a batch with what is right, in pixels of the pictures' own size.
+    """Compare a batch's detections with its objects, in pixels of the original images.
 
-    From the surest detection on, each takes the free object of its class that it overlaps most, where that is at least
-    the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), at each threshold by itself.
+    In descending order of scores, each detection is matched to the free object of its class with the largest overlap,
+    if that is at least the threshold: COCO's rule (:func:`utils.metrics.detection.matching.match_coco`), for each
+    threshold separately.
 
     Args:
-        images: the model's input: its size counts, and nothing else of it.
-        preds: per picture n x 6, as :func:`postprocess` returns them. paths: of the pictures.
-        shapes: per picture ``((h0, w0), ((rh, rw), (pw, ph)))``: its own height and width in pixels, by how much they
-            were scaled, and where the picture begins in the input, in pixels.
-        stats: what earlier batches gave; a :class:`Stat` per picture is added.
-        targets: n x 6, boxes in pixels of the input. niou: how many thresholds. iouv: thresholds of overlap.
-        seen: how many pictures came before. device: not used.
+        images: the model's input; only its size is used.
+        preds: per image n x 6, from :func:`postprocess`. paths: of the images.
+        shapes: per image ``((h0, w0), ((rh, rw), (pw, ph)))``: its original height and width in pixels, their scale
+            factors, and the position of the image in the input, in pixels.
+        stats: of earlier batches; a :class:`Stat` per image is added.
+        targets: n x 6, boxes in pixels of the input. niou: number of thresholds. iouv: thresholds of overlap.
+        seen: number of earlier images. device: not used.
 
     Returns:
         ``stats`` and the new ``seen``.
 
     Raises:
-        InputError: not as many predictions as shapes, or thresholds that are none of 0.50, 0.55, ..., 0.95.
+        InputError: there are fewer predictions than shapes, or thresholds are not in 0.50, 0.55, ..., 0.95.
     """
     if len(preds) < len(shapes):
-        raise InputError(f"{len(preds)} predictions came for {len(shapes)} pictures; pass one for each")
+        raise InputError(f"{len(preds)} predictions for {len(shapes)} images; pass one for each")
     bits = _thresholds(iouv, niou)
     size, rows = _size_of(images), as_array(targets, "targets").reshape(-1, 6).astype(np.float64)
     for place, shape in enumerate(shapes):
@@ -246,7 +237,7 @@ def get_stats(
 
 
 def _thresholds(iouv: Any, niou: int) -> Array:
-    """Return the places of thresholds among those that are matched at."""
+    """Return the indices of thresholds among those of the matching."""
     from utils.metrics.detection.matching import IOU_THRESHOLDS
 
     wanted = as_array(iouv, "iouv").astype(np.float64).reshape(-1)
@@ -261,7 +252,7 @@ def _thresholds(iouv: Any, niou: int) -> Array:
 
 
 def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Array) -> Array:
-    """Say, N x T, which detections, the surest first, find an object."""
+    """Return, N x T, which detections, in descending order of scores, find an object."""
     from utils.metrics.detection.matching import SIZES, match_coco, shares
 
     right = np.zeros(len(boxes), np.uint16)
@@ -276,26 +267,28 @@ def _right(boxes: Array, classes: Array, objects: Array, labels: Array, bits: Ar
 
 
 def get_metrics(stats: Iterable[Any], data_config: Config) -> Metrics:
-    """Return the metric of all pictures (:class:`Metrics`), from what :func:`get_stats` collected.
+    """Return the metric of all images (:class:`Metrics`), from the results of :func:`get_stats`.
 
-    Average precision is COCO's, the mean of the best precisions at 101 recalls or later ones, and so is the matching
-    of :func:`get_stats`: the figures are those of the zoo's own metric (:func:`.ap_per_class`).
+    Average precision is COCO's, the mean of the maximum precisions at 101 recalls or higher ones, as is the matching of
+    :func:`get_stats`; the figures equal those of the zoo's own metric (:func:`.ap_per_class`).
 
     Args:
-        stats: a :class:`Stat` per picture. data_config: the classes (:data:`Config`).
+        stats: a :class:`Stat` per image. data_config: the classes (:data:`Config`).
 
     Raises:
-        DataError: there is no object among the pictures, or a ``data_config`` that cannot be read.
+        DataError: the images have no object, or ``data_config`` cannot be read.
     """
     from utils.metrics.detection.yolo_pt import ap_per_class
 
     rows = [Stat(*(as_array(column, "stats") for column in one)) for one in stats]
     objects = np.concatenate([np.empty(0), *(one.tcls for one in rows)]).astype(np.int64)
     if not len(objects):
-        raise DataError(f"{len(rows)} pictures hold no object to be found; check their labels")
+        raise DataError(f"{len(rows)} images have no objects; check their labels")
     names = names_of(data_config, int(objects.max()) + 1)
     if objects.max() >= len(names):
-        raise DataError(f"the labels have class {objects.max()}, and data_config {_called(data_config)} {len(names)}")
+        raise DataError(
+            f"the labels have class {objects.max()}, but data_config {_called(data_config)} has {len(names)}"
+        )
     correct, conf, predicted, _ = (np.concatenate(column) for column in zip(*rows, strict=True))
     tp, fp, p, r, f1, ap, _ = ap_per_class(correct, conf, predicted, objects)
     counts = np.bincount(objects, minlength=len(names))
@@ -307,7 +300,7 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     """Return the class names of a data set.
 
     Args:
-        data_config: see :data:`Config`. classes: how many there are at least, where it does not say.
+        data_config: see :data:`Config`. classes: minimum number if ``data_config`` is ``None``.
 
     Raises:
         DataError: it cannot be read, or its names and their number differ.
@@ -330,16 +323,16 @@ def names_of(data_config: Config, classes: int) -> Sequence[str]:
     if not isinstance(names, (list, tuple)) or not names:
         raise DataError(f"{_called(data_config)}: write names, a list of class names or a mapping from 0, 1, ...")
     if count is not None and count != len(names):
-        raise DataError(f"{_called(data_config)}: nc is {count} and there are {len(names)} names; correct one of them")
+        raise DataError(f"{_called(data_config)}: nc is {count}, but there are {len(names)} names; correct one of them")
     return [str(name) for name in names]
 
 
 def _content(file: Path) -> Mapping[str, Any]:
-    """Return what a YAML file holds; it is read anew where its time of change is another."""
+    """Return the content of a YAML file, cached by its time of modification."""
     try:
         return _read(file, file.stat().st_mtime_ns)
     except OSError as error:
-        raise DataError(f"data_config {file}: {error.strerror}; give the YAML file with names and nc") from error
+        raise DataError(f"data_config {file}: {error.strerror}; pass the YAML file with names and nc") from error
 
 
 @lru_cache(maxsize=8)
@@ -348,4 +341,4 @@ def _read(file: Path, changed: int) -> Mapping[str, Any]:
 
 
 def _called(data_config: Config) -> str:
-    return str(data_config) if isinstance(data_config, (str, os.PathLike)) else "that was given"
+    return str(data_config) if isinstance(data_config, (str, os.PathLike)) else "passed as a mapping"

@@ -1,4 +1,4 @@
-"""When something was said: the likeliest path of CTC that gives a certain text (forced alignment)."""
+"""Forced alignment: the most likely CTC path of a given text, for its times."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from engine import Array, ConfigError
 
 
 def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
-    """Return the steps that each class of a text takes on the likeliest path that gives it.
+    """Return the steps of each class of a text on the most likely path of the text.
 
-    The path goes through the classes with a blank before, between and behind them, which may be passed over except
-    between two equal ones (Graves et al., 2006); the likeliest is Viterbi's (1967).
+    The path passes through the classes with a blank before, between and after them, which may be skipped except between
+    two equal ones (Graves et al., 2006); it is found by Viterbi's algorithm (1967).
 
     Args:
         steps: T x C, logarithms of probabilities.
-        classes: of the text, L of them, none the blank.
+        classes: of the text, L of them, without blanks.
         blank: class of the blank.
 
     Returns:
-        int64 [L, 2]: of each class the first step and the one behind its last.
+        int64 [L, 2]: first step of each class and the one after its last.
 
     Raises:
-        ConfigError: no path of so many steps gives the text.
+        ConfigError: there are too few steps for the text.
     """
     if not len(classes):
         return np.zeros((0, 2), np.int64)
@@ -35,7 +35,7 @@ def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
     came, score = _forward(steps, states, jumps)
     state = int(len(states) - 1 if score[-1] >= score[-2] else len(states) - 2)
     if score[state] == -np.inf:
-        raise ConfigError(f"no path of {len(steps)} steps gives the {len(classes)} characters of a text")
+        raise ConfigError(f"{len(steps)} steps are too few for the {len(classes)} characters of a text")
     spans = np.zeros((len(classes), 2), np.int64)
     for step in range(len(steps) - 1, -1, -1):
         if state % 2:
@@ -46,7 +46,7 @@ def aligned(steps: Array, classes: Sequence[int], blank: int = 0) -> Array:
 
 
 def _forward(steps: Array, states: Array, jumps: Array) -> tuple[Array, Array]:
-    """Return how many states back the best path into each came from, T x S, and the scores after the last step."""
+    """Return how many states back the best path into each state came from, T x S, and the final scores."""
     score = np.full(len(states), -np.inf)
     score[:2] = steps[0][states[:2]]
     came = np.zeros((len(steps), len(states)), np.int8)

@@ -1,4 +1,4 @@
-"""Connected pixels of a map, by the runs of its rows."""
+"""Connected components of a binary map, by runs of its rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from engine import Array
 
 
 class Runs(NamedTuple):
-    """The pixels of a map that are set, as runs within its rows, sorted by the component they belong to.
+    """Set pixels of a map, as runs within its rows, sorted by component.
 
     Attributes:
-        rows, starts, ends: of each run its row, its first column, and the column behind its last; int64.
+        rows, starts, ends: row, first column and column after the last one of each run; int64.
         bounds: N + 1 numbers: component ``i`` has the runs from ``bounds[i]`` to ``bounds[i + 1]``, in their order.
     """
 
@@ -33,10 +33,10 @@ class Runs(NamedTuple):
 
 
 def components(mask: Array) -> Runs:
-    """Return the components of a map, whose pixels touch at sides or corners, in the order of their first pixels.
+    """Return the components of a map, with pixels connected at sides or corners, in the order of their first pixels.
 
-    Runs of neighbouring rows that touch are joined by hooking the root of one to that of the other until all agree, so
-    that a page costs a few passes over its runs, not one over its pixels for each.
+    Touching runs of neighbouring rows are joined by linking their roots until all agree, which needs a few passes over
+    the runs instead of one over the pixels for each component.
 
     Args:
         mask: H x W booleans.

@@ -1,12 +1,13 @@
-"""From a recogniser's outputs to text: CTC, where a model says at every step one of its characters, or a blank.
+"""Decoding of CTC, where a model returns at every step one of its characters, or a blank.
 
-Connectionist temporal classification (Graves et al., 2006): a text is what is left of a path, one class per step, once
-runs of one class are merged and blanks are taken away. *Greedy* takes the likeliest path; the likeliest text, all paths
-that say it together, is what :mod:`utils.postprocess.text.beam` looks for.
+Connectionist temporal classification (Graves et al., 2006): a text results from a path, one class per step, by merging
+repetitions and removing blanks. *Greedy* decoding takes the most likely path; :mod:`utils.postprocess.text.beam`
+searches for the most likely text, as the sum over its paths.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,20 +16,23 @@ import numpy as np
 from engine import Array, ConfigError
 
 NEAR_ONE = 0.02
-"""How far the sum of a step's probabilities may be from 1: 7000 of them, each rounded to float16 or int8."""
+"""Tolerance of the sum of a step's probabilities: 7000 of them, each rounded to float16 or int8."""
 
 
 class Text(NamedTuple):
-    """What was read.
+    """A decoded text.
 
     Attributes:
-        text: the characters, left to right; empty where every step is blank.
+        text: the characters, left to right; empty if every step is blank.
         score: 0 to 1. Greedy: the mean probability of the steps that gave a character. Beam: the probability of the
             whole text. 0 for an empty text of greedy decoding.
+        margin: greedy: the smallest gap between the two best classes of a step, in the unit of the outputs; NaN for
+            other decoders.
     """
 
     text: str
     score: float
+    margin: float = math.nan
 
 
 def greedy(
@@ -39,18 +43,18 @@ def greedy(
     time_major: bool = False,
     logits: bool | None = None,
 ) -> list[Text]:
-    """Return the text of the likeliest path of each sample.
+    """Return the text of the most likely path of each sample.
 
     Args:
         outputs: N x T x C, float: probabilities, their logarithms or logits.
-        charset: the C - 1 texts of the classes in their order, the blank left out; mostly one character each.
+        charset: the C - 1 texts of the classes in their order, without the blank; usually one character each.
         blank: class of the blank; negative ones count from the end.
         time_major: the outputs are T x N x C.
-        logits: the outputs are no probabilities; ``None``: see :func:`probabilities`.
+        logits: the outputs are not probabilities; ``None``: see :func:`probabilities`.
 
     Returns:
-        One :class:`Text` per sample. The score is of the first step of each run, as PP-OCR has it. A sample with NaN
-        has no text, and NaN for its score.
+        One :class:`Text` per sample. The score uses the first step of each run, as in PP-OCR. The text of a sample with
+        NaN is empty, with NaN as its score.
 
     Raises:
         ConfigError: the outputs have another form, or the charset another length.
@@ -61,24 +65,36 @@ def greedy(
     kept = path != empty
     kept[:, 1:] &= path[:, 1:] != path[:, :-1]
     best = _best(steps, path, logits)
-    return [_read(row[mask], score, mask, names) for row, mask, score in zip(path, kept, best, strict=True)]
+    gaps = _gaps(steps)
+    return [
+        _read(row[mask], score, mask, names, gap) for row, mask, score, gap in zip(path, kept, best, gaps, strict=True)
+    ]
 
 
-def _read(classes: Array, score: Array, kept: Array, names: Sequence[str]) -> Text:
+def _gaps(steps: Array) -> list[float]:
+    """Return per sample of N x T x C the smallest gap between the two best classes of a step."""
+    if steps.shape[-1] < 2 or not steps.shape[1]:
+        return [math.inf] * len(steps)
+    best = np.partition(steps, -2, axis=-1)[..., -2:].astype(np.float64)
+    gaps: list[float] = (best[..., 1] - best[..., 0]).min(axis=1).tolist()
+    return gaps
+
+
+def _read(classes: Array, score: Array, kept: Array, names: Sequence[str], gap: float) -> Text:
     if np.isnan(score).any():
-        return Text("", float("nan"))
+        return Text("", math.nan, math.nan)
     text = "".join([names[place] for place in classes.tolist()])
-    return Text(text, float(score[kept].mean()) if len(classes) else 0.0)
+    return Text(text, float(score[kept].mean()) if len(classes) else 0.0, gap)
 
 
 def greedy_classes(steps: Array, blank: int = 0) -> tuple[list[int], float]:
-    """Return the classes of the likeliest path of one sample, runs and blanks taken away, and its score.
+    """Return the classes of the most likely path of one sample, without repetitions and blanks, and its score.
 
     Args:
         steps: T x C probabilities. blank: class of the blank, 0 or more.
 
     Returns:
-        The score is as :class:`Text` has it: NaN where the steps hold NaN, 0 of no class.
+        The score is that of :class:`Text`: NaN if the steps contain NaN, 0 for no class.
     """
     if np.isnan(steps).any():
         return [], float("nan")
@@ -94,28 +110,28 @@ def probabilities(outputs: Array, logits: bool | None = None) -> Array:
 
     Args:
         outputs: probabilities, their logarithms or logits.
-        logits: ``False``: they are probabilities; ``True``: softmax is taken (of logarithms that gives what they are
-            of). ``None``: they are probabilities where none is negative and each step's sum is 1.
+        logits: ``False``: they are probabilities; ``True``: apply a softmax (which converts logarithms to their
+            probabilities). ``None``: they are probabilities if none is negative and each step's sum is 1.
     """
     values = np.asarray(outputs, np.float32)
     if logits is None:
         logits = not are_probabilities(values)
     if not logits:
         return values
-    with np.errstate(invalid="ignore"):  # infinite outputs become NaN, which is told of as such
+    with np.errstate(invalid="ignore"):  # infinite outputs become NaN, which the caller reports
         powers = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True), np.float32)
 
 
 def are_probabilities(values: Array) -> bool:
-    """Say whether no value of ... x C is negative and each step's sum is 1; steps with NaN say nothing."""
+    """Return whether no value of ... x C is negative and each step's sum is 1; steps with NaN are ignored."""
     sums = values.sum(axis=-1, dtype=np.float32)
     known = ~np.isnan(sums)
     return bool((values.min(axis=-1)[known] >= 0).all() and (np.abs(sums[known] - 1) <= NEAR_ONE).all())
 
 
 def _best(steps: Array, path: Array, logits: bool | None) -> Array:
-    """Return the probability of each step's likeliest class, N x T; the rest of a wide softmax is not kept."""
+    """Return the probability of each step's most likely class, N x T, without storing the softmax of all classes."""
     top = np.take_along_axis(steps, path[..., None], axis=-1)[..., 0].astype(np.float32)
     if logits is None:
         logits = not are_probabilities(steps)
@@ -129,7 +145,7 @@ def batch_first(outputs: Array, time_major: bool) -> Array:
     """Return the outputs as N x T x C.
 
     Raises:
-        ConfigError: they have not three dimensions.
+        ConfigError: they do not have three dimensions.
     """
     steps = np.asarray(outputs)
     if steps.ndim != 3:
@@ -138,10 +154,10 @@ def batch_first(outputs: Array, time_major: bool) -> Array:
 
 
 def class_texts(outputs: Array, charset: Sequence[str], blank: int) -> list[str]:
-    """Return a text per class, the blank's, which is empty, among them.
+    """Return a text per class, with an empty one for the blank.
 
     Raises:
-        ConfigError: the charset has not one text less than there are classes, or the blank is none of them.
+        ConfigError: the charset's length is not the number of classes minus one, or the blank is not a class.
     """
     classes = np.shape(outputs)[-1]
     if len(charset) != classes - 1:

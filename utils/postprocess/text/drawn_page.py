@@ -1,4 +1,4 @@
-"""A page with the lines that were found on it, and beside it what they say, each at its place."""
+"""Drawing of a page with its detected lines, and next to it their texts at the same positions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from utils.fonts import Chosen, font_for
 from utils.postprocess.text.rectangles import smallest_rectangle
 
 LARGEST = 2400
-"""Longer side of a drawn page in pixels; a larger one is reduced."""
+"""Maximum of a drawn page's longer side in pixels; larger ones are reduced."""
 
 SIZE = 40
-"""Size that texts are written in, before they are brought to that of their lines."""
+"""Font size of texts before they are scaled to their lines."""
 
 _PAPER, _INK, _GAP = (255, 255, 255), (20, 20, 20), 8
 
 
 def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str | None = None) -> Image.Image:
-    """Return an RGB page with numbered outlines, and at its right what the lines say, in a font that has all of it.
+    """Return an RGB page with numbered outlines, and at its right the texts of the lines, in a font with all
+    characters.
 
-    A line of which no font here has a character is drawn as its number and a remark in place of the text.
+    A line with characters that no available font has is drawn as its number and a note in place of the text.
 
     Args:
         image: mode ``RGB``.
@@ -60,20 +61,20 @@ def draw_page(image: Image.Image, lines: Sequence[Mapping[str, Any]], font: str 
 
 
 def _shown(text: str, number: int, chosen: Chosen) -> str:
-    """Return what is written for a line."""
+    """Return the text to draw for a line."""
     lacking = sum(character in chosen.missing for character in text)
     return f"{number}: ({lacking} characters without a font)" if lacking else text
 
 
 def _write(canvas: Image.Image, text: str, outline: Array, chosen: Chosen) -> None:
-    """Write a text into the rectangle around an outline, as large as it fits, and turned as that is."""
+    """Write a text into the rectangle around an outline, as large as fits, and rotated like it."""
     left, top, right, bottom = (math.floor(edge) for edge in chosen.font.getbbox(text))
     if right <= left or bottom <= top:
         return
     mask = Image.new("L", (right - left + 2, bottom - top + 2), 0)
     ImageDraw.Draw(mask).text((1 - left, 1 - top), text, fill=255, font=chosen.font)
     box = smallest_rectangle(outline)
-    run = outline[len(outline) // 2 - 1] - outline[0]  # along the upper side, which is how it reads
+    run = outline[len(outline) // 2 - 1] - outline[0]  # along the upper side, the direction of reading
     if abs(float(run @ box.axis)) < abs(float(run @ np.array([-box.axis[1], box.axis[0]]))):
         box = box.along(np.array([-box.axis[1], box.axis[0]]))
     scale = min(box.sides[0] / mask.width, 0.8 * box.sides[1] / mask.height)
@@ -85,6 +86,6 @@ def _write(canvas: Image.Image, text: str, outline: Array, chosen: Chosen) -> No
 
 
 def _colour(number: int) -> tuple[int, int, int]:
-    """Return a strong colour that differs from those of the lines before and behind."""
+    """Return a dark colour that differs from those of the neighbouring lines."""
     red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(number * 0.381966 % 1, 0.9, 0.75))
     return red, green, blue

@@ -1,7 +1,7 @@
-"""How likely words follow each other: an n-gram model out of an ARPA file, for the beam search.
+"""N-gram language models in ARPA files, for the beam search.
 
-ARPA is the text format of SRILM, KenLM and others: for every n-gram known, the logarithm to base 10 of its last word's
-probability behind the others, and of what is left for words that were never seen behind it (Katz, 1987).
+ARPA is the text format of SRILM, KenLM and others: for every known n-gram, the logarithm to base 10 of its last word's
+probability after the others, and of the back-off weight for unseen continuations (Katz, 1987).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 from engine import DataError
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-"""What stands before a sentence's first word, behind its last, and for words that are not known."""
+"""Words for the start and end of a sentence, and for unknown words."""
 
 RARE = -7.0
-"""Logarithm to base 10 of an unknown word's probability, where the file has no ``<unk>``."""
+"""Logarithm to base 10 of an unknown word's probability, for files without ``<unk>``."""
 
 LN10 = math.log(10)
 
 
 class Gram(NamedTuple):
-    """What a file says of an n-gram, as logarithms to base 10: its last word, and the weight of what follows it."""
+    """Logarithms to base 10 of an n-gram: the probability of its last word, and its back-off weight."""
 
     likely: float
     left: float = 0.0
@@ -31,13 +31,13 @@ class Gram(NamedTuple):
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """An n-gram model, and how much it counts in a search.
+    """An n-gram model, and its weight in a search.
 
     Attributes:
-        grams: by the words of each.
-        order: words of the longest.
-        weight: of the natural logarithm of its probabilities beside the recogniser's.
-        bonus: added for every word, as a model of words makes long texts less likely than short ones.
+        grams: by their words.
+        order: words of the longest n-gram.
+        weight: factor of the natural logarithm of its probabilities, relative to the recogniser's.
+        bonus: added for every word, because a language model makes long texts less likely than short ones.
     """
 
     grams: dict[tuple[str, ...], Gram]
@@ -46,15 +46,15 @@ class LanguageModel:
     bonus: float = 0.0
 
     def step(self, before: Sequence[str], word: str) -> float:
-        """Return what a word adds behind others: weight x ln p(word | words before) + bonus."""
+        """Return the score of a word after others: weight x ln p(word | words before) + bonus."""
         return self.weight * LN10 * self.likely(before, word) + self.bonus
 
     def end(self, before: Sequence[str]) -> float:
-        """Return what it adds that a text ends here; 0 where the file knows no end."""
+        """Return the score of a text's end; 0 if the file has no ``</s>``."""
         return self.weight * LN10 * self.likely(before, END) if (END,) in self.grams else 0.0
 
     def likely(self, before: Sequence[str], word: str) -> float:
-        """Return the logarithm to base 10 of a word's probability behind others, the sentence's begin before them."""
+        """Return the logarithm to base 10 of a word's probability after others and the sentence's start."""
         if (word,) not in self.grams:
             word = UNKNOWN
         context = (BEGIN, *before)[-(self.order - 1) :] if self.order > 1 else ()
@@ -74,13 +74,13 @@ _NONE = Gram(0.0)
 
 
 def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float = 0.0) -> LanguageModel:
-    """Return the model that the lines of an ARPA file say.
+    """Return the model of an ARPA file.
 
     Args:
-        lines: of the file. name: of the file, for errors. weight, bonus: see :class:`LanguageModel`.
+        lines: of the file. name: of the file, for messages. weight, bonus: see :class:`LanguageModel`.
 
     Raises:
-        DataError: it is no ARPA file; the text names the line.
+        DataError: the file is invalid; the message has the line.
     """
     grams: dict[tuple[str, ...], Gram] = {}
     order = length = 0
@@ -96,21 +96,21 @@ def read_arpa(lines: Iterable[str], name: str, weight: float = 0.5, bonus: float
         elif row and length:
             parts = row.split()
             if len(parts) not in (length + 1, length + 2):
-                raise DataError(f"{name}:{number}: {row[:80]!r} is no {length}-gram; the file is damaged")
+                raise DataError(f"{name}:{number}: {row[:80]!r} is not a {length}-gram; the file is damaged")
             try:
                 grams[tuple(parts[1 : length + 1])] = Gram(
                     _logarithm(parts[0]), _logarithm(parts[length + 1]) if len(parts) == length + 2 else 0.0
                 )
             except ValueError as error:
-                raise DataError(f"{name}:{number}: {row[:80]!r} has no logarithms where they belong") from error
+                raise DataError(f"{name}:{number}: {row[:80]!r} has an invalid logarithm") from error
     if not grams or not ended:
-        what = "cut short (no \\end\\)" if grams else "no ARPA file (no \\1-grams:)"
-        raise DataError(f"{name}: {what}; give the text form of an n-gram model, as SRILM and KenLM's lmplz write it")
+        what = "truncated (no \\end\\)" if grams else "not an ARPA file (no \\1-grams:)"
+        raise DataError(f"{name}: {what}; pass an n-gram model in text form, as written by SRILM and KenLM's lmplz")
     return LanguageModel(grams, order, weight, bonus)
 
 
 def _logarithm(text: str) -> float:
-    """Return a logarithm, which may be minus infinity: never; ValueError where it is none."""
+    """Return a logarithm, which may be minus infinity; raise ValueError if it is invalid."""
     found = float(text)
     if not found < math.inf:
         raise ValueError(text)
@@ -119,5 +119,5 @@ def _logarithm(text: str) -> float:
 
 def _number(text: str, where: str) -> int:
     if text not in tuple("123456789"):
-        raise DataError(f"{where}: '\\{text[:20]}-grams:' is no heading of an ARPA file; the file is damaged")
+        raise DataError(f"{where}: '\\{text[:20]}-grams:' is not a heading of an ARPA file; the file is damaged")
     return int(text)

@@ -1,4 +1,4 @@
-"""The words that a text may be made of, as a tree of their characters."""
+"""Allowed words of a text, as a tree of their characters."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from engine import Array, ConfigError
 
 ROOT = 0
-"""Node of the tree where every word begins."""
+"""Node of the tree at the start of every word."""
 
 BLANK = " "
-"""What parts words, where the model has it."""
+"""Separator of words, if the model has it."""
 
 
 class Lexicon:
     """Words as a tree: from each node, the classes that may follow and the nodes they lead to.
 
-    A text is one of the words, or, where the charset has a blank, words with one blank between two.
+    A text is one of the words, or, if the charset has a space, words separated by one space.
 
     Args:
-        words: what may be read; a word twice is one word, and empty ones are none.
-        names: text per class, empty for CTC's blank, as :func:`~utils.postprocess.text.ctc.class_texts` gives them.
+        words: the allowed words; duplicates and empty ones are ignored.
+        names: text per class, empty for CTC's blank, as returned by :func:`~utils.postprocess.text.ctc.class_texts`.
 
     Attributes:
-        unwritable: words with a character that no class has; they can never be read.
+        unwritable: words with a character that is not a class; they cannot be recognised.
 
     Raises:
         ConfigError: no word can be written with the classes.
@@ -62,7 +62,7 @@ class Lexicon:
         return self._classes[node], self._nodes[node]
 
     def ends(self, nodes: Array) -> Array:
-        """Say of each node whether a word ends there."""
+        """Return whether a word ends at each node."""
         found: Array = self._ends[nodes]
         return found
 
@@ -70,10 +70,11 @@ class Lexicon:
 def _automaton(
     children: list[dict[int, int]], ends: list[bool], gap: int | None
 ) -> tuple[list[dict[int, int]], list[bool]]:
-    """Return where each class leads from a node, and whether a word ends there; a blank leads from its end to the next.
+    """Return the transitions from each node by class, and whether a word ends there; a space leads from a word's end to
+    the root.
 
-    Where a word goes on with a blank behind another word's end ("new", "new york"), the blank leads to both places: a
-    node behind those of the tree stands for them together.
+    If a word continues with a space after another word ("new", "new york"), the space leads to both nodes, which are
+    combined to a further node after those of the tree.
     """
     groups: dict[frozenset[int], int] = {}
     ways: list[dict[int, int]] = []

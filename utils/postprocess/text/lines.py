@@ -1,8 +1,8 @@
-"""Lines of text out of a detector's map of probabilities: Differentiable Binarization (Liao et al., 2020).
+"""Text lines from a detector's probability map: Differentiable Binarization (Liao et al., 2020).
 
-The map says of each pixel how likely it lies in the inner part of a line; the detector learnt lines that were shrunk.
-What is above a threshold falls into components; each becomes the rectangle around it, or, where it is bent, the band
-around its midline, and that is grown by what the training shrank it: area times ratio, divided by perimeter.
+The map has the probability that a pixel is in the inner part of a line; the detector is trained with shrunk lines.
+Pixels above a threshold form components; each becomes the rectangle around it, or, if it is bent, the band around its
+midline, which is then expanded by the distance of the training's shrinking: area times ratio, divided by perimeter.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from utils.postprocess.text.rectangles import Rectangle, smallest_rectangle
 RIGHT = np.array([1.0, 0.0])
 
 UPRIGHT = 1.5
-"""A line stands upright where it is this much higher than wide, as PP-OCR has it."""
+"""Minimum ratio of height to width of a vertical line, as in PP-OCR."""
 
 FILLED = 0.75
-"""Share of its rectangle that a straight line's component fills at least."""
+"""Minimum share of its rectangle that a straight line's component fills."""
 
 BENT = 0.4
-"""A line is bent where its midline leaves the straight way by this much of the component's thickness."""
+"""Minimum deviation of a bent line's midline from a straight one, in thicknesses of the component."""
 
 
 class Found(NamedTuple):
-    """A line of text on a map or a page.
+    """A text line on a map or a page.
 
     Attributes:
-        outline: 2N x 2 (x, y), N at least 2: the upper side along the text, then the lower one backwards. The corners
-            of a straight line, clockwise from where it begins.
-        score: mean probability within, 0 to 1.
+        outline: 2N x 2 (x, y), N at least 2: the upper side along the text, then the lower one backwards. For a
+            straight line its corners, clockwise from its start.
+        score: mean probability inside, 0 to 1.
     """
 
     outline: Array
@@ -44,14 +44,14 @@ class Found(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How lines are found; the defaults are those of PaddleOCR's ``DBPostProcess`` for PP-OCRv4.
+    """Parameters of line detection; the defaults are those of PaddleOCR's ``DBPostProcess`` for PP-OCRv4.
 
     Attributes:
-        threshold: probability above which a pixel is of a line.
-        box_threshold: least mean probability of a line.
-        unclip: what a component is grown by: area * unclip / perimeter.
-        smallest: shorter side of a line in pixels of the map, before and (2 more) after it is grown.
-        candidates: most components that are looked at, the largest.
+        threshold: minimum probability of a line's pixel.
+        box_threshold: minimum mean probability of a line.
+        unclip: factor of the expansion: area * unclip / perimeter.
+        smallest: minimum of a line's shorter side in pixels of the map, before and (plus 2) after its expansion.
+        candidates: maximum number of components, by area.
         bent: whether lines may be bent.
     """
 
@@ -67,14 +67,15 @@ def find_lines(probabilities: Array, settings: Settings = Settings()) -> list[Fo
     """Return the lines of a map, in the order of their first pixels, in pixels of the map (edges, not centres).
 
     Args:
-        probabilities: H x W floats, 0 to 1; NaN is no text.
+        probabilities: H x W floats, 0 to 1; NaN is not text.
+        settings: parameters.
     """
     runs = components(probabilities > settings.threshold)
     return [found for number in _candidates(runs, settings) if (found := _line(probabilities, runs, number, settings))]
 
 
 def _candidates(runs: Runs, settings: Settings) -> Iterator[int]:
-    """Yield the components that are large enough, in order; of too many the largest."""
+    """Yield the components that are large enough, in order; the largest if there are too many."""
     if not len(runs):
         return
     firsts = runs.bounds[:-1]
@@ -109,7 +110,7 @@ def _line(probabilities: Array, runs: Runs, number: int, settings: Settings) -> 
 
 
 def _corners(rows: Array, starts: Array, ends: Array) -> Array:
-    """Return the corners of a component's rows, N x 2: its outermost runs, each with its four corners."""
+    """Return the corners of a component's rows, N x 2: four for the outermost runs of each row."""
     change = np.flatnonzero(np.diff(rows)) + 1
     first, last = np.append(0, change), np.append(change, len(rows)) - 1
     left, right, above = starts[first], ends[last], rows[first]
@@ -118,7 +119,7 @@ def _corners(rows: Array, starts: Array, ends: Array) -> Array:
 
 
 def _mean_within(probabilities: Array, box: Rectangle) -> float:
-    """Return the mean of the pixels whose centres lie in a rectangle."""
+    """Return the mean of the pixels with centres in a rectangle."""
     corners = box.corners()
     low, high = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int)
     left, top = max(0, int(low[0])), max(0, int(low[1]))
@@ -131,7 +132,7 @@ def _mean_within(probabilities: Array, box: Rectangle) -> float:
 
 
 def _bent(probabilities: Array, runs: tuple[Array, Array, Array], area: int, settings: Settings) -> Found | None:
-    """Return a bent line; ``None`` where the component is no such thing."""
+    """Return a bent line; ``None`` if the component is not one."""
     points = midline(*runs)
     length = length_of(points)
     if len(points) < 3 or length < 2 * settings.smallest:

@@ -1,4 +1,4 @@
-"""The line in the middle of a bent component, and the band around it: for text that is set along a curve."""
+"""Midlines of bent components, and the bands around them, for text along a curve."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import numpy as np
 from engine import Array
 
 LARGEST = 320
-"""Longer side of the map that a component is followed in; a larger one is reduced first."""
+"""Maximum of the longer side of the map of a component; larger ones are reduced first."""
 
 POINTS = 16
-"""Points of a midline at most."""
+"""Maximum points of a midline."""
 
 
 def midline(rows: Array, starts: Array, ends: Array) -> Array:
-    """Return the midline of a component, N x 2 (x, y), from its left end to the right one, or from above downwards.
+    """Return the midline of a component, N x 2 (x, y), from left to right, or from top to bottom.
 
-    How far a pixel lies from both ends is counted within the component, so that a midline may bend back. The pixels
-    between two such distances have their centre of gravity on it. Its ends are extended to where the component ends.
+    Distances of pixels from both ends are measured within the component, so that a midline may bend back. The midline
+    consists of the centroids of the pixels between two such distances, extended to the ends of the component.
 
     Args:
         rows, starts, ends: the component's runs (:class:`~utils.postprocess.text.components.Runs`).
@@ -51,7 +51,7 @@ def band(points: Array, half: float, beyond: float) -> Array:
     """Return the outline of the band around a midline, 2N x 2: its upper side forwards, its lower one backwards.
 
     Args:
-        points: the midline, N x 2. half: half the band's width. beyond: how far it reaches over both ends.
+        points: the midline, N x 2. half: half the band's width. beyond: its extension at both ends.
     """
     line = points.copy()
     line[0] += _unit(points[0] - points[1]) * beyond
@@ -62,7 +62,7 @@ def band(points: Array, half: float, beyond: float) -> Array:
 
 
 def bow(points: Array) -> float:
-    """Return how far a midline lies from the straight line between its ends, at most."""
+    """Return the maximum distance of a midline from the straight line between its ends."""
     run = points[-1] - points[0]
     away = points - points[0]
     length = float(np.hypot(*run))
@@ -72,7 +72,7 @@ def bow(points: Array) -> float:
 
 
 def length_of(points: Array) -> float:
-    """Return the length of a way through points."""
+    """Return the length of a path through points."""
     steps = np.diff(points, axis=0)
     return float(np.hypot(steps[:, 0], steps[:, 1]).sum())
 
@@ -84,7 +84,7 @@ def _unit(vector: Array) -> Array:
 
 
 def _drawn(rows: Array, starts: Array, ends: Array) -> tuple[Array, int, int, int]:
-    """Return a component as a map of its own, where its corner lies, and by what it was reduced."""
+    """Return a component as a map of its own, the position of its corner, and its reduction factor."""
     top, left = int(rows.min()), int(starts.min())
     height, width = int(rows.max()) - top + 1, int(ends.max()) - left
     scale = -(-max(height, width) // LARGEST)
@@ -96,9 +96,9 @@ def _drawn(rows: Array, starts: Array, ends: Array) -> tuple[Array, int, int, in
 
 
 def _distances(mask: Array, start: tuple[int, int]) -> Array:
-    """Return how many steps every pixel of a component is away from one of it; -1 outside.
+    """Return the distance in steps of every pixel of a component from one of its pixels; -1 outside.
 
-    Steps go to four and to eight neighbours in turn, which counts diagonals nearly as long as they are.
+    Steps go to four and to eight neighbours alternately, which approximates the length of diagonals.
     """
     height, width = mask.shape
     stride = width + 2

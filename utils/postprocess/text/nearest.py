@@ -1,4 +1,4 @@
-"""The nearest of many vectors to each of some: blocks of both, so that not all scores are held at once."""
+"""Nearest vectors by inner product, in blocks of queries and vectors to limit memory."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import numpy as np
 from engine import Array
 
 ROWS = 16
-"""Queries multiplied together. Always so many, the last ones zeros, so that what one finds does not hang on others."""
+"""Queries multiplied together, always padded to this number, so that results do not depend on other queries."""
 
 BLOCK = 1 << 15
-"""Vectors that they are multiplied with at a time."""
+"""Vectors multiplied at a time."""
 
 
 class Nearest(NamedTuple):
-    """What is nearest: places and scores, both N x K, the best first; of equal scores the earlier place."""
+    """Indices and scores of the nearest vectors, both N x K, best first; the lower index first for equal scores."""
 
     places: Array
     scores: Array
 
 
 def nearest(queries: Array, vectors: Array, count: int, *, block: int = BLOCK) -> Nearest:
-    """Return the ``count`` vectors with the largest inner product with each query; fewer where there are no more.
+    """Return the ``count`` vectors with the largest inner product with each query, or all if there are fewer.
 
-    At most ``ROWS`` x ``block`` scores are held at once.
+    At most ``ROWS`` x ``block`` scores are in memory at a time.
 
     Args:
         queries: N x D float32. vectors: M x D float32. count: at least 1. block: vectors at a time.
 
     Returns:
-        Places int64 and scores float32, N x min(count, M). A query with NaN has NaN for scores. A vector with NaN comes
-        last, and is found only where all others are.
+        Indices int64 and scores float32, N x min(count, M). Scores of a query with NaN are NaN. A vector with NaN comes
+        last, after all others.
     """
     count = min(count, len(vectors))
     places, scores = np.empty((len(queries), count), np.int64), np.empty((len(queries), count), np.float32)
@@ -60,7 +60,7 @@ def _of_rows(queries: Array, vectors: Array, count: int, block: int) -> tuple[Ar
 
 
 def _largest(scores: Array, count: int) -> tuple[Array, Array]:
-    """Return places and values of the largest of each row, the earlier of equal ones, in order of place."""
+    """Return indices and values of the largest of each row, the lower index of equal ones, in order of index."""
     if count >= scores.shape[1]:
         return np.broadcast_to(np.arange(scores.shape[1]), scores.shape), scores
     falling = _falling(scores)
@@ -73,6 +73,6 @@ def _largest(scores: Array, count: int) -> tuple[Array, Array]:
 
 
 def _falling(scores: Array) -> Array:
-    """Return what sorts as falling scores do, NaN last."""
+    """Return keys that sort scores in descending order, NaN last."""
     turned: Array = np.where(np.isnan(scores), np.float32(np.inf), -scores)
     return turned

@@ -1,21 +1,21 @@
-"""From a recogniser's pieces to text: where there are blanks, and where there are none."""
+"""Text from a recogniser's pieces, with or without spaces between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 CONTINUED = "@@"
-"""What a piece ends with whose word goes on (subword-nmt's)."""
+"""Suffix of a piece whose word continues (subword-nmt)."""
 
 BLANK = "▁"
-"""What a piece begins with where a word begins (SentencePiece's)."""
+"""Prefix of a piece at the start of a word (SentencePiece)."""
 
 
 def joined(pieces: Sequence[str]) -> str:
     """Return the text of pieces, each a character, a word, or a part of one.
 
-    Parts of a word are put together; between two words there is a blank, and none beside a digit or a character of a
-    script that writes without them (Chinese, Japanese).
+    Parts of a word are joined; words are separated by a space, except next to a digit or a character of a script
+    without spaces (Chinese, Japanese).
     """
     if any(BLANK in piece for piece in pieces):
         return " ".join("".join(pieces).replace(BLANK, " ").split())
@@ -30,5 +30,5 @@ def joined(pieces: Sequence[str]) -> str:
 
 
 def _unspaced(character: str) -> bool:
-    """Say whether no blank stands beside a character."""
+    """Return whether there is no space next to a character."""
     return character.isdigit() or "\u2e80" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff"

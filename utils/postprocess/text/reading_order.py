@@ -1,4 +1,4 @@
-"""In which order the lines of a page are read: from above downwards, from left to right, columns one by one."""
+"""Reading order of a page's lines: top to bottom, left to right, column by column."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from engine import Array
 
 ONE_ROW = 0.5
-"""Lines stand beside one another where their middles differ by less than this share of the lower one's height."""
+"""Maximum distance of the vertical centres of two lines in a row, in heights of the lower one."""
 
 GUTTER = 1.0
-"""Columns are apart by at least this many heights of a line."""
+"""Minimum distance of columns, in heights of a line."""
 
 LINES = 3
-"""Lines that a column has at least."""
+"""Minimum lines of a column."""
 
 
 def reading_order(outlines: Sequence[Array]) -> list[int]:
-    """Return the places of lines in reading order.
+    """Return the indices of lines in reading order.
 
-    The page is cut into bands along the gaps that run across it. Neighbouring bands that the same gutter runs through
-    are columns, read one after the other, each in the same way. Within a band, rows are read from left to right. Ties
-    keep the order of the lines, so that the same lines always come in the same order.
+    The page is cut into bands along horizontal gaps. Neighbouring bands with a common gutter form columns, read one
+    after the other, each in the same way. Within a band, rows are read from left to right. Ties keep the order of the
+    lines, so the result is deterministic.
 
     Args:
-        outlines: of each line N x 2 (x, y).
+        outlines: N x 2 (x, y) for each line.
     """
     if not outlines:
         return []
@@ -49,7 +49,7 @@ def _ordered(places: list[int], boxes: Array) -> list[int]:
 
 
 def _columns(bands: list[list[int]], first: int, boxes: Array) -> tuple[int, list[list[int]]]:
-    """Return the columns that begin in a band, and the band behind them; none, and the next band, where none do."""
+    """Return the columns that begin in a band, if any, and the index of the next band."""
     best: list[list[int]] = []
     end, group = first + 1, list[int]()
     for last in range(first, len(bands)):
@@ -67,7 +67,7 @@ def _bands(places: list[int], boxes: Array) -> list[list[int]]:
 
 
 def _split(places: list[int], boxes: Array, axis: int, gap: float) -> list[list[int]]:
-    """Return groups that are apart by more than a gap along an axis (0: x, 1: y), in order."""
+    """Return groups that are separated by more than a gap along an axis (0: x, 1: y), in order."""
     order = sorted(places, key=lambda place: (boxes[place, axis], place))
     groups = [[order[0]]]
     end = boxes[order[0], axis + 2]
@@ -80,7 +80,7 @@ def _split(places: list[int], boxes: Array, axis: int, gap: float) -> list[list[
 
 
 def _rows(places: list[int], boxes: Array) -> list[int]:
-    """Return lines of a band row by row: a row takes those whose middle is near that of its first line."""
+    """Return the lines of a band row by row; a row has the lines whose centre is near that of its first line."""
     middles, heights = (boxes[:, 1] + boxes[:, 3]) / 2, boxes[:, 3] - boxes[:, 1]
     left = sorted(places, key=lambda place: (middles[place], place))
     result: list[int] = []

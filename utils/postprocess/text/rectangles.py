@@ -1,4 +1,4 @@
-"""The smallest rectangle around some points, turned as it needs be."""
+"""Rotated rectangles of minimum area around points."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine import Array
 
 
 class Rectangle(NamedTuple):
-    """A turned rectangle.
+    """A rotated rectangle.
 
     Attributes:
         centre: x, y. sides: lengths along ``axis`` and across it.
-        axis: unit vector; it points to the right, or straight down.
+        axis: unit vector to the right, or straight down.
     """
 
     centre: Array
@@ -26,29 +26,30 @@ class Rectangle(NamedTuple):
         return self._replace(sides=(self.sides[0] + 2 * distance, self.sides[1] + 2 * distance))
 
     def along(self, axis: Array) -> Rectangle:
-        """Return the same rectangle with the axis that is nearest to a direction, as far as signs go."""
+        """Return the same rectangle with the axis nearest to a direction, up to its sign."""
         if abs(float(self.axis @ axis)) >= abs(float(_turned(self.axis) @ axis)):
             return self
         return self._replace(sides=self.sides[::-1], axis=_rightwards(_turned(self.axis)))
 
     def corners(self) -> Array:
-        """Return the corners, 4 x 2, clockwise on the screen, from where ``axis`` begins, on the side left of it.
+        """Return the corners, 4 x 2, clockwise on the screen, from the start of ``axis`` on its left side.
 
-        For an axis to the right that is the corner above at the left, for one straight down the one above at the right.
+        The first corner is the upper left one for an axis to the right, and the upper right one for an axis straight
+        down.
         """
         along, across = self.axis * self.sides[0] / 2, _turned(self.axis) * self.sides[1] / 2
         return np.stack([-along - across, along - across, along + across, across - along]) + self.centre
 
 
 def _turned(axis: Array) -> Array:
-    """Return a vector turned by a quarter, clockwise on a screen whose y points down: of "right" it is "down"."""
+    """Return a vector rotated by 90 degrees clockwise on a screen with y downwards: right becomes down."""
     return np.array([-axis[1], axis[0]])
 
 
 def convex_hull(points: Array) -> Array:
-    """Return the corners of the convex hull of N x 2 points, M x 2, in order around it, none on a line of others.
+    """Return the corners of the convex hull of N x 2 points, M x 2, in order, without collinear ones.
 
-    Andrew's monotone chain; of fewer than three points, or of points on a line, at most their ends are left.
+    Andrew's monotone chain; for fewer than three points, or points on a line, at most their ends are returned.
     """
     ordered = np.unique(np.asarray(points, np.float64), axis=0)
     if len(ordered) < 3:
@@ -71,7 +72,7 @@ def _chain(points: list[list[float]]) -> list[list[float]]:
 
 
 def smallest_rectangle(points: Array) -> Rectangle:
-    """Return the rectangle of the least area around N x 2 points, N at least 1; its axis is that of the longer side.
+    """Return the rectangle of minimum area around N x 2 points, N at least 1; its axis is that of the longer side.
 
     One of its sides lies on a side of the convex hull (Freeman and Shapira, 1975), so each of these is tried.
     """

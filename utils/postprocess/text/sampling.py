@@ -1,8 +1,7 @@
-"""How the next token is chosen from logits: the best one, or one drawn at random; after a penalty, top k and top p.
+"""Choice of the next token from logits: the best one, or a random one, after a repetition penalty, top k and top p.
 
-What each setting does to the logits is what transformers' processors of the same names do, in their order; tests
-compare them. What is drawn depends on the sample alone, not on the batch it is in: each has a stream of random numbers
-of its own.
+Each setting has the effect of transformers' processor of the same name, in their order, as verified by tests. Random
+choices depend only on the sample, not on its batch: each has its own stream of random numbers.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from engine import Array
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen.
+    """Settings of the choice of tokens.
 
     Attributes:
-        random: draw one; ``False``: take the best.
-        temperature: what logits are divided by before drawing, above 0.
-        top_k: draw from so many of the best; 0: all.
-        top_p: draw from the fewest of the best whose probabilities sum up to this; 1: all.
-        penalty: what logits of tokens that the text has are divided by, or multiplied by below 0; 1: nothing.
+        random: draw a token; ``False``: take the best.
+        temperature: divisor of logits before drawing, above 0.
+        top_k: draw from this number of the best; 0: all.
+        top_p: draw from the fewest of the best whose probabilities add up to this; 1: all.
+        penalty: divisor of logits of tokens in the text, or factor of negative ones; 1: none.
     """
 
     random: bool = False
@@ -36,7 +35,7 @@ class Sampling:
 
 
 def penalized(logits: Array, texts: Sequence[Sequence[int]], penalty: float) -> Array:
-    """Return N x V logits with those of tokens that occur in each row's text made less likely.
+    """Return N x V logits with a penalty on the tokens of each row's text.
 
     As in Keskar et al., "CTRL: A Conditional Transformer Language Model" (2019), section 4.1.
     """
@@ -51,7 +50,7 @@ def penalized(logits: Array, texts: Sequence[Sequence[int]], penalty: float) -> 
 
 
 def best_k(logits: Array, count: int) -> Array:
-    """Return N x V logits with all below the ``count`` best of a row at -inf; those equal to the last one stay."""
+    """Return N x V logits with all below the ``count`` best of a row set to -inf; those equal to the last one stay."""
     if not 0 < count < logits.shape[1]:
         return logits
     least = np.partition(logits, -count, axis=1)[:, -count]
@@ -59,7 +58,7 @@ def best_k(logits: Array, count: int) -> Array:
 
 
 def nucleus(logits: Array, share: float) -> Array:
-    """Return N x V logits with all at -inf but the fewest of the best whose probabilities reach ``share``.
+    """Return N x V logits with all set to -inf except the fewest of the best whose probabilities reach ``share``.
 
     As in Holtzman et al., "The Curious Case of Neural Text Degeneration" (2020). The best one always stays.
     """
@@ -82,7 +81,7 @@ def _softmax(logits: Array) -> Array:
 
 
 def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> Array:
-    """Return the N x V logits that a token is drawn from, or of which the best is taken."""
+    """Return the N x V logits from which a token is drawn, or the best is taken."""
     found = penalized(logits, texts, how.penalty)
     if not how.random:
         return found
@@ -91,11 +90,10 @@ def processed(logits: Array, texts: Sequence[Sequence[int]], how: Sampling) -> A
 
 
 class Chooser:
-    """Chooses tokens, as :data:`utils.tasks.common.generation.Choose` says.
+    """Chooses tokens; see :data:`utils.tasks.common.generation.Choose`.
 
     Args:
-        how: greedy or drawn. seeds: one per prompt of the batch, whatever tells it apart (:func:`seed_of`); only where
-            tokens are drawn.
+        how: the settings. seeds: one per prompt of the batch (:func:`seed_of`); only for random choices.
     """
 
     def __init__(self, how: Sampling, seeds: Sequence[int] = ()) -> None:
@@ -103,7 +101,7 @@ class Chooser:
         self._streams = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds] if how.random else []
 
     def __call__(self, logits: Array, places: Sequence[int], texts: Sequence[Sequence[int]]) -> Array:
-        """Return a token for each row; of equally good ones the first."""
+        """Return a token for each row; the first of equal ones."""
         found = processed(logits, texts, self._how)
         if not self._how.random:
             best: Array = np.argmax(found, axis=1)
@@ -116,10 +114,10 @@ class Chooser:
 
 
 def seed_of(seed: int, text: str, again: int = 0) -> int:
-    """Return a seed (128 bits) that depends on a prompt and not on where it stands.
+    """Return a seed (128 bits) that depends on a prompt but not on its position.
 
     Args:
-        seed: of the run. text: the prompt. again: how many equal ones came before it, so that each goes on its own way.
+        seed: of the run. text: the prompt. again: number of equal prompts before it, so that each has another seed.
     """
     digest = sha256(f"{seed} {again} ".encode() + text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:16], "little")

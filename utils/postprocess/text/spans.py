@@ -1,4 +1,4 @@
-"""From scores of first and last tokens to answers: the best spans over all windows of a text (Devlin et al., 2019)."""
+"""Answers from scores of first and last tokens: the best spans over all windows of a text (Devlin et al., 2019)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from engine import Array
 
 BEST = 20
-"""Spans that are compared in the end, at most."""
+"""Maximum number of spans in the final comparison, per answer."""
 
 
 class Window(NamedTuple):
-    """What a model says of a window of a text, L tokens.
+    """A model's scores for a window of a text of L tokens.
 
     Attributes:
-        starts, ends: how sure it is that a token is the first, and the last, of the answer; logits, L.
-        spans: where each token begins and ends in the text, in characters, L x 2.
-        inside: which tokens are of the text that answers come from, L booleans.
-        free: scores of the token that says that there is no answer, start and end: those of ``[CLS]``.
+        starts, ends: logits of each token as the first, and as the last, of the answer; L.
+        spans: start and end of each token in the text, in characters, L x 2.
+        inside: whether a token belongs to the text with the answers, L booleans.
+        free: logits of "no answer", start and end: those of ``[CLS]``.
     """
 
     starts: Array
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
     Attributes:
         text: ``""``: no answer. begin, end: characters of the text; 0, 0 for no answer.
-        logit: both scores added. score: share of it among all spans, 0 to 1; NaN where the model gave NaN.
+        logit: sum of both logits. score: its softmax over all spans, 0 to 1; NaN if the model returned NaN.
     """
 
     text: str
@@ -47,12 +47,12 @@ class Span(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a text answers.
+    """Answers found in a text.
 
     Attributes:
-        answer: the best one; empty where "no answer" is surer.
-        best: spans that are different texts, the surest first, ``[no answer]`` among them where that is allowed.
-        gap: how much surer "no answer" is than the best span, in logits; ``-inf`` where it is not looked at.
+        answer: the best one; empty if "no answer" is more likely.
+        best: different texts, highest score first, with ``[no answer]`` if that is allowed.
+        gap: logit of "no answer" minus that of the best span; ``-inf`` if it is not allowed.
     """
 
     answer: Span
@@ -65,17 +65,17 @@ def best_answer(
 ) -> Found:
     """Return the best answer over the windows of a text.
 
-    A span is scored by its first token's start and its last token's end, added; all spans of at most ``longest`` tokens
-    are compared, and one that several windows have counts where it scores best. The score of "no answer" is the least
-    over the windows, as an answer in any of them is one (Rajpurkar et al., 2018; Devlin et al., 2019).
+    A span's logit is the sum of its first token's start and its last token's end; all spans of at most ``longest``
+    tokens are compared, with the maximum over windows. The logit of "no answer" is the minimum over the windows,
+    because an answer may be in any of them (Rajpurkar et al., 2018; Devlin et al., 2019).
 
     Args:
-        windows: one at least. text: that they are of.
-        longest: tokens of an answer at most. count: spans to return.
-        silent: whether "no answer" may be the answer. threshold: how much surer it must be, in logits.
+        windows: at least one. text: their text.
+        longest: maximum tokens of an answer. count: number of spans to return.
+        silent: whether "no answer" is allowed. threshold: minimum gap for it, in logits.
 
     Returns:
-        Scores are of the softmax over all spans of all windows, "no answer" among them where it is allowed.
+        Scores are a softmax over all spans of all windows, with "no answer" if it is allowed.
     """
     logits, begins, ends, total = _candidates(windows, longest, max(count, 1) * BEST)
     free = min(sum(window.free) for window in windows) if silent else -math.inf
@@ -105,9 +105,9 @@ def _share(logit: float, total: float) -> float:
 
 
 def _candidates(windows: Sequence[Window], longest: int, most: int) -> tuple[list[float], list[int], list[int], float]:
-    """Return logit, first and last character of the best spans, and the logarithm of all spans' sum of exponentials.
+    """Return logit, first and last character of the best spans, and the logarithm of the sum of all exponentials.
 
-    One that several windows have is taken once. NaN anywhere makes the sum NaN.
+    A span in several windows is taken once. A NaN makes the sum NaN.
     """
     parts = [_of_window(window, longest) for window in windows]
     logits, places = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
@@ -124,7 +124,7 @@ def _candidates(windows: Sequence[Window], longest: int, most: int) -> tuple[lis
 
 
 def _of_window(window: Window, longest: int) -> tuple[Array, Array]:
-    """Return the logits of all spans of a window, P, and the characters that they are: first * _WIDE + last."""
+    """Return the logits of all spans of a window, P, and their characters: first * _WIDE + last."""
     inside = np.flatnonzero(window.inside)
     starts, ends = (scores[inside].astype(np.float64) for scores in (window.starts, window.ends))
     count = len(inside)
@@ -140,7 +140,7 @@ def _of_window(window: Window, longest: int) -> tuple[Array, Array]:
 
 
 _WIDE = 1 << 31
-"""More characters than a text has: two places are one number."""
+"""Upper limit of a text's characters, to encode two positions as one number."""
 
 
 def _log_sum(logits: Array) -> float:

@@ -1,9 +1,9 @@
-"""What models hear: the energy of sound in bands on the mel scale, frame by frame; numpy alone.
+"""Log energies of sound in mel bands, frame by frame, in NumPy alone.
 
-Two ways are usual. :class:`LogMel` is that of librosa and torchaudio, which Whisper, NeMo and many others use;
-:class:`FilterBank` is Kaldi's, which WeNet and FunASR use. How exactly a model was trained is stored with it as JSON
-(:func:`settings_of`). All is computed in float64, each frame by itself: frames made piece by piece
-(:class:`FeatureStream`) are those of the whole, bit for bit.
+:class:`LogMel` is the definition of librosa and torchaudio, used by Whisper, NeMo and many others; :class:`FilterBank`
+is Kaldi's, used by WeNet and FunASR. A model stores its settings as JSON (:func:`settings_of`). Everything is computed
+in float64, each frame separately, so frames computed piece by piece (:class:`FeatureStream`) equal those of the whole
+recording bit by bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from utils.preprocess.audio.mel import SCALES, kaldi_bank, mel_bank
 from utils.stored import Stored
 
 KEY = "features"
-"""Key of a model's metadata under which its settings are stored, as a JSON object with ``kind``."""
+"""Key of a model's metadata that holds the settings, as a JSON object with ``kind``."""
 
 LOGS = ("log10", "ln", "none")
 GUARDS = ("clamp", "add")
@@ -29,11 +29,11 @@ PADS = {"reflect": "reflect", "constant": "zero"}
 WINDOWS = ("povey", "hamming", "hanning", "rectangular")
 
 BLOCK = 2048
-"""Frames computed at a time, so that an hour takes no more memory than a minute."""
+"""Frames computed at a time, which bounds the memory for long recordings."""
 
 
 def _weighed(spectrum: Array, bank: Array) -> Array:
-    """Return sums over frequency; not by BLAS, whose rounding of a row hangs on how many rows there are."""
+    """Return sums over frequency; not with BLAS, whose rounding of a row depends on the number of rows."""
     found: Array = np.einsum("tf,mf->tm", spectrum, bank)
     return found
 
@@ -72,20 +72,21 @@ def _check_band(low: float, high: float, rate: int) -> None:
 
 @dataclass(frozen=True)
 class LogMel:
-    """Logarithms of mel energies, as ``librosa.feature.melspectrogram`` or torchaudio's ``MelSpectrogram`` give them.
+    """Logarithms of mel energies, as of ``librosa.feature.melspectrogram`` or torchaudio's ``MelSpectrogram``.
 
     Attributes:
-        rate: in Hz. fft: points of the transform. window, hop: samples of a frame's Hann window, and to the next one.
-        bands: mel filters. low, high: their ends in Hz; ``high`` ``None``: half the rate.
+        rate: in Hz. fft: points of the transform. window, hop: samples of a frame's Hann window, and between frames.
+        bands: number of mel filters. low, high: their limits in Hz; ``high`` ``None``: half the rate.
         scale, norm: of the filters, see :func:`utils.preprocess.audio.mel.mel_bank`.
         power: 2 for energies, 1 for magnitudes.
-        centre: frame ``t`` is centred at sample ``t * hop``; what lies outside is as ``pad`` says (``reflect``,
-            ``constant``: zeros). Otherwise it begins there.
-        periodic: the window is one period of a cosine (for transforms), not symmetric.
-        preemphasis: share of the sample before that is taken off each; 0: none.
-        log: ``log10``, ``ln`` or ``none``. floor: energies are raised to it (``guard`` ``clamp``) or it is added.
-        below: values further below the recording's highest are raised to that distance; ``None``: none are.
-        add, divide: at last ``(x + add) / divide``.
+        centre: frame ``t`` is centred at sample ``t * hop``, with padding by ``pad`` (``reflect``, or ``constant``:
+            zeros); else it begins there.
+        periodic: the window is one period of a cosine, not symmetric.
+        preemphasis: share of the previous sample that is subtracted from each; 0: none.
+        log: ``log10``, ``ln`` or ``none``. floor: lower limit of energies (``guard`` ``clamp``), or added to them
+            (``add``).
+        below: values are at least the recording's maximum minus this; ``None``: no limit.
+        add, divide: finally ``(x + add) / divide``.
         keep_last: ``False`` drops the last frame, as Whisper does.
     """
 
@@ -123,7 +124,7 @@ class LogMel:
 
     @property
     def grid(self) -> Grid:
-        """Which samples a frame holds."""
+        """Position of the frames."""
         inset = (self.fft - self.window) // 2
         half = self.fft // 2 if self.centre else 0
         reach = self.fft - 2 * half + (0 if self.keep_last else self.hop)
@@ -136,7 +137,7 @@ class LogMel:
         return mel_bank(self.rate, self.fft, self.bands, self.low, high, self.scale, self.norm)
 
     def of_frames(self, frames: Array) -> Array:
-        """Return features of frames, before ``below``, ``add`` and ``divide``: float64 [T, bands]."""
+        """Return the features of frames before ``below``, ``add`` and ``divide``: float64 [T, bands]."""
         spectrum = np.abs(np.fft.rfft(frames * _hann(self.window, self.periodic), self.fft, axis=1))
         if self.power != 1:
             spectrum **= self.power
@@ -148,23 +149,23 @@ class LogMel:
 
 
 WHISPER = LogMel(below=8.0, add=4.0, divide=4.0, keep_last=False)
-"""Whisper's; the large models of version 3 have ``bands=128``."""
+"""Whisper's settings; large version 3 models have ``bands=128``."""
 
 
 @dataclass(frozen=True)
 class FilterBank:
-    """Logarithms of mel energies, as Kaldi's ``compute-fbank-feats`` gives them with ``--dither=0``.
+    """Logarithms of mel energies, as of Kaldi's ``compute-fbank-feats`` with ``--dither=0``.
 
     Attributes:
-        rate: in Hz. window, hop: samples of a frame, and to the next one. bands: mel filters.
-        low, high: their ends in Hz; ``high`` of 0 or less: so far from half the rate.
+        rate: in Hz. window, hop: samples of a frame, and between frames. bands: number of mel filters.
+        low, high: their limits in Hz; ``high`` of 0 or less is relative to half the rate.
         shape: of the window, one of :data:`WINDOWS`.
-        preemphasis: share of the sample before that is taken off each, within a frame.
-        centred: a frame's mean is taken off it first.
-        snip_edges: only frames that fit; otherwise one per hop, with the sound backwards at its ends.
-        full_scale: what a sample of 1.0 counts as: 32768 for models that were trained on 16-bit samples, or 1.
-        energy: the logarithm of a frame's energy comes first. energy_floor: what that is raised to; 0: as it is.
-        floor: mel energies are raised to it.
+        preemphasis: share of the previous sample that is subtracted from each, within a frame.
+        centred: a frame's mean is subtracted first.
+        snip_edges: only frames within the recording; else one per hop, with the sound reflected at its ends.
+        full_scale: factor of samples: 32768 for models trained on 16-bit samples, or 1.
+        energy: the logarithm of a frame's energy is the first value. energy_floor: its lower limit; 0: none.
+        floor: lower limit of mel energies.
     """
 
     rate: int = 16000
@@ -191,7 +192,7 @@ class FilterBank:
 
     @property
     def upper(self) -> float:
-        """The filters' upper end in Hz."""
+        """Upper limit of the filters in Hz."""
         return self.high if self.high > 0 else self.rate / 2 + self.high
 
     @property
@@ -201,7 +202,7 @@ class FilterBank:
 
     @property
     def grid(self) -> Grid:
-        """Which samples a frame holds."""
+        """Position of the frames."""
         if self.snip_edges:
             return Grid(self.window, self.hop, 0, self.window, "none")
         return Grid(self.window, self.hop, self.hop // 2 - self.window // 2, self.hop - self.hop // 2, "repeat")
@@ -212,7 +213,7 @@ class FilterBank:
         return kaldi_bank(self.rate, self.fft, self.bands, self.low, self.upper)
 
     def of_frames(self, frames: Array) -> Array:
-        """Return features of frames: float64 [T, bands], or one more where the energy is among them."""
+        """Return the features of frames: float64 [T, bands], or [T, bands + 1] with ``energy``."""
         frames = frames * self.full_scale
         if self.centred:
             frames = frames - frames.mean(axis=1, keepdims=True)
@@ -228,14 +229,14 @@ class FilterBank:
 
 
 Settings: TypeAlias = "LogMel | FilterBank"
-"""How features are made."""
+"""Settings of features."""
 
 
 def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
     """Return log-mel features of a recording.
 
     Args:
-        samples: float [S], mono, at ``settings.rate``. settings: what is computed, see :class:`LogMel`.
+        samples: float [S], mono, at ``settings.rate``. settings: see :class:`LogMel`.
 
     Returns:
         float32 [T, bands].
@@ -244,13 +245,13 @@ def log_mel(samples: Array, settings: LogMel = LogMel()) -> Array:
 
 
 def features(samples: Array, settings: Settings) -> Array:
-    """Return the features that the settings say, float32 [T, bands]."""
+    """Return the features of a recording, float32 [T, bands]."""
     stream = FeatureStream(settings, whole=True)
     return _levelled(stream.feed(samples, last=True), settings).astype(np.float32)
 
 
 def _levelled(found: Array, settings: Settings) -> Array:
-    """Return log-mel values with what hangs on all of them, and the last scaling."""
+    """Apply ``below``, which needs the whole recording, ``add`` and ``divide`` to log-mel values."""
     if not isinstance(settings, LogMel) or not found.size:
         return found
     if settings.below is not None:
@@ -259,31 +260,31 @@ def _levelled(found: Array, settings: Settings) -> Array:
 
 
 class FeatureStream:
-    """Features of a recording that comes piece by piece: put together, those of the whole, bit for bit.
+    """Features of a recording that arrives in pieces; joined, they equal those of the whole bit by bit.
 
     Args:
-        settings: what is computed.
-        whole: values stay as :meth:`LogMel.of_frames` gives them, float64; :func:`features` finishes them.
+        settings: of the features.
+        whole: return float64 values of :meth:`LogMel.of_frames` for :func:`features`, which finishes them.
 
     Raises:
-        ConfigError: the settings look at the whole recording (``below``).
+        ConfigError: the settings need the whole recording (``below``).
     """
 
     def __init__(self, settings: Settings, *, whole: bool = False) -> None:
         if isinstance(settings, LogMel) and settings.below is not None and not whole:
             raise ConfigError(
-                f"features that are raised to {settings.below:g} below the recording's highest value hang on all of "
-                "it, so they cannot be made piece by piece; compute them of the whole recording"
+                f"features limited to {settings.below:g} below the recording's maximum depend on all of it, so they "
+                "cannot be computed piece by piece; compute them from the whole recording"
             )
         self._settings, self._grid, self._whole = settings, settings.grid, whole
         self._kept, self._begin, self._done = np.zeros(0), 0, 0
         self._before: float | None = None
 
     def feed(self, samples: Array, last: bool = False) -> Array:
-        """Return the features that are known once these samples have come.
+        """Return the features that can be computed with these samples.
 
         Args:
-            samples: float [S], the next of the recording; none is fine. last: no more will come.
+            samples: float [S], the next ones of the recording, possibly none. last: whether these are the last ones.
 
         Returns:
             float32 [T, bands]; T may be 0.
@@ -304,7 +305,7 @@ class FeatureStream:
         return found if self._whole else _levelled(found, self._settings).astype(np.float32)
 
     def _emphasised(self, samples: Array) -> Array:
-        """Return samples less a share of the one before each, where log-mel features are of that."""
+        """Apply the preemphasis of log-mel features to samples."""
         share = self._settings.preemphasis if isinstance(self._settings, LogMel) else 0.0
         if not share or not len(samples):
             return samples
@@ -314,7 +315,7 @@ class FeatureStream:
         return emphasised
 
     def _forget(self, total: int) -> None:
-        """Drop samples that no frame to come needs: the last ones may be needed backwards."""
+        """Drop samples that no later frame needs; the last ones may be needed for reflection."""
         needed = min(self._grid.first + self._done * self._grid.hop, total - 2 * self._grid.size)
         if needed > self._begin:
             self._kept = self._kept[needed - self._begin :].copy()
@@ -327,24 +328,24 @@ def settings_to_json(settings: Settings) -> str:
 
 
 def settings_of(stored: Stored, default: Settings | None = None) -> Settings:
-    """Return the settings that a model stores.
+    """Return the settings stored in a model.
 
     Raises:
-        ModelError: there are none and no default, or they cannot be.
+        ModelError: they are invalid, or missing without a default.
     """
     found: Any = stored.json(KEY)
     where = f"{stored.ckpt or 'the model'}: metadata {KEY!r}"
     if found is None:
         if default is not None:
             return default
-        raise ModelError(f"{where}: is missing, so it is not known what the model hears; {stored.fix}")
+        raise ModelError(f"{where}: is missing, so the model's features are not known; {stored.fix}")
     kinds: dict[Any, type[LogMel] | type[FilterBank]] = {one.kind: one for one in (LogMel, FilterBank)}
     if not isinstance(found, dict) or found.get("kind") not in list(kinds):
         raise ModelError(f"{where}: has no 'kind' of {' or '.join(kinds)}; {stored.fix}")
     cls = kinds[found.pop("kind")]
     unknown = sorted(set(found) - {field.name for field in fields(cls)})
     if unknown:
-        raise ModelError(f"{where}: {unknown[0]!r} is none of its settings; {stored.fix}")
+        raise ModelError(f"{where}: {unknown[0]!r} is not one of its settings; {stored.fix}")
     try:
         return cls(**found)
     except (ConfigError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What is done with features before a model hears them: stacked, with their changes over time, at one level."""
+"""Transformations of features before a model: stacking, deltas and normalisation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from engine import Array, ConfigError
 def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
     """Return features at a lower rate, several frames side by side ("low frame rate": Pundak and Sainath 2016).
 
-    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; what lies outside is the first or
-    the last frame again, as FunASR's Paraformer has it (7 frames every 6).
+    Row ``i`` holds ``together`` frames from ``i * step - (together - 1) // 2`` on; outside, the first or the last frame
+    is repeated, as in FunASR's Paraformer (7 frames every 6).
 
     Args:
         features: [T, D].
@@ -20,7 +20,7 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
         [ceil(T / step), together * D], in the same dtype.
 
     Raises:
-        ConfigError: a number below 1.
+        ConfigError: a number is below 1.
     """
     if together < 1 or step < 1:
         raise ConfigError(f"{together} frames every {step}: both must be at least 1")
@@ -32,19 +32,19 @@ def stacked(features: Array, together: int = 7, step: int = 6) -> Array:
 
 
 def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
-    """Return features with their slopes over time beside them, and the slopes of these, as Kaldi's ``add-deltas``.
+    """Return features with their slopes over time, and the slopes of these, like Kaldi's ``add-deltas``.
 
-    A slope is that of the line through ``2 * reach + 1`` frames (least squares); what lies outside is the first or the
-    last frame again.
+    A slope is that of the line through ``2 * reach + 1`` frames (least squares); outside, the first or the last frame
+    is repeated.
 
     Args:
-        features: [T, D]. order: how often. reach: frames on each side.
+        features: [T, D]. order: number of repetitions. reach: frames on each side.
 
     Returns:
         [T, (order + 1) * D], in the same dtype.
 
     Raises:
-        ConfigError: an order below 0, or a reach below 1.
+        ConfigError: the order is below 0, or the reach below 1.
     """
     if order < 0 or reach < 1:
         raise ConfigError(f"deltas of order {order} over {reach} frames: at least 0 and 1")
@@ -60,10 +60,10 @@ def with_deltas(features: Array, order: int = 2, reach: int = 2) -> Array:
 
 
 def shifted(features: Array, shift: Array, scale: Array) -> Array:
-    """Return ``(features + shift) * scale``, each band with its own: what a model's file of means (CMVN) says.
+    """Return ``(features + shift) * scale`` per band, as in a model's file of means (CMVN).
 
     Args:
-        features: [T, D]. shift: [D], minus the means. scale: [D], one over the standard deviations.
+        features: [T, D]. shift: [D], the negative means. scale: [D], one over the standard deviations.
 
     Raises:
         ConfigError: they are not for D bands.
@@ -77,10 +77,10 @@ def shifted(features: Array, shift: Array, scale: Array) -> Array:
 
 
 def standardised(features: Array, guard: float = 1e-5) -> Array:
-    """Return features with mean 0 and deviation 1 over time, band by band, as NeMo's ``per_feature`` does.
+    """Return features with mean 0 and standard deviation 1 over time, per band, like NeMo's ``per_feature``.
 
     Args:
-        features: [T, D]. guard: is added to each standard deviation (of T - 1), so that silence stays 0.
+        features: [T, D]. guard: added to each standard deviation (of T - 1), so that silence stays 0.
     """
     if len(features) < 2:
         return np.zeros_like(features)

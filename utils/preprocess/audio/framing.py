@@ -1,4 +1,4 @@
-"""Which samples a frame of sound holds, at a recording's ends too, whether all of it is there or it still comes."""
+"""Samples of the frames of a recording, whole or streamed, with padding at its ends."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from engine import Array
 
 EDGES = ("reflect", "repeat", "zero", "none")
-"""What a frame holds before the first sample and behind the last: the sound backwards, without the sample at the edge
-(numpy's ``reflect``) or with it (``symmetric``); silence; or nothing, there are only frames that fit."""
+"""Padding of frames before the first and after the last sample: the sound reflected, without the sample at the edge
+(numpy's ``reflect``) or with it (``symmetric``); zeros; or none, with only the frames that fit."""
 
 
 class Grid(NamedTuple):
-    """How a recording is cut into frames.
+    """Division of a recording into frames.
 
     Attributes:
-        size: samples of a frame. hop: samples from one to the next. first: where the first begins; below 0: before the
-            recording.
-        reach: samples that a recording of ``n`` must have for ``1 + (n - reach) // hop`` frames.
+        size: samples of a frame. hop: samples from one to the next. first: start of the first frame; below 0: before
+            the recording.
+        reach: number of samples such that a recording of ``n`` has ``1 + (n - reach) // hop`` frames.
         edges: one of :data:`EDGES`.
     """
 
@@ -30,22 +30,22 @@ class Grid(NamedTuple):
     edges: str
 
     def count(self, samples: int) -> int:
-        """Return how many frames a recording of so many samples has."""
+        """Return the number of frames of a recording with this number of samples."""
         return max(0, 1 + (samples - self.reach) // self.hop) if samples else 0
 
     def ready(self, samples: int) -> int:
-        """Return how many frames can be cut of the begin of a recording, of which so many samples are known."""
-        if -self.first >= samples:  # the begin, reflected, may reach further than what is known
+        """Return the number of frames that can be cut from the first samples of a longer recording."""
+        if -self.first >= samples:  # the reflected start may extend beyond the known samples
             return 0
         return min(self.count(samples), max(0, 1 + (samples - self.size - self.first) // self.hop))
 
     def cut(self, samples: Array, begin: int, frames: range, total: int | None = None) -> Array:
-        """Return some frames, [len(frames), size].
+        """Return frames, [len(frames), size].
 
         Args:
             samples: [S], the recording from sample ``begin`` on.
-            frames: which, in steps of 1.
-            total: samples of the whole recording; ``None``: more may come, and no frame reaches beyond those here.
+            frames: their indices, in steps of 1.
+            total: samples of the whole recording; ``None``: unknown, and no frame extends beyond ``samples``.
         """
         start = self.first + frames.start * self.hop
         stop = self.first + (frames.stop - 1) * self.hop + self.size

@@ -1,4 +1,4 @@
-"""Banks of triangular filters on the mel scale, as the usual libraries make them."""
+"""Triangular filters on the mel scale, as in the common libraries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from engine import Array, ConfigError
 
 SCALES = ("slaney", "htk")
-"""Mel scales: of Slaney's Auditory Toolbox (straight up to 1 kHz, a logarithm above), and HTK's, a logarithm."""
+"""Mel scales: Slaney's Auditory Toolbox (linear up to 1 kHz, then logarithmic) and HTK (logarithmic)."""
 
 
 def to_mel(hertz: Array, scale: str) -> Array:
-    """Return frequencies in mel."""
+    """Convert frequencies in Hz to mel."""
     hertz = np.asarray(hertz, np.float64)
     if scale == "htk":
         return 2595.0 * np.log10(1.0 + hertz / 700.0)
@@ -22,7 +22,7 @@ def to_mel(hertz: Array, scale: str) -> Array:
 
 
 def to_hertz(mel: Array, scale: str) -> Array:
-    """Return mel as frequencies."""
+    """Convert mel to frequencies in Hz."""
     mel = np.asarray(mel, np.float64)
     if scale == "htk":
         return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
@@ -32,18 +32,18 @@ def to_hertz(mel: Array, scale: str) -> Array:
 
 @lru_cache
 def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: str, norm: bool) -> Array:
-    """Return the filters that librosa's ``filters.mel`` has: triangles over frequency between points equal in mel.
+    """Return the filters of librosa's ``filters.mel``: triangles over frequency between points equidistant in mel.
 
     Args:
-        rate: in Hz. fft: points of the transform. bands: filters. low, high: ends of the lowest and the highest, in Hz.
+        rate: in Hz. fft: points of the transform. bands: number of filters. low, high: limits of the filters in Hz.
         scale: one of :data:`SCALES`.
-        norm: every filter has the area 1 over frequency (Slaney), not the height 1.
+        norm: every filter has area 1 over frequency (Slaney), not height 1.
 
     Returns:
-        float64 [bands, fft // 2 + 1]; it cannot be written to.
+        float64 [bands, fft // 2 + 1], read-only.
 
     Raises:
-        ConfigError: a filter would hold no frequency of the transform.
+        ConfigError: a filter contains no frequency of the transform.
     """
     first, last = to_mel(np.array([low, high]), scale).tolist()
     points = to_hertz(np.linspace(first, last, bands + 2), scale)
@@ -58,16 +58,16 @@ def mel_bank(rate: int, fft: int, bands: int, low: float, high: float, scale: st
 
 @lru_cache
 def kaldi_bank(rate: int, fft: int, bands: int, low: float, high: float) -> Array:
-    """Return Kaldi's filters: triangles over mel, 1127 ln(1 + f / 700), of height 1; none reaches half the rate.
+    """Return Kaldi's filters: triangles over mel, 1127 ln(1 + f / 700), of height 1, below half the rate.
 
     Args:
-        rate, fft, bands, low, high: as of :func:`mel_bank`.
+        rate, fft, bands, low, high: as for :func:`mel_bank`.
 
     Returns:
-        float64 [bands, fft // 2]; it cannot be written to.
+        float64 [bands, fft // 2], read-only.
 
     Raises:
-        ConfigError: a filter would hold no frequency of the transform.
+        ConfigError: a filter contains no frequency of the transform.
     """
     first, last = 1127.0 * np.log1p(np.array([low, high]) / 700.0)
     points = np.linspace(first, last, bands + 2)
@@ -81,7 +81,7 @@ def _checked(bank: Array, fft: int) -> Array:
     empty = np.flatnonzero(~bank.any(axis=1))
     if len(empty):
         raise ConfigError(
-            f"{len(bank)} mel filters over a transform of {fft} points: filter {empty[0]} holds no frequency of it; "
+            f"{len(bank)} mel filters over a transform of {fft} points: filter {empty[0]} contains no frequency of it; "
             "use fewer filters, or more points"
         )
     bank.setflags(write=False)

@@ -1,4 +1,4 @@
-"""Long recordings in parts: cut where it is quiet, so that no word is lost at a cut."""
+"""Long recordings in parts, cut at quiet places so that words stay whole."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from engine import Array
 
 QUIET = 0.25
-"""Share of a part, at its end, in which the quietest place is looked for."""
+"""Share of a part, at its end, that is searched for the quietest place."""
 
 BLOCKS = 100
-"""Blocks of such a share whose energies are compared."""
+"""Blocks of that share whose energies are compared."""
 
 
 def quiet_parts(samples: Array, most: int) -> Iterator[Array]:
-    """Yield a recording in parts of at most so many samples; put together they are all of it.
+    """Yield a recording in parts of at most ``most`` samples.
 
-    A part ends in the middle of the quietest hundredth of its last quarter; the last part is what is left, and an empty
-    recording is one part.
+    A part ends in the middle of the quietest hundredth of its last quarter; the last part is the remainder, and an
+    empty recording is one part.
 
     Args:
-        samples: float [S]. most: at least 1.
+        samples: float [S].
+        most: at least 1.
     """
     while len(samples) > most:
         begin = max(1, round(most * (1 - QUIET)))

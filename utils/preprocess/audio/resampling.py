@@ -1,4 +1,4 @@
-"""Sound at another rate, by soxr: the SoX resampler, whose filters keep what both rates can hold and no more."""
+"""Resampling of sound with soxr, the SoX resampler."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from engine import Array, ConfigError
 from tecoinfer_modelzoo.extra import extra
 
 QUALITY = "HQ"
-"""soxr's name of the filter: flat up to 91 % of the smaller band, at least 120 dB below that beyond it."""
+"""soxr's name of the filter: flat up to 91 % of the smaller band, at least 120 dB of attenuation above it."""
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:
     """Return sound at another rate.
 
     Args:
-        samples: float32 [S], mono. rate: what it has, in Hz. wanted: what it is to have.
+        samples: float32 [S], mono. rate: of the samples, in Hz. wanted: of the result, in Hz.
 
     Returns:
-        float32 [S * wanted / rate, rounded by soxr], the same array where the rates are equal.
+        float32 [S * wanted / rate, rounded by soxr]; the same array if the rates are equal.
 
     Raises:
-        ConfigError: soxr is not installed; nothing is needed where the rates are equal.
+        ConfigError: soxr is not installed and the rates differ.
     """
     if rate == wanted:
         return samples
@@ -34,7 +34,7 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
 
 
 class Resampler:
-    """Brings a stream to another rate, piece by piece; put together the pieces are what :func:`resampled` returns.
+    """Resamples a stream piece by piece; joined, the pieces equal the result of :func:`resampled`.
 
     Args:
         rate, wanted: in Hz.
@@ -50,7 +50,7 @@ class Resampler:
             self._stream = soxr.ResampleStream(rate, wanted, 1, dtype="float32", quality=QUALITY)
 
     def feed(self, samples: Array, last: bool = False) -> Array:
-        """Return what is known of the other rate once these samples have come; ``last``: no more will."""
+        """Return the output that can be computed with these samples; ``last``: these are the last ones."""
         if self._stream is None:
             return samples
         found: Array = self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32), last=last)

@@ -1,4 +1,4 @@
-"""From a recording to what a speaker encoder hears: its speech at one level, cut into windows that overlap."""
+"""Input of a speaker encoder: a recording's speech at one level, cut into overlapping windows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from engine import Array, ConfigError, DataError
 from utils.preprocess.audio.features import Settings, features
 
 GATE_MS, SMOOTHED, WIDENED = 30, 8, 6
-"""Milliseconds of a block that is speech or not; blocks over which that is averaged, and by which speech is widened."""
+"""Milliseconds of a block that is classified as speech or not; blocks in the moving average; blocks added to speech."""
 
 LOUD = 0.06
-"""Share of the loudest block's level (-24 dB) above which a block is speech."""
+"""Minimum level of a block of speech, relative to the loudest block (-24 dB)."""
 
 FAINTEST = 1e-3
-"""Level of the loudest block (-60 dB of full scale) below which a recording is silence."""
+"""Minimum level of a recording's loudest block (-60 dB of full scale); below it, the recording is silence."""
 
 
 class Speech(NamedTuple):
-    """What is left of a recording.
+    """Speech of a recording.
 
     Attributes:
-        windows: P x frames x bands float32, of the speech. seconds: of the speech.
+        windows: P x frames x bands float32. seconds: duration of the speech.
     """
 
     windows: Array
@@ -33,13 +33,13 @@ class Speech(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """How an encoder hears a recording.
+    """Settings of an encoder's windows.
 
     Attributes:
         settings: of the features. frames: of a window. step: frames from one window to the next.
-        level: of the speech in dB of full scale, root mean square; ``None``: as it is.
-        gate: pauses are left out, by their energy.
-        least: seconds of speech that there must be.
+        level: root mean square of the speech in dB of full scale; ``None``: unchanged.
+        gate: remove pauses, by their energy.
+        least: minimum of speech in seconds.
     """
 
     settings: Settings
@@ -58,25 +58,25 @@ class Windows:
     def of(self, samples: Array) -> Speech:
         """Return the windows of a recording.
 
-        Speech shorter than a window is repeated until it fills one. A last window of which less than three quarters
-        are speech is left out, where it is not the only one; a shorter gap is filled from the speech's begin.
+        Speech shorter than a window is repeated to fill one. If less than three quarters of the last window are speech,
+        it is dropped, unless it is the only one; a smaller gap is filled from the start of the speech.
 
         Args:
             samples: float32 [S], mono, at the settings' rate.
 
         Raises:
-            DataError: silence, or too little speech; the text is part of a sentence.
+            DataError: silence, or too little speech; the caller adds the recording's name in front of the message.
         """
         if len(samples) < self.least * self.settings.rate:
             long = len(samples) / self.settings.rate
-            raise DataError(f"{long:.3g} s long, and {self.least:g} s of speech are needed; give a longer recording")
+            raise DataError(f"{long:.3g} s long, but {self.least:g} s of speech are needed; give a longer recording")
         speech = gated(samples, self.settings.rate) if self.gate else samples
         seconds = len(speech) / self.settings.rate
         level = float(np.sqrt(np.mean(np.square(speech, dtype=np.float64)))) if len(speech) else 0.0
         if not level:
             raise DataError("silence: nothing is louder than -60 dB of full scale; replace it")
         if seconds < self.least:
-            raise DataError(f"{seconds:.2f} s of speech, and {self.least:g} s are needed; give a longer recording")
+            raise DataError(f"{seconds:.2f} s of speech, but {self.least:g} s are needed; give a longer recording")
         if self.level is not None:
             speech = speech * np.float32(10 ** (self.level / 20) / level)
         starts = self._starts(len(speech))
@@ -85,7 +85,7 @@ class Windows:
         return Speech(np.stack([found[start : start + self.frames] for start in starts]), seconds)
 
     def _starts(self, samples: int) -> list[int]:
-        """Return the first frames of the windows of so many samples."""
+        """Return the first frames of the windows of this number of samples."""
         hop = self.settings.hop
         frames = samples // hop + 1
         starts = list(range(0, max(1, frames - self.frames + self.step + 1), self.step))
@@ -94,11 +94,11 @@ class Windows:
 
 
 def gated(samples: Array, rate: int) -> Array:
-    """Return the parts of a recording that are speech by their energy, float32; empty where all is silence.
+    """Return the parts of a recording that are speech by their energy, float32; empty for silence.
 
-    A block of :data:`GATE_MS` ms is loud where its level is above :data:`LOUD` of the loudest one's; loud is averaged
-    over :data:`SMOOTHED` blocks and rounded, and what is speech then is widened by half of :data:`WIDENED` blocks to
-    either side, so that pauses within a word stay.
+    A block of :data:`GATE_MS` ms is loud if its level exceeds :data:`LOUD` of the loudest block's. The moving average
+    over :data:`SMOOTHED` blocks, rounded, marks speech, which is extended by half of :data:`WIDENED` blocks to either
+    side, so that pauses within words stay.
 
     Args:
         samples: float32 [S], mono. rate: in Hz.

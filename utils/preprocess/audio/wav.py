@@ -1,8 +1,8 @@
-"""WAV files (RIFF) without a package: whole numbers of 8 to 32 bits, floats, A-law and mu-law.
+"""WAV files (RIFF) without a package: integers of 8 to 32 bits, floats, A-law and mu-law.
 
-Written from the format's description (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications
-1.0", 1991; ``WAVE_FORMAT_EXTENSIBLE``, 2001) and ITU-T G.711. A library that reads WAV takes a file that was cut short
-for a shorter one; here it is refused, as half a recording gives an answer that looks like one.
+Follows the format's description (Microsoft and IBM, "Multimedia Programming Interface and Data Specifications 1.0",
+1991; ``WAVE_FORMAT_EXTENSIBLE``, 2001) and ITU-T G.711. Unlike in other libraries, a truncated file is an error,
+because half a recording would give a plausible but wrong answer.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import numpy as np
 from engine import Array, DataError
 
 PCM, FLOAT, ALAW, MULAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
-"""Codes of the samples' form in the chunk ``fmt``."""
+"""Codes of the sample format in the chunk ``fmt``."""
 
 KNOWN = {(PCM, 8), (PCM, 16), (PCM, 24), (PCM, 32), (FLOAT, 32), (FLOAT, 64), (ALAW, 8), (MULAW, 8)}
-"""Forms and bits that are read here."""
+"""Supported formats and bits."""
 
 OPEN_ENDED = 0x7FFF0000
-"""Sizes from here on are what programs write that do not know how long the sound will be: it goes on to the end."""
+"""Minimum of sizes written by programs that do not know the length; the sound then extends to the file's end."""
 
 
 MOST_CHUNKS = 10_000
-"""Chunks before the samples; a file of zeros would have one every eight bytes."""
+"""Maximum number of chunks before the samples; a file of zeros would have one every eight bytes."""
 
 
 class Head(NamedTuple):
-    """What the head of a WAV file says.
+    """Header of a WAV file.
 
     Attributes:
-        code, bits: the form of a sample. channels, rate: how many, and how often a second.
-        start: of the samples in the file, in bytes. frames: moments with a sample of each channel.
-        declared: what the head says of ``frames``, which is more where the file was cut short.
+        code, bits: format of a sample. channels, rate: number of channels, and samples of each per second.
+        start: offset of the samples in the file, in bytes. frames: number of samples per channel in the file.
+        declared: number of samples per channel by the header, which is larger if the file is truncated.
     """
 
     code: int
@@ -56,18 +56,18 @@ class Head(NamedTuple):
 
 
 def is_wav(first: bytes) -> bool:
-    """Say whether a file begins as a WAV of the usual kind does, given its first 12 bytes."""
+    """Return whether a file begins like a WAV file, given its first 12 bytes."""
     return first[:4] == b"RIFF" and first[8:12] == b"WAVE"
 
 
 def read_head(stream: BinaryIO, name: str) -> Head | None:
-    """Return what the head of a WAV file says; ``None`` for a form that is not read here, such as ADPCM.
+    """Return the header of a WAV file; ``None`` for an unsupported format, such as ADPCM.
 
     Args:
-        stream: at the file's begin; it can be moved. name: of the file, for errors.
+        stream: at the file's start; seekable. name: of the file, for messages.
 
     Raises:
-        DataError: the head is damaged, or no samples follow it.
+        DataError: the header is damaged, or the samples are missing.
     """
     size = stream.seek(0, io.SEEK_END)
     stream.seek(12)
@@ -75,8 +75,8 @@ def read_head(stream: BinaryIO, name: str) -> Head | None:
     for _ in range(MOST_CHUNKS):
         chunk = stream.read(8)
         if len(chunk) < 8:
-            what = "its samples are missing" if form else "its head is damaged (no chunk 'fmt ')"
-            raise DataError(f"{name}: a WAV file cut short: {what}; copy it again")
+            what = "its samples are missing" if form else "its header is damaged (no chunk 'fmt ')"
+            raise DataError(f"{name}: truncated WAV file: {what}; copy it again")
         kind, length = chunk[:4], int.from_bytes(chunk[4:], "little")
         if kind == b"fmt ":
             form = _form(stream.read(min(length, _FORM)), name)
@@ -88,30 +88,30 @@ def read_head(stream: BinaryIO, name: str) -> Head | None:
         if length % 2:
             stream.seek(1, io.SEEK_CUR)
     else:
-        raise DataError(f"{name}: a damaged WAV file: {MOST_CHUNKS} chunks, and none has samples; write it again")
+        raise DataError(f"{name}: damaged WAV file: {MOST_CHUNKS} chunks without samples; write it again")
     if form is None:
-        raise DataError(f"{name}: a damaged WAV file: samples come before what says their form; write it again")
+        raise DataError(f"{name}: damaged WAV file: its samples precede the chunk 'fmt '; write it again")
     return _head(form, stream.tell(), length, size)
 
 
 _FORM = 40
-"""Bytes of the chunk ``fmt`` at most; what else is in it is passed over."""
+"""Maximum bytes read of the chunk ``fmt``; the rest is skipped."""
 
 
 def _form(chunk: bytes, name: str) -> tuple[int, int, int, int]:
     """Return code, bits, channels and rate."""
     if len(chunk) < 16:
-        raise DataError(f"{name}: a damaged WAV file: its chunk 'fmt ' has {len(chunk)} bytes; write it again")
+        raise DataError(f"{name}: damaged WAV file: its chunk 'fmt ' has {len(chunk)} bytes; write it again")
     code, channels, rate, _, frame, bits = np.frombuffer(
         chunk[:16], np.dtype([("", "<u2"), ("", "<u2"), ("", "<u4"), ("", "<u4"), ("", "<u2"), ("", "<u2")])
     )[0].tolist()
     if code == EXTENSIBLE and len(chunk) >= 26:
         code = int.from_bytes(chunk[24:26], "little")
     if not channels or not rate:
-        raise DataError(f"{name}: a damaged WAV file: {channels} channels at {rate} Hz; write it again")
+        raise DataError(f"{name}: damaged WAV file: {channels} channels at {rate} Hz; write it again")
     if (code, bits) in KNOWN and frame != channels * bits // 8:
         raise DataError(
-            f"{name}: a damaged WAV file: {channels} channels of {bits} bits in {frame} bytes; write it again"
+            f"{name}: damaged WAV file: {channels} channels of {bits} bits in {frame} bytes; write it again"
         )
     return code, bits, channels, rate
 
@@ -126,9 +126,9 @@ def _head(form: tuple[int, int, int, int], start: int, length: int, size: int) -
 
 
 def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
-    """Return the frames from one place to another, float32 [frames, channels]; whole numbers are scaled to -1..1.
+    """Return the frames ``first`` to ``stop``, float32 [frames, channels]; integers are scaled to -1..1.
 
-    As libsndfile does it: a sample of ``b`` bits is divided by 2^(b-1), of 8 bits after 128 is taken off.
+    As in libsndfile, a sample of ``b`` bits is divided by 2^(b-1); 128 is first subtracted from 8-bit samples.
     """
     stream.seek(head.start + first * head.width)
     content = stream.read((stop - first) * head.width)
@@ -137,7 +137,7 @@ def read_frames(stream: BinaryIO, head: Head, first: int, stop: int) -> Array:
 
 def _scaled(dtype: str, steps: float, zero: float = 0.0) -> Callable[[bytes], Array]:
     def decode(content: bytes) -> Array:
-        values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place: a recording may have 1 GB
+        values = np.frombuffer(content, dtype).astype(np.float32)  # changed in place, as a recording may have 1 GB
         values -= np.float32(zero)
         values *= np.float32(1 / steps)
         return values
@@ -170,10 +170,10 @@ def _by_table(code: int) -> Callable[[bytes], Array]:
 
 @lru_cache
 def companded(code: int) -> Array:
-    """Return what each of the 256 bytes of A-law or mu-law stands for, float32 in -1..1 (ITU-T G.711).
+    """Return the values of the 256 bytes of A-law or mu-law, float32 in -1..1 (ITU-T G.711).
 
-    A byte is a sign, an exponent of 3 bits and 4 bits behind the point, stored with all bits (mu-law) or every second
-    one (A-law) inverted.
+    A byte holds a sign, 3 bits of exponent and 4 bits of mantissa, stored with all bits (mu-law) or every second one
+    (A-law) inverted.
     """
     byte = np.arange(256) ^ (0x55 if code == ALAW else 0xFF)
     exponent, mantissa = (byte >> 4) & 7, byte & 15
@@ -189,10 +189,10 @@ def companded(code: int) -> Array:
 
 
 def write_mu_law(path: str | os.PathLike[str], samples: Array, rate: int) -> None:
-    """Write mono sound as WAV in mu-law: a byte a sample, with the error in proportion to its size (about 38 dB below).
+    """Write mono sound as WAV in mu-law: one byte per sample, with an error proportional to it (about -38 dB).
 
     Args:
-        path: the file. samples: float [S]; beyond -1..1 it is cut off. rate: in Hz.
+        path: the file. samples: float [S], clipped to -1..1. rate: in Hz.
     """
     table = companded(MULAW)
     order = np.argsort(table, kind="stable")

@@ -1,4 +1,4 @@
-"""A graph as dense arrays: its adjacency as a matrix, so that passing messages is a product of matrices."""
+"""Graphs as dense arrays, with the adjacency as a matrix."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from utils.preprocess.graphs.messages import Messages
 
 
 class Dense(NamedTuple):
-    """A graph, not padded: a batch pads all of its graphs to the largest, or to a size that has a plan.
+    """A graph without padding; a batch pads all graphs to the largest, or to a planned size.
 
     Attributes:
-        nodes: float32 [N, F]. adjacency: float32 [N, N]. mask: float32 [N], 1 for each node that there is.
+        nodes: float32 [N, F]. adjacency: float32 [N, N]. mask: float32 [N], 1 for each node.
     """
 
     nodes: Array
@@ -25,8 +25,8 @@ class Dense(NamedTuple):
 def dense(nodes: Array, found: Messages) -> Dense:
     """Return a graph as arrays.
 
-    ``adjacency[i, j]`` is what node i hears of node j, so that ``adjacency @ h`` adds all that a node hears. Edges that
-    stand several times add up. Padded with 0, a node that is not there says and hears nothing.
+    ``adjacency[i, j]`` is the weight of the edge from node j to node i, so that ``adjacency @ h`` sums each node's
+    messages. Weights of repeated edges are added. Padding with 0 has no effect on other nodes.
 
     Args:
         nodes: float [N, F]. found: the edges with their weights.
@@ -35,7 +35,7 @@ def dense(nodes: Array, found: Messages) -> Dense:
 
 
 def matrix_of(found: Messages, size: int, dtype: str = "float32") -> Array:
-    """Return edges as a matrix, size x size: a row is a target. Places behind the last node are 0."""
+    """Return edges as a matrix, size x size, with targets as rows; padding is 0."""
     matrix = np.zeros((size, size), dtype)
     np.add.at(matrix, (found.target, found.source), found.weight.astype(dtype))
     return matrix

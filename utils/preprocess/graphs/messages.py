@@ -1,4 +1,4 @@
-"""Which node hears which, and how loud: a graph's edges with one weight each, as graph networks add them up."""
+"""Weighted edges of graphs for the sums of graph neural networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = ("symmetric", "mean", "sum")
 
 
 class Messages(NamedTuple):
-    """Edges with a weight each.
+    """Edges with weights.
 
     Attributes:
         source, target: int64 [E]. weight: float32 [E].
@@ -26,18 +26,19 @@ class Messages(NamedTuple):
 def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array | None = None) -> Messages:
     """Weight the edges of a graph.
 
-    - ``symmetric``: an edge's value over the root of both its ends' sums (Kipf and Welling, 2017: with ``loops``, the
-      renormalised adjacency of a GCN).
-    - ``mean``: over the sum of what its target hears (GraphSAGE's mean).
-    - ``sum``: as it is (GIN's sum).
+    - ``symmetric``: an edge's value over the square root of the product of both ends' sums (Kipf and Welling, 2017:
+      with ``loops``, the renormalised adjacency of a GCN).
+    - ``mean``: over the sum of its target's incoming values (GraphSAGE's mean).
+    - ``sum``: unchanged (GIN's sum).
 
     Args:
-        nodes: how many there are. edges: int64 [2, E], source and target.
-        loops: whether each node also hears itself, with value 1; a graph without edges then has them.
-        values: float [E], what an edge counts; ``None``: 1.
+        nodes: number of nodes. edges: int64 [2, E], source and target.
+        kind: one of :data:`KINDS`.
+        loops: whether to add an edge of value 1 from each node to itself.
+        values: float [E], values of edges; ``None``: 1.
 
     Raises:
-        ConfigError: an unknown kind.
+        ConfigError: the kind is unknown.
     """
     source, target = edges
     weight = np.ones(len(source)) if values is None else np.asarray(values, np.float64)
@@ -50,16 +51,16 @@ def messages(nodes: int, edges: Array, kind: str, *, loops: bool, values: Array 
 
 
 def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
-    """Return what edges of value 1 count, float64 [E], as :func:`messages` says of each kind.
+    """Return the weights of edges of value 1, float64 [E], as defined in :func:`messages`.
 
     Args:
-        kind: one of :data:`KINDS`. heard: float [N], what each node hears in all. source, target: int [E].
+        kind: one of :data:`KINDS`. heard: float [N], sum of each node's incoming values. source, target: int [E].
 
     Raises:
-        ConfigError: an unknown kind.
+        ConfigError: the kind is unknown.
     """
     if kind not in KINDS:
-        raise ConfigError(f"messages of kind {kind!r} are none of {', '.join(KINDS)}")
+        raise ConfigError(f"kind {kind!r} of messages must be one of {', '.join(KINDS)}")
     if kind == "sum":
         return np.ones(len(source))
     if kind == "mean":
@@ -69,5 +70,5 @@ def shares(kind: str, heard: Array, source: Array, target: Array) -> Array:
 
 
 def _inverse(sums: Array) -> Array:
-    """Return 1 over each sum, 0 for a node that hears nothing."""
+    """Return 1 over each sum, 0 for a sum of 0."""
     return np.divide(1.0, sums, out=np.zeros(len(sums)), where=sums > 0)

@@ -1,12 +1,12 @@
-"""The neighbours of a node: as a matrix, as a list of edges, or a few that are sampled.
+"""Neighbours of nodes: as a matrix, as a list of edges, or a sample of them.
 
-What stands at an edge is one of :data:`ADJACENCIES`, by what the network was trained with; the sums are those of
+The weight of an edge is one of :data:`ADJACENCIES`, as in the network's training; the sums are those of
 :mod:`utils.preprocess.graphs.messages`:
 
-- ``symmetric`` (GCN): every node is its own neighbour too, and an edge has 1 / sqrt(d(source) d(target)), where d
-  counts a node's neighbours and itself.
-- ``mean`` (GraphSAGE): an edge has 1 / d(target), where d counts its neighbours; a node is none of its own.
-- ``attention`` (GAT): every node is its own neighbour too, and an edge has 1.
+- ``symmetric`` (GCN): 1 / sqrt(d(source) d(target)), where every node is also its own neighbour, and d counts
+  neighbours with itself.
+- ``mean`` (GraphSAGE): 1 / d(target), where d counts neighbours without the node itself.
+- ``attention`` (GAT): 1, where every node is also its own neighbour.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from utils.preprocess.graphs.messages import Messages, messages, shares
 SYMMETRIC, MEAN, ATTENTION = ADJACENCIES = ("symmetric", "mean", "attention")
 
 _MESSAGES = {SYMMETRIC: "symmetric", MEAN: "mean", ATTENTION: "sum"}
-"""What each is called among :data:`~utils.preprocess.graphs.messages.KINDS`."""
+"""Corresponding names of :data:`~utils.preprocess.graphs.messages.KINDS`."""
 
 
 class Tree(NamedTuple):
     """A node with sampled neighbours, and sampled neighbours of these.
 
     Attributes:
-        numbers: int64 [n], the graph's node of each of the tree's, the root first; one may occur several times. -1
-            stands for a place that is not taken.
-        parents: int64 [n], the place of whom it is a neighbour; of the root 0.
-        shares: float32 [n], how many of the graph's neighbours each stands for; 0 for a place that is not taken.
+        numbers: int64 [n], node of the graph for each node of the tree, the root first; nodes may be repeated. -1 is an
+            unused place.
+        parents: int64 [n], place of the node whose neighbour it is; 0 for the root.
+        shares: float32 [n], number of the graph's neighbours represented by each; 0 for an unused place.
     """
 
     numbers: Array
@@ -42,14 +42,14 @@ class Tree(NamedTuple):
 
 
 class Neighbours:
-    """The neighbours of every node.
+    """Neighbours of every node.
 
     Args:
-        edges: int64 [2, E], source and target, none twice and none to its own node. count: nodes. kind: one of
+        edges: int64 [2, E], source and target, without duplicates and self-loops. count: number of nodes. kind: one of
             :data:`ADJACENCIES`.
 
     Attributes:
-        degrees: int64 [N], how many neighbours a node has.
+        degrees: int64 [N], number of each node's neighbours.
     """
 
     def __init__(self, edges: Array, count: int, kind: str) -> None:
@@ -61,16 +61,16 @@ class Neighbours:
         self._heard = self.degrees + float(self.loops)
 
     def weights(self, sources: Array, targets: Array) -> Array:
-        """Return what stands at edges between these nodes, float64; a node may be its own neighbour."""
+        """Return the weights of edges between these nodes, float64; a node may be its own neighbour."""
         return shares(_MESSAGES[self.kind], self._heard, sources, targets)
 
     @property
     def loops(self) -> bool:
-        """Whether a node is its own neighbour too."""
+        """Whether a node is also its own neighbour."""
         return self.kind != MEAN
 
     def listed(self) -> tuple[Array, Array]:
-        """Return all edges, int64 [2, E], and what stands at them, float32 [E]; a node's edge to itself comes last."""
+        """Return all edges, int64 [2, E], and their weights, float32 [E]; self-loops come last."""
         found = self._messages()
         return np.stack([found.source, found.target]), found.weight
 
@@ -79,11 +79,11 @@ class Neighbours:
         return messages(self.count, edges, _MESSAGES[self.kind], loops=self.loops)
 
     def matrix(self, size: int, dtype: str = "float32") -> Array:
-        """Return what stands at all edges, size x size: a row is a target. Places behind the last node are 0."""
+        """Return the weights of all edges, size x size, with targets as rows; padding is 0."""
         return matrix_of(self._messages(), size, dtype)
 
     def reached(self, first: Array, hops: int | None) -> Array:
-        """Return which nodes hear of those of ``first`` (bool [N]) within so many hops; ``None``: any number."""
+        """Return the nodes (bool [N]) reached from those of ``first`` within ``hops``; ``None``: any number of hops."""
         found, left = np.array(first), hops
         while left is None or left > 0:
             more = found.copy()
@@ -94,28 +94,28 @@ class Neighbours:
         return found
 
     def sampled(self, number: int, fanout: Sequence[int], seed: int) -> Tree:
-        """Return a node with at most so many neighbours, at most so many of each of these, and so on.
+        """Return a node with at most ``fanout[0]`` neighbours, at most ``fanout[1]`` of each of these, and so on.
 
-        Where there are more, they are drawn without replacement, by the seed and the node's number alone: so the batch
-        and the process make no difference. Places are always as many as ``fanout`` may need.
+        Larger neighbourhoods are sampled without replacement. The sample depends only on the seed and the node, not on
+        the batch or process. The number of places is always :func:`places_of`.
         """
         random = np.random.default_rng((seed, number))
         numbers, parents, shares = [[number]], [[0]], [[1.0]]
         first = 0
         for width in fanout:
             above = numbers[-1]
-            nodes, whose, stands = list[int](), list[int](), list[float]()
+            nodes, owners, counts = list[int](), list[int](), list[float]()
             for place, node in enumerate(above):
                 taken = self._some(node, width, random)
                 gap = width - len(taken)
                 degree = int(self.degrees[node]) if node >= 0 else 0
                 nodes += [*taken, *[-1] * gap]
-                whose += [first + place] * width
-                stands += [degree / max(len(taken), 1)] * len(taken) + [0.0] * gap
+                owners += [first + place] * width
+                counts += [degree / max(len(taken), 1)] * len(taken) + [0.0] * gap
             first += len(above)
             numbers.append(nodes)
-            parents.append(whose)
-            shares.append(stands)
+            parents.append(owners)
+            shares.append(counts)
         flat = [[one for level in levels for one in level] for levels in (numbers, parents, shares)]
         return Tree(np.array(flat[0], np.int64), np.array(flat[1], np.int64), np.array(flat[2], np.float32))
 
@@ -130,11 +130,11 @@ class Neighbours:
         return chosen
 
     def of_tree(self, tree: Tree) -> tuple[Array, Array]:
-        """Return the edges of a tree, int64 [2, E], and what stands at them, float32 [E].
+        """Return the edges of a tree, int64 [2, E], and their weights, float32 [E].
 
-        Each of the tree's nodes is a neighbour of its parent, for as many as it stands for; in ``attention`` it counts
-        as it is. Then, where nodes are their own neighbours, each of itself. There are always as many; those of places
-        that are not taken have 0.
+        Each node is a neighbour of its parent, weighted by its share, except with ``attention``. If nodes are their own
+        neighbours, their self-loops follow. The number of edges is always :func:`edges_of`; unused places have weight
+        0.
         """
         places = np.arange(1, len(tree.numbers))
         taken, nodes = tree.numbers >= 0, np.maximum(tree.numbers, 0)
@@ -151,7 +151,7 @@ class Neighbours:
 
 
 def places_of(fanout: Sequence[int]) -> int:
-    """Return how many places a tree has."""
+    """Return the number of places in a tree."""
     total, level = 1, 1
     for width in fanout:
         level *= width
@@ -160,6 +160,6 @@ def places_of(fanout: Sequence[int]) -> int:
 
 
 def edges_of(fanout: Sequence[int], kind: str) -> int:
-    """Return how many edges a tree has."""
+    """Return the number of edges in a tree."""
     places = places_of(fanout)
     return places - 1 + (places if kind != MEAN else 0)

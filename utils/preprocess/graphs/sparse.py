@@ -1,7 +1,7 @@
-"""Many graphs as one: a block-diagonal batch, that is edge lists one behind another, each counting on from the last.
+"""Several graphs as one block-diagonal batch: concatenated edge lists with node numbers counted on.
 
-No edge leads from one graph to another, so each has the answer that it has alone. What has a plan of fixed sizes is
-filled up: with nodes of no share, with edges of weight 0 from node 0 to node 0, and with graphs of one node's size.
+No edge connects two graphs, so each has the same result as alone. Inputs of fixed sizes are padded with nodes of share
+0, with edges of weight 0 from node 0 to node 0, and with graphs of size 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from utils.preprocess.graphs.messages import Messages
 
 
 class Part(NamedTuple):
-    """A graph on its way into a batch.
+    """A graph to be put into a batch.
 
     Attributes:
         nodes: float32 [N, F]. found: its edges with their weights.
@@ -28,12 +28,12 @@ class Part(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Graphs as one, filled up to N nodes, E edges and G graphs.
+    """Graphs as one, padded to N nodes, E edges and G graphs.
 
     Attributes:
         x: float32 [N, F]. edges: int64 [2, E], source and target. weights: float32 [E].
-        member: int64 [N], the graph that a node is of. share: float32 [N], 1 for each node that there is, else 0.
-        sizes: float32 [G], how many nodes a graph has; 1 for one that is not there.
+        member: int64 [N], the graph of each node. share: float32 [N], 1 for each real node, 0 for padding.
+        sizes: float32 [G], number of nodes of each graph; 1 for padding.
     """
 
     x: Array
@@ -45,7 +45,7 @@ class Packed(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Sizes that have a plan, rising; none: any size goes.
+    """Planned sizes, in ascending order; empty: any size.
 
     Attributes:
         nodes, edges, graphs: of a whole batch.
@@ -57,16 +57,17 @@ class Limits(NamedTuple):
 
 
 def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
-    """Say which graphs, in their order, share a batch: as many as its largest sizes take.
+    """Return batches of consecutive graphs, each as large as the largest planned sizes allow.
 
     Args:
         sizes: nodes and edges of each graph.
+        limits: the planned sizes.
 
     Returns:
-        The places of each batch; together all of them.
+        The places of the graphs in each batch.
 
     Raises:
-        DataError: one alone is larger than that.
+        DataError: one graph alone is larger.
     """
     most = [values[-1] if values else None for values in limits]
     batches, start, held = list[range](), 0, [0, 0, 0]
@@ -83,24 +84,25 @@ def pack(sizes: Sequence[tuple[int, int]], limits: Limits) -> list[range]:
 
 
 def refuse_larger(nodes: int, edges: int, limits: Limits) -> None:
-    """Refuse a graph that no batch takes.
+    """Raise an error for a graph larger than any batch.
 
     Raises:
-        DataError: names its size, the largest, and the flag.
+        DataError: the graph is too large; the message has its size, the limit and the flag.
     """
     for what, size, planned in (("nodes", nodes, limits.nodes), ("edges", edges, limits.edges)):
         if planned and size > planned[-1]:
             raise DataError(
-                f"has {size} {what}, and there are plans for {planned[-1]} at most; give a larger --{what}, or leave "
+                f"has {size} {what}, but the largest plan has {planned[-1]}; give a larger --{what}, or leave "
                 "the graph out"
             )
 
 
 def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
-    """Put graphs together and fill them up to the smallest sizes that have a plan.
+    """Join graphs and pad them to the smallest planned sizes.
 
     Args:
-        graphs: at least one; together no more than the largest sizes take (:func:`pack`).
+        graphs: at least one; together no larger than the largest sizes (:func:`pack`).
+        limits: the planned sizes.
     """
     counts = np.array([len(one.nodes) for one in graphs], np.int64)
     starts = np.cumsum(counts) - counts
@@ -125,7 +127,7 @@ def block_diagonal(graphs: Sequence[Part], limits: Limits) -> Packed:
 
 
 def held(member: Array, share: Array) -> int:
-    """Return how many graphs a packed batch really holds, by its :class:`Packed` arrays of these names."""
+    """Return the number of real graphs in a packed batch, given its :class:`Packed` arrays of these names."""
     return int(member[share > 0].max(initial=-1)) + 1
 
 

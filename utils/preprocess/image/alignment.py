@@ -1,4 +1,4 @@
-"""Faces brought to one place: five points onto those of a template, by turning, scaling and moving, nothing else."""
+"""Alignment of faces: a similarity transformation of five points onto a template."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PIL import Image
 from engine import Array, DataError
 
 POINTS = 5
-"""Points of a face: the eye that lies left in the picture, the right one, nose, left and right corner of the mouth."""
+"""Points of a face: the eye at the left of the image, the right one, nose, left and right corner of the mouth."""
 
 TEMPLATE = (
     (0.341916, 0.461574),
@@ -17,33 +17,33 @@ TEMPLATE = (
     (0.370976, 0.824692),
     (0.631517, 0.823250),
 )
-"""Where the points lie in a chip, as shares of its width and height: those that ArcFace and its like are trained with
-(Deng et al. 2019; 38.2946, 51.6963 and so on in 112 x 112 pixels)."""
+"""Points in an aligned face, relative to its width and height, as used to train ArcFace and similar models (Deng et al.
+2019; 38.2946, 51.6963 and so on in 112 x 112 pixels)."""
 
 SHARP = 2
-"""A picture is averaged down to less than this many pixels per pixel of the chip before it is sampled."""
+"""Maximum pixels of the image per pixel of the aligned face; larger images are first averaged down."""
 
 
 def similarity(points: Array, places: Array) -> Array:
-    """Return the turn, scale and shift that bring points nearest to places in the sum of squares (Umeyama 1991).
+    """Return the rotation, scale and shift from points to places with the least squared error (Umeyama 1991).
 
-    Nothing is mirrored.
+    Reflections are excluded.
 
     Args:
-        points, places: N x 2, x and y; at least two that are not one.
+        points, places: N x 2, x and y; at least two different ones.
 
     Returns:
         2 x 3 float64: ``places ~ points @ m[:, :2].T + m[:, 2]``.
 
     Raises:
-        DataError: the points are all one, or not finite.
+        DataError: the points are all the same, or not finite.
     """
     source, target = np.asarray(points, np.float64), np.asarray(places, np.float64)
     middle, goal = source.mean(axis=0), target.mean(axis=0)
     away, wanted = source - middle, target - goal
     spread = float((away**2).sum())
     if not np.isfinite(spread) or spread < 1e-12:
-        raise DataError(f"the {len(source)} points of a face lie on one another, or are not finite: it has no size")
+        raise DataError(f"the {len(source)} points of a face coincide or are not finite, so it has no size")
     left, sizes, right = np.linalg.svd(wanted.T @ away)
     signs = np.array([1.0, 1.0 if np.linalg.det(left @ right) > 0 else -1.0])
     turn = left @ np.diag(signs) @ right
@@ -52,26 +52,26 @@ def similarity(points: Array, places: Array) -> Array:
 
 
 def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -> Array:
-    """Cut a face out of a picture so that its points lie where a template has them.
+    """Cut out and align a face so that its points lie at those of a template.
 
-    Pixels lie at half-integer coordinates. Beyond the picture its outermost pixels are repeated. Samples are bilinear;
-    where the face is more than twice as large as the chip, the picture is first averaged down by a whole factor.
+    Pixels lie at half-integer coordinates; beyond the image, its border pixels are repeated. Samples are bilinear; a
+    face more than twice as large as the result is first averaged down by an integer factor.
 
     Args:
-        pixels: H x W x 3 uint8. points: N x 2, x and y in pixels of the picture.
-        template: N x 2, as shares of the chip's width and height. size: height and width of the chip in pixels.
+        pixels: H x W x 3 uint8. points: N x 2, x and y in pixels of the image.
+        template: N x 2, relative to the result's width and height. size: its height and width in pixels.
 
     Returns:
         height x width x 3 uint8.
 
     Raises:
-        DataError: the points lie on one another.
+        DataError: the points are the same, or give the face no size.
     """
     height, width = size
     forward = similarity(points, np.asarray(template, np.float64) * (width, height))
     scale = float(np.sqrt(abs(np.linalg.det(forward[:, :2]))))
     if scale < 1e-9:
-        raise DataError("the points of a face lie so that it has no size in the picture")
+        raise DataError("the points of a face give it no size in the image")
     factor = min(int(1 / (scale * SHARP)), *pixels.shape[:2]) if scale * SHARP <= 1 else 1
     if factor > 1:
         pixels = np.asarray(Image.fromarray(pixels).reduce(factor))
@@ -82,14 +82,14 @@ def chip(pixels: Array, points: Array, template: Array, size: tuple[int, int]) -
 
 
 def _sampled(pixels: Array, places: Array) -> Array:
-    """Return bilinear samples, N x 3 uint8, at N x 2 places (x, y) of a picture, whose border is repeated."""
+    """Return bilinear samples, N x 3 uint8, at N x 2 places (x, y) of an image with a repeated border."""
     most = np.array([pixels.shape[1] - 1, pixels.shape[0] - 1], np.float64)
     at = np.clip(places - 0.5, 0.0, most)
     before = np.floor(at).astype(np.intp)
-    behind = np.minimum(before + 1, most.astype(np.intp))
+    after = np.minimum(before + 1, most.astype(np.intp))
     across, down = (at - before).astype(np.float32).T[:, :, None]
     wide = pixels.astype(np.float32)
-    upper = wide[before[:, 1], before[:, 0]] * (1 - across) + wide[before[:, 1], behind[:, 0]] * across
-    lower = wide[behind[:, 1], before[:, 0]] * (1 - across) + wide[behind[:, 1], behind[:, 0]] * across
+    upper = wide[before[:, 1], before[:, 0]] * (1 - across) + wide[before[:, 1], after[:, 0]] * across
+    lower = wide[after[:, 1], before[:, 0]] * (1 - across) + wide[after[:, 1], after[:, 0]] * across
     levels: Array = np.rint(upper * (1 - down) + lower * down).astype(np.uint8)
     return levels

@@ -1,4 +1,4 @@
-"""What the historical preprocessing of detectors takes: files, pictures, or a batch that a loader has laid out."""
+"""Input of the historical preprocessing of detectors: files, images, or a batch of a data loader."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Picture: TypeAlias = "str | os.PathLike[str] | Image.Image | Array"
 
 
 def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Array:
-    """Return pictures as N x 3 x H x W uint8, in RGB order.
+    """Return images as N x 3 x H x W uint8, in RGB order.
 
     Args:
-        images: a picture or several, which are laid into an input of ``size``, height and width in pixels; or N x 3 x
-            H x W uint8, an array or a torch tensor, which a loader has laid out already: it comes back as it is.
-        size: see there. laying: how pictures are laid in.
+        images: one image or several, which are placed in an input of ``size``; or a batch of a data loader, N x 3 x H x
+            W uint8, array or torch tensor, which is returned unchanged.
+        size: height and width in pixels. laying: how images are placed in the input.
 
     Raises:
-        DataError: a file that is no picture, or an empty list.
-        InputError: something else, or pixels that are not uint8.
-        ConfigError: a size that is not positive.
+        DataError: a file is not an image, or the list is empty.
+        InputError: an element has another type, or pixels are not uint8.
+        ConfigError: the size is not positive.
     """
     if is_tensor(images) or isinstance(images, np.ndarray):
         levels = as_array(images, "images")
@@ -44,19 +44,19 @@ def levels_of(images: Any, size: tuple[int, int], laying: Laying = USUAL) -> Arr
         raise ConfigError(f"resize_shape {size} must be positive")
     pictures = list(images) if isinstance(images, (list, tuple)) else [images]
     if not pictures:
-        raise DataError("there is no picture; pass at least one")
+        raise DataError("the list of images is empty; pass at least one")
     return np.stack([letterbox(picture_of(one), size, laying)[0].transpose(2, 0, 1) for one in pictures])
 
 
-def picture_of(given: Any, name: str = "a picture") -> Image.Image:
-    """Return one picture, upright RGB.
+def picture_of(given: Any, name: str = "an image") -> Image.Image:
+    """Return one image, upright RGB.
 
     Args:
         given: a file, a PIL image, or height x width x 3 uint8 in RGB order, an array or a tensor.
-        name: what errors call pixels.
+        name: name of arrays in error messages.
 
     Raises:
-        DataError: a file that is no picture. InputError: something else.
+        DataError: the file is not an image. InputError: the type or the array's form is wrong.
     """
     if isinstance(given, (str, os.PathLike)):
         return open_image(Path(given))
@@ -71,10 +71,10 @@ def picture_of(given: Any, name: str = "a picture") -> Image.Image:
 
 
 def square(resize_shape: int | Sequence[int]) -> tuple[int, int]:
-    """Return height and width of an input as scripts say them: one length, or both.
+    """Return height and width of an input, given as one length or both in pixels.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the value is neither.
     """
     sides = [resize_shape] if isinstance(resize_shape, (int, str)) else list(resize_shape)
     try:
@@ -82,5 +82,5 @@ def square(resize_shape: int | Sequence[int]) -> tuple[int, int]:
     except (TypeError, ValueError):
         lengths = []
     if len(lengths) not in (1, 2) or min(lengths) < 1:
-        raise ConfigError(f"{resize_shape!r} is no size of pictures; pass a length in pixels, or height and width")
+        raise ConfigError(f"resize_shape {resize_shape!r} is not a size; pass a length in pixels, or height and width")
     return lengths[0], lengths[-1]

@@ -1,8 +1,8 @@
-"""What PyTorch's and Paddle's classification preprocessing share: everything but where the crop begins.
+"""Preprocessing of image classifiers, shared by PyTorch and PaddlePaddle, which differ in the offset of the crop.
 
-Both frameworks resize with one of Pillow's filters, divide by 255, and subtract a mean and divide by a standard
-deviation in float32. float32 is computed so, and float16 looked up in a table of 256 such values per channel, each
-rounded once: NumPy's own rounding of a picture takes longer than the look-up.
+Both frameworks resize with one of Pillow's filters, divide by 255, subtract a mean and divide by a standard deviation
+in float32. float32 is computed in these steps. float16 is looked up in a table of 256 such values per channel, each
+rounded once, because NumPy's conversion of a whole image is slower than the look-up.
 """
 
 from __future__ import annotations
@@ -16,125 +16,139 @@ import numpy as np
 from PIL import Image
 
 from engine import DTYPES, ConfigError, DataError
-from utils.preprocess.image.images import Decoded, decode_file, decode_image
-from utils.preprocess.image.modes import DECODES, INTERPOLATIONS, MEAN as MEAN, STD as STD, channel_numbers
-from utils.preprocess.image.resizing import CropStart, resize_and_crop
+from utils.preprocess.image.images import decode_image
+from utils.preprocess.image.modes import CROP, DECODES, INTERPOLATIONS, MEAN, RESIZE, STD, channel_numbers
+from utils.preprocess.image.resizing import CropStart, resize_and_crop, torchvision_start
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Picture: TypeAlias = "str | os.PathLike[str] | Image.Image"
+ImageSource: TypeAlias = "str | os.PathLike[str] | Image.Image"
 Shape: TypeAlias = "int | Sequence[int]"
 Channels: TypeAlias = "float | Sequence[float]"
-"""A number per RGB channel, or one for all three."""
+"""One number per RGB channel, or one for all three."""
 
 _Numbers: TypeAlias = tuple[float, ...]
 
 _FILTERS = {name: Image.Resampling[name.upper()] for name in INTERPOLATIONS}
 
 _SCALES = 64
-"""Pairs of mean and standard deviation whose tables are kept."""
+"""Maximum number of pairs of mean and standard deviation whose tables are cached."""
 
 _REDUCED_MARGIN = 2
-"""How many times the resized side a JPEG at a reduced scale keeps; at 1 a picture differs by up to 26 levels."""
+"""Minimum size of a JPEG decoded at a reduced scale, in resized sides; with 1 it differs by up to 26 levels."""
 
 _BLOCK_BYTES = 1 << 17
-"""Samples normalised at once: small pictures share NumPy's overhead, and the block stays in the cache."""
+"""Samples normalised at once: small images share NumPy's overhead, and the block stays in the CPU's cache."""
 
 _FREED_BYTES = 1 << 23
-"""What is allocated and freed once to teach glibc's malloc to keep twice as much; less than its bound of 32 MiB."""
+"""Bytes allocated and freed once so that glibc's malloc keeps twice as much; its bound is 32 MiB."""
 
 
-def preprocess_pictures(
-    pictures: Picture | Sequence[Picture],
-    dtype: str,
-    resize_shape: Shape,
-    crop_shape: Shape,
-    crop_start: CropStart,
-    *,
-    out: Array | None = None,
-    decode: str = "exact",
-    mean: Channels = MEAN,
-    std: Channels = STD,
-    interpolation: str = "bilinear",
-) -> Array:
-    """Resize, crop and normalise pictures straight into one N x 3 x H x W array of ``dtype``.
+class ImagePreprocessor:
+    """Resizes, crops and normalises images into one N x 3 x H x W array.
+
+    Arguments are checked once, when the object is made; it can be called from several threads and pickled.
 
     Args:
-        pictures: a path, a PIL image, or a sequence of either.
         dtype: ``"float16"`` (the float32 result rounded once) or ``"float32"``.
         resize_shape: length of the short side in pixels, or ``(height, width)``.
-        crop_shape: side of the square crop in pixels, or ``(height, width)``; a smaller picture is padded with black.
-        crop_start: the framework's rule for where the crop begins.
-        out: an array of the result's shape and dtype to write into; nothing else of its size is then allocated.
-        decode: one of :data:`DECODES`. The differences are from ``"exact"``, in levels of 1/255 before normalising,
-            on nine photographs that scikit-image and scikit-learn ship, at seven sizes from 500 x 375, ``bilinear``.
+        crop_shape: side of the square crop in pixels, or ``(height, width)``; smaller images are padded with black.
+        crop_start: the framework's rule for the first pixel of the crop.
+        decode: one of :data:`DECODES`. Differences from ``"exact"`` are in levels of 1/255 before normalisation, on
+            nine photographs of scikit-image and scikit-learn, at seven sizes from 500 x 375, with ``bilinear``.
 
-            - ``"exact"``: the frameworks' own pixels, bit by bit.
+            - ``"exact"``: the framework's pixels, bit by bit.
             - ``"fused"``: only the crop is resized. One pixel in a thousand differs, by 1 level; one in seven, by at
-              most 2, where Pillow resizes the part's rows and columns in the other order (a 333 x 500 picture).
-            - ``"reduced"``: also, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size where both sides stay at least
-              twice as long as resized. Such a picture differs by up to 7 levels, on average by 0.2.
-        mean, std: what is subtracted from samples in 0..1, and what they are then divided by.
+              most 2, if Pillow resizes the part's rows and columns in the other order (as of a 333 x 500 image).
+            - ``"reduced"``: in addition, a JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if both sides stay at
+              least twice as long as resized. Such an image differs by up to 7 levels, on average by 0.2.
+        mean, std: subtracted from samples in 0..1; divided by afterwards.
         interpolation: one of :data:`INTERPOLATIONS`.
 
     Raises:
-        ConfigError: an unknown dtype, way to decode or interpolation, an impossible shape, mean or std, or an ``out``
-            that does not fit.
-        DataError: no picture, an element that is neither path nor picture, or one that cannot be decoded.
+        ConfigError: the dtype, way to decode or interpolation is unknown, or a shape, mean or std is invalid.
     """
-    resize, lengths = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
-    crop = (lengths[0], lengths[-1])
-    _check_names(dtype, decode, interpolation)
-    resample, fused = _FILTERS[interpolation], decode != "exact"
-    scale = _channels(mean, "mean"), _channels(std, "std")
-    _check_range(*scale, dtype)
-    batch = _listed(pictures)
-    _keep_freed_memory()
-    result = _output(out, (len(batch), 3, *crop), np.dtype(dtype))
-    together = max(1, _BLOCK_BYTES // (3 * crop[0] * crop[1]))
-    block = np.empty((min(together, len(batch)), 3, *crop), np.uint8)
-    for first in range(0, len(batch), len(block)):
-        part = batch[first : first + len(block)]
-        for planes, (index, picture) in zip(block, enumerate(part, first), strict=False):
-            name = f"picture {index}" if isinstance(picture, Image.Image) else str(picture)
-            decoded = _decoded(picture, name, max(resize) * _REDUCED_MARGIN if decode == "reduced" else None)
-            image = resize_and_crop(decoded, resize, crop, crop_start, fused=fused, name=name, resample=resample)
-            _fill(planes, image)
-        _normalise(block[: len(part)], result[first : first + len(part)], *scale)
-    return result
+
+    def __init__(
+        self,
+        dtype: str = "float16",
+        resize_shape: Shape = RESIZE,
+        crop_shape: Shape = CROP,
+        crop_start: CropStart = torchvision_start,
+        *,
+        decode: str = "exact",
+        mean: Channels = MEAN,
+        std: Channels = STD,
+        interpolation: str = "bilinear",
+    ) -> None:
+        self.resize, crop = _lengths(resize_shape, "resize_shape"), _lengths(crop_shape, "crop_shape")
+        self.crop, self.crop_start = (crop[0], crop[-1]), crop_start
+        _check_names(dtype, decode, interpolation)
+        self.dtype, self.resample, self.fused = np.dtype(dtype), _FILTERS[interpolation], decode != "exact"
+        self.at_least = max(self.resize) * _REDUCED_MARGIN if decode == "reduced" else None
+        self.mean, self.std = _channels(mean, "mean"), _channels(std, "std")
+        _check_range(self.mean, self.std, dtype)
+
+    def __call__(self, images: ImageSource | Sequence[ImageSource], out: Array | None = None) -> Array:
+        """Return the images as one array.
+
+        Args:
+            images: a path, a PIL image, or a sequence of either.
+            out: an array of the result's shape and dtype to write into; no other memory of its size is then allocated.
+
+        Raises:
+            ConfigError: ``out`` does not fit.
+            DataError: the sequence is empty, or an element has another type or cannot be decoded.
+        """
+        batch = _listed(images)
+        _keep_freed_memory()
+        result = _output(out, (len(batch), 3, *self.crop), self.dtype)
+        together = max(1, _BLOCK_BYTES // (3 * self.crop[0] * self.crop[1]))
+        block = np.empty((min(together, len(batch)), 3, *self.crop), np.uint8)
+        for first in range(0, len(batch), len(block)):
+            part = batch[first : first + len(block)]
+            for planes, (index, image) in zip(block, enumerate(part, first), strict=False):
+                name = f"image {index}" if isinstance(image, Image.Image) else str(image)
+                decoded = decode_image(image, name, self.at_least)
+                _fill(
+                    planes,
+                    resize_and_crop(
+                        decoded,
+                        self.resize,
+                        self.crop,
+                        self.crop_start,
+                        fused=self.fused,
+                        name=name,
+                        resample=self.resample,
+                    ),
+                )
+            _normalise(block[: len(part)], result[first : first + len(part)], self.mean, self.std)
+        return result
 
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let malloc keep the memory of one picture for the next.
+    """Make malloc keep the memory of one image for the next.
 
-    glibc gives the end of its heap back to the system as soon as more than a threshold of it is free, and every page
-    that comes again costs a fault: up to 0.5 ms for a picture of 500 x 375. A large block that is freed raises the
-    threshold to twice its size (mallopt(3), M_MMAP_THRESHOLD). No page of it is ever touched.
+    glibc returns the end of its heap to the system when more than a threshold of it is free, and every page allocated
+    again costs a page fault: up to 0.5 ms for an image of 500 x 375. Freeing a large block raises the threshold to
+    twice its size (mallopt(3), M_MMAP_THRESHOLD). The block's pages are never touched.
     """
     np.empty(_FREED_BYTES, np.uint8)
 
 
-def _listed(pictures: Picture | Sequence[Picture]) -> Sequence[Picture]:
+def _listed(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
     """Return the batch as a sequence with at least one element."""
-    if isinstance(pictures, (str, os.PathLike, Image.Image)):
-        return [pictures]
-    if not isinstance(pictures, Sequence):
-        raise DataError(f"cannot preprocess a {type(pictures).__name__}; pass a path, a PIL image, or a list of either")
-    if not pictures:
+    if isinstance(images, (str, os.PathLike, Image.Image)):
+        return [images]
+    if not isinstance(images, Sequence):
+        raise DataError(f"cannot preprocess a {type(images).__name__}; pass a path, a PIL image, or a list of either")
+    if not images:
         raise DataError("cannot preprocess an empty list; pass at least one path or PIL image")
-    return pictures
-
-
-def _decoded(picture: Picture, name: str, at_least: int | None) -> Decoded:
-    if isinstance(picture, (str, os.PathLike)):
-        return decode_file(picture, at_least)
-    if isinstance(picture, Image.Image):
-        return decode_image(picture, name)
-    raise DataError(f"cannot preprocess a {type(picture).__name__} in the list; pass paths or PIL images")
+    return images
 
 
 def _output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return the array to write into: ``out`` if it fits, a new one without it."""
+    """Return ``out`` if it fits, or a new array if it is ``None``."""
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
@@ -147,12 +161,12 @@ def _output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
 
 def _fill(planes: Array, image: Image.Image) -> None:
-    """Copy a picture's samples into a 3 x H x W array of uint8; grey goes into all three planes."""
+    """Copy an image's samples into a 3 x H x W uint8 array; grey is copied to all three planes."""
     if image.mode == "L":
         planes[...] = np.asarray(image)
         return
     _, height, width = planes.shape
-    # Pillow packs a row's reds, greens and blues behind each other: the copy then moves rows, not single samples
+    # "RGB;L" stores the red, green and blue samples of a row one after another, so the copy moves rows, not samples
     rows = np.frombuffer(image.tobytes("raw", "RGB;L"), np.uint8).reshape(height, 3, width)
     planes[...] = rows.transpose(1, 0, 2)
 
@@ -161,7 +175,7 @@ def _normalise(block: Array, out: Array, mean: _Numbers, std: _Numbers) -> None:
     """Write (samples / 255 - mean) / std of N x 3 x H x W uint8 samples into a float array of that shape."""
     if out.dtype == np.float16:
         for channel, values in enumerate(_half_table(mean, std)):
-            # mode="clip" never clips a uint8 index here; it spares the copy of `out` that the default makes
+            # uint8 indices need no clipping; mode="clip" avoids the copy of `out` that the default makes
             np.take(values, block[:, channel], out=out[:, channel], mode="clip")
         return
     middle, spread = _statistics(mean, std)
@@ -179,7 +193,7 @@ def _statistics(mean: _Numbers, std: _Numbers) -> tuple[Array, Array]:
 
 @lru_cache(_SCALES)
 def _half_table(mean: _Numbers, std: _Numbers) -> Array:
-    """Return every sample's normalised value, 3 x 256 float16: in float32 as above, then rounded once."""
+    """Return the normalised value of every sample, 3 x 256 float16: computed in float32, then rounded once."""
     samples = np.broadcast_to(np.arange(256, dtype=np.uint8), (3, 1, 256))
     table = np.empty((1, 3, 1, 256), np.float32)
     _normalise(samples[None], table, mean, std)
@@ -188,7 +202,7 @@ def _half_table(mean: _Numbers, std: _Numbers) -> Array:
 
 def _channels(values: Channels, name: str) -> _Numbers:
     """Return a mean or standard deviation as one number, or as three."""
-    if values is MEAN or values is STD:  # what follows takes 1 us, a hundredth of a small picture
+    if values is MEAN or values is STD:  # the check takes 1 us, a hundredth of a small image
         return values
     numbers = channel_numbers(values, name)
     if numbers is None or len(numbers) not in (1, 3):
@@ -199,7 +213,7 @@ def _channels(values: Channels, name: str) -> _Numbers:
 
 @lru_cache(_SCALES)
 def _check_range(mean: _Numbers, std: _Numbers, dtype: str) -> None:
-    """Refuse what makes samples that ``dtype`` cannot hold, 0 in the standard deviation too."""
+    """Raise ConfigError if normalised samples exceed the range of ``dtype``, as with a standard deviation of 0."""
     middle, spread = _statistics(mean, std)
     with np.errstate(all="ignore"):
         largest = max(float(np.abs((np.float32(end) - middle) / spread).max()) for end in (0, 1))

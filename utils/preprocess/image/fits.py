@@ -1,15 +1,15 @@
-"""How detectors other than the YOLO family have their pictures put into the input: their frameworks' own steps.
+"""Placement of images in the input of detectors outside the YOLO family, as in their own frameworks.
 
 =========== ============================================================================ =======================
-kind        what it does                                                                 whose
+kind        placement                                                                    used by
 =========== ============================================================================ =======================
-``stretch`` to the input's height and width, each side by itself                         SSD, RT-DETR, OWL-ViT
-``shorter`` to a length of the shorter side, at most one of the longer; padded at the    RetinaNet, FCOS, DETR
-            right and the bottom to a multiple, or to the input
+``stretch`` resized to the input's height and width, each axis separately                SSD, RT-DETR, OWL-ViT
+``shorter`` the shorter side to a length, the longer one limited; padded at the right    RetinaNet, FCOS, DETR
+            and the bottom to a multiple, or to the input
 ``square``  padded to a square at the right and the bottom, blurred, to the input's size OWLv2
 =========== ============================================================================ =======================
 
-Interpolation is torchvision's of tensors (``plain``: between neighbouring pixels, of floats) or Pillow's (antialiased).
+Interpolation is torchvision's for tensors (``plain``: floats, between neighbouring pixels) or Pillow's (antialiased).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROUNDINGS = ("torchvision", "transformers")
 
 
 class Fit(NamedTuple):
-    """How a picture is put into an input.
+    """Placement of an image in an input.
 
     Attributes:
         kind: one of :data:`KINDS`.
-        plain: interpolate as torchvision does tensors; else with Pillow.
-        shorter, longer: of ``shorter``: the lengths in pixels.
-        multiple: of ``shorter``: what height and width are padded to, where the input's size is open.
-        rounding: of ``shorter``: whose rule for whole pixels.
+        plain: interpolate like torchvision for tensors; else with Pillow.
+        shorter, longer: for ``shorter``: the lengths in pixels.
+        multiple: for ``shorter``: height and width of an input of open size are padded to multiples of this.
+        rounding: for ``shorter``: the library whose rounding to whole pixels is used.
     """
 
     kind: str = "stretch"
@@ -47,17 +47,15 @@ class Fit(NamedTuple):
 
     @classmethod
     def read(cls, found: Any, ckpt: object) -> Fit:
-        """Return the fit that an export stored as an object of these fields.
+        """Return the fit stored by an export as an object of these fields.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is invalid.
         """
         try:
             fit = cls(**found)
         except TypeError as error:
-            raise ConfigError(
-                f"{ckpt}: metadata 'detection': fit {found!r} is no fit; export the model again"
-            ) from error
+            raise cls._wrong(found, ckpt) from error
         numbers = (fit.shorter, fit.longer, fit.multiple)
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers)
         if fit.kind not in KINDS or fit.rounding not in ROUNDINGS or not isinstance(fit.plain, bool) or not whole:
@@ -66,22 +64,22 @@ class Fit(NamedTuple):
 
     @staticmethod
     def _wrong(found: Any, ckpt: object) -> ConfigError:
-        return ConfigError(f"{ckpt}: metadata 'detection': fit {found!r} is no fit; export the model again")
+        return ConfigError(f"{ckpt}: metadata 'detection': fit {found!r} is invalid; export the model again")
 
 
 def fitted(
     image: Image.Image, fit: Fit, size: tuple[int, int] | None, interpolation: str = "bilinear"
 ) -> tuple[Array, Geometry, tuple[int, int]]:
-    """Return a picture as floats within an input, and how it lies there.
+    """Return an image as floats for an input, and its position there.
 
     Args:
         image: mode ``RGB``.
-        fit: how.
-        size: height and width of the input in pixels; ``None`` where it is open, which only ``shorter`` can be.
+        fit: the placement.
+        size: height and width of the input in pixels; ``None`` if open, which only ``shorter`` supports.
         interpolation: Pillow's filter, one of :data:`~utils.preprocess.image.modes.INTERPOLATIONS`.
 
     Returns:
-        3 x h x w float32 in 0..255, the picture alone: what it does not cover of the input is the caller's; its
+        3 x h x w float32 in 0..255, the resized image without the padding of the input, which the caller adds; its
         geometry; and the height and width of the input.
 
     Raises:
@@ -114,7 +112,7 @@ def _resized(image: Image.Image, size: tuple[int, int], fit: Fit, interpolation:
 
 
 def _shorter(width: int, height: int, fit: Fit, size: tuple[int, int] | None) -> tuple[int, int]:
-    """Return height and width of the resized picture, which a closed input of ``size`` must hold."""
+    """Return height and width of the resized image, which fits into ``size`` if that is given."""
     low, high = min(width, height), max(width, height)
     if fit.rounding == ROUNDINGS[0]:
         scale = min(fit.shorter / low, fit.longer / high)
@@ -138,7 +136,7 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
     """Resize height x width x C float32 to a height and width, bilinearly between the nearest pixels.
 
     Pixels lie at half-integer coordinates: ``torch.nn.functional.interpolate(mode="bilinear", align_corners=False)``
-    without antialiasing, in its own precision of places.
+    without antialiasing, with coordinates in float32.
     """
     top, bottom, down = _neighbours(pixels.shape[0], size[0])
     left, right, along = _neighbours(pixels.shape[1], size[1])
@@ -148,7 +146,7 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
 
 
 def _neighbours(length: int, new: int) -> tuple[Array, Array, Array]:
-    """Return for each new pixel of an axis the pixels around it, and its distance from the first, float32."""
+    """Return for each new pixel of an axis the two pixels around it, and its distance from the first, float32."""
     scale = np.float32(length) / np.float32(new)
     place = np.maximum((np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5), np.float32(0))
     before = np.minimum(place.astype(np.int64), length - 1)
@@ -156,7 +154,7 @@ def _neighbours(length: int, new: int) -> tuple[Array, Array, Array]:
 
 
 def _blurred(pixels: Array, size: tuple[int, int]) -> Array:
-    """Return a picture that is to shrink with a Gaussian of half the shrinking's excess, along both axes."""
+    """Blur an image before it shrinks by a factor f, along both axes: a Gaussian with sigma (f - 1) / 2."""
     for axis, new in enumerate(size):
         sigma = max(0.0, (pixels.shape[axis] / new - 1) / 2)
         if sigma > 0:
@@ -165,7 +163,7 @@ def _blurred(pixels: Array, size: tuple[int, int]) -> Array:
 
 
 def _gaussian(pixels: Array, sigma: float, axis: int) -> Array:
-    """Blur along one axis: a kernel of three sigmas to each side, the picture mirrored at its edges."""
+    """Blur along one axis with a kernel of three sigmas to each side; the image is reflected at its edges."""
     reach = math.ceil(3 * sigma)
     steps = np.arange(-reach, reach + 1, dtype=np.float32)
     weights = np.exp(-0.5 * (steps / np.float32(sigma)) ** 2)

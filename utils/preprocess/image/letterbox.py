@@ -1,4 +1,4 @@
-"""How a picture is laid into a model's input of a fixed size: letterboxed or stretched; and the way back for boxes."""
+"""Placement of an image in a model input of fixed size, letterboxed or stretched, and conversion of boxes back."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from PIL import Image
 from engine import Array, ConfigError
 
 FILL = 114
-"""Level, 0 to 255, of what the picture does not cover; detectors of the YOLO family are trained with it."""
+"""Level, 0 to 255, of the area not covered by the image; detectors of the YOLO family are trained with it."""
 
 
 class Geometry(NamedTuple):
-    """How a picture lies in a model's input; in pixels, coordinates run from the left and upper edges.
+    """Position of an image in a model's input, in pixels from the left and upper edges.
 
     Attributes:
-        width, height: the picture's own.
-        across, down: pixels of the input per pixel of the picture, along each axis. They differ where rounding to whole
-            pixels made them.
-        left, top: where the picture begins in the input.
+        width, height: of the original image.
+        across, down: pixels of the input per pixel of the image along each axis; rounding to whole pixels makes them
+            differ.
+        left, top: first column and row of the image in the input.
     """
 
     width: int
@@ -35,24 +35,24 @@ class Geometry(NamedTuple):
 
 
 RESIZES = ("letterbox", "corner", "stretch")
-"""``letterbox`` keeps the proportions and centres the picture (YOLO from version 5 on), ``corner`` keeps them and puts
-it into the left upper corner (YOLOX, MMDetection), ``stretch`` scales each axis by itself (SSD)."""
+"""``letterbox`` keeps the proportions and centres the image (YOLO from version 5 on), ``corner`` keeps them and places
+it at the upper left (YOLOX, MMDetection), ``stretch`` scales each axis separately (SSD)."""
 
 ROUNDINGS = ("round", "floor", "ceil")
-"""How the picture's scaled sides become whole pixels."""
+"""Rounding of the scaled sides to whole pixels."""
 
 FILTERS = ("bilinear", "opencv", "bicubic", "nearest", "box", "hamming", "lanczos")
-"""Pillow's filters, of which all but ``nearest`` antialias where a picture shrinks; and ``opencv``: bilinear between
-the four nearest pixels, which leaves the others out, as OpenCV's ``INTER_LINEAR``."""
+"""Pillow's filters, all of which except ``nearest`` antialias when an image shrinks; and ``opencv``: bilinear between
+the four nearest pixels, without antialiasing, as OpenCV's ``INTER_LINEAR``."""
 
 
 class Laying(NamedTuple):
-    """How pictures are laid into an input.
+    """Settings of the placement of images in an input.
 
     Attributes:
         resize: one of :data:`RESIZES`.
-        fill: level, 0 to 255, of what the picture does not cover.
-        enlarge: whether a picture smaller than the input is scaled up; ``stretch`` always is.
+        fill: level, 0 to 255, of the area not covered by the image.
+        enlarge: whether an image smaller than the input is scaled up; ``stretch`` always does.
         rounding: one of :data:`ROUNDINGS`.
         interpolation: one of :data:`FILTERS`.
     """
@@ -68,13 +68,13 @@ USUAL = Laying()
 
 
 def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
-    """Return the height and width that were given, as two numbers or as the one that both are, in pixels.
+    """Return height and width in pixels, given as two integers or as one for both.
 
     Args:
-        given: whole numbers of any kind. name: what an error message calls them.
+        given: integers of any type. name: their name in error messages.
 
     Raises:
-        ConfigError: these are not one or two whole numbers of at least 1.
+        ConfigError: they are not one or two integers of at least 1.
     """
     try:
         both = tuple(given) if isinstance(given, Iterable) else (given, given)
@@ -82,21 +82,21 @@ def sides_of(given: int | Sequence[int], name: str) -> tuple[int, int]:
     except (TypeError, ValueError):
         height = width = 0
     if min(height, width) < 1:
-        raise ConfigError(f"{name} {given} is no height and width in pixels; pass one or two positive whole numbers")
+        raise ConfigError(f"{name} {given} is not a height and width in pixels; pass one or two positive whole numbers")
     return height, width
 
 
 def fit(width: int, height: int, size: tuple[int, int], laying: Laying = USUAL) -> Geometry:
-    """Return how a picture of this width and height lies within an input of ``size``, height and width.
+    """Return the position of an image of this width and height in an input of ``size`` (height, width).
 
-    Where proportions are kept it is scaled by the smaller of the two ratios, to whole pixels and at least one; where it
-    is centred an odd rest puts the larger part to the right and below.
+    If proportions are kept, the image is scaled by the smaller of the two ratios, to whole pixels and at least one; if
+    it is centred, an odd remainder makes the right and lower margins larger.
 
     Raises:
         ConfigError: a length is not positive.
     """
     if min(width, height, *size) < 1:
-        raise ConfigError(f"a {width}x{height} picture cannot be fitted into {size[1]}x{size[0]}; give positive sizes")
+        raise ConfigError(f"a {width}x{height} image cannot be fitted into {size[1]}x{size[0]}; give positive sizes")
     if laying.resize == "stretch":
         return Geometry(width, height, size[1] / width, size[0] / height, 0, 0)
     scale = min(size[1] / width, size[0] / height)
@@ -110,7 +110,7 @@ def fit(width: int, height: int, size: tuple[int, int], laying: Laying = USUAL) 
 
 
 def _whole(length: float, rounding: str) -> int:
-    """Return a length in whole pixels, at least one; what floats leave of a whole number is no fraction."""
+    """Return a length in whole pixels, at least 1; floats within 1e-6 of an integer count as that integer."""
     near = round(length)
     if rounding != "round" and abs(length - near) > 1e-6:
         near = math.floor(length) if rounding == "floor" else math.ceil(length)
@@ -118,14 +118,15 @@ def _whole(length: float, rounding: str) -> int:
 
 
 def letterbox(image: Image.Image, size: tuple[int, int], laying: Laying = USUAL) -> tuple[Array, Geometry]:
-    """Return an RGB picture within an input of ``size``, as height x width x 3 uint8, and how it lies there.
+    """Return an RGB image in an input of ``size``, as height x width x 3 uint8, and its position there.
 
-    One that has the right size already keeps every pixel.
+    The pixels of an image that already has the right size do not change.
 
     Args:
         image: mode ``RGB``.
         size: height and width of the input in pixels.
-        laying: how it is laid in; the usual: centred, filled with :data:`FILL`, Pillow's antialiased bilinear filter.
+        laying: the placement; by default centred, filled with :data:`FILL`, resized with Pillow's antialiased bilinear
+            filter.
 
     Raises:
         ConfigError: a length is not positive.
@@ -139,7 +140,7 @@ def letterbox(image: Image.Image, size: tuple[int, int], laying: Laying = USUAL)
 
 
 def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
-    """Return the picture's pixels at another width and height."""
+    """Return the image's pixels at another width and height."""
     if image.size == size:
         return np.asarray(image)
     if name == "opencv":
@@ -148,11 +149,10 @@ def _resized(image: Image.Image, size: tuple[int, int], name: str) -> Array:
 
 
 def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
-    """Resize height x width x C uint8 bilinearly between the nearest pixels, without antialiasing, to width and height.
+    """Resize height x width x C uint8 to (width, height), bilinearly between the nearest pixels, without antialiasing.
 
-    Pixels lie at half-integer coordinates, and beyond the first and the last one those are repeated, as in OpenCV's
-    ``INTER_LINEAR`` (docs.opencv.org, "Geometric Image Transformations"), from whose fixed-point sums this may differ
-    by one level.
+    Pixels lie at half-integer coordinates, and the border is repeated, as in OpenCV's ``INTER_LINEAR``
+    (docs.opencv.org, "Geometric Image Transformations"), whose fixed-point result may differ by one level.
     """
     rows, down = _neighbours(pixels.shape[0], size[1])
     columns, along = _neighbours(pixels.shape[1], size[0])
@@ -164,27 +164,31 @@ def between_pixels(pixels: Array, size: tuple[int, int]) -> Array:
 
 
 def _neighbours(length: int, new: int) -> tuple[Array, Array]:
-    """Return for each new pixel of an axis the pixel before it, int64, and how far behind that it lies, float32."""
+    """Return for each new pixel of an axis the index of the pixel before it, int64, and the distance to it, float32."""
     place = np.clip((np.arange(new) + 0.5) * (length / new) - 0.5, 0, length - 1)
     before = np.floor(place).astype(np.int64)
     return before, (place - before).astype(np.float32)
 
 
 def to_input(boxes: Array, geometry: Geometry) -> Array:
-    """Return N x 4 boxes (left, top, right, bottom) of a picture in the pixels of the input, float64."""
-    scale = np.array([geometry.across, geometry.down] * 2)
-    start = np.array([geometry.left, geometry.top] * 2, np.float64)
+    """Convert N x 4 boxes (left, top, right, bottom) in pixels of an image to pixels of the input, float64."""
+    scale, start = _scale_and_start(geometry)
     moved: Array = np.asarray(boxes, np.float64) * scale + start
     return moved
 
 
 def to_picture(boxes: Array, geometry: Geometry) -> Array:
-    """Return N x 4 boxes (left, top, right, bottom) of the input in the pixels of the picture, clipped to it, float64.
+    """Convert N x 4 boxes (left, top, right, bottom) in pixels of the input to pixels of the image, clipped to it,
+    float64.
 
-    This undoes :func:`to_input`. A box beside the picture ends up with no area, at its edge.
+    Inverse of :func:`to_input`. A box outside the image becomes an empty one at its edge.
     """
-    scale = np.array([geometry.across, geometry.down] * 2)
-    start = np.array([geometry.left, geometry.top] * 2, np.float64)
+    scale, start = _scale_and_start(geometry)
     edge = np.array([geometry.width, geometry.height] * 2, np.float64)
     back: Array = np.clip((np.asarray(boxes, np.float64) - start) / scale, 0.0, edge)
     return back
+
+
+def _scale_and_start(geometry: Geometry) -> tuple[Array, Array]:
+    scale, start = (geometry.across, geometry.down), (geometry.left, geometry.top)
+    return np.array(scale * 2), np.array(start * 2, np.float64)

@@ -1,7 +1,7 @@
-"""Pictures of one line of text as a recogniser's input: to its height, the width by the picture's own proportions.
+"""Images of single text lines as a recogniser's input: resized to its height, with the proportions kept.
 
-The width is rounded up, at most ``most``, beyond which a line is squeezed, as PaddleOCR has it; what a line lacks of
-the input is filled at its right end with 0 after the normalisation.
+As in PaddleOCR, the width is rounded up and limited to ``most``, and the rest of the input at the right is 0 after
+normalisation.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ PIXEL_VALUES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "0..255": ((0.0,) * 3, (1 / 255,) * 3),
     "imagenet": (MEAN, STD),
 }
-"""What samples in 0..1 become: mean and standard deviation of red, green and blue."""
+"""Ranges of input samples: mean and standard deviation of red, green and blue, for samples in 0..1."""
 
 
 @dataclass(frozen=True)
 class LineForm:
-    """How lines become an input. The defaults are PP-OCR's.
+    """Form of a recogniser's input. The defaults are PP-OCR's.
 
     Attributes:
         height: of the input in pixels.
-        least, most: width of an input at least and at most, in pixels; equal where it is fixed.
+        least, most: minimum and maximum width of an input in pixels; equal if it is fixed.
         multiple: widths are padded to multiples of this.
         channel_order: one of :data:`ORDERS`.
         pixel_values: one of :data:`PIXEL_VALUES`. interpolation: one of :data:`FILTERS`.
@@ -53,25 +53,25 @@ class LineForm:
     interpolation: str = OPENCV
 
     def width(self, picture: tuple[int, int]) -> int:
-        """Return the width to resize a picture of this width and height to."""
+        """Return the resized width of an image of this width and height."""
         wide, tall = picture
         return max(1, min(-(-self.height * wide // tall), self.most))
 
     def room(self, width: int) -> int:
-        """Return the width of the input that a resized line of this width is put into."""
+        """Return the input's width for a resized line of this width."""
         return max(self.least, -(-width // self.multiple) * self.multiple)
 
 
 def line_input(image: Image.Image, form: LineForm, dtype: str = "float32") -> tuple[Array, int]:
-    """Return one line as C x height x width, and how much of the width the line takes.
+    """Return one line as C x height x width, and the width of the line in it.
 
     Args:
         image: of any mode, such as a line cut out of a page.
-        form: how.
+        form: of the input.
         dtype: of the result.
 
     Raises:
-        DataError: the picture cannot be decoded. ConfigError: the form names what is not there.
+        DataError: the image cannot be decoded. ConfigError: the form has an unknown value.
     """
     _check(form)
     picture = to_rgb(image)

@@ -1,4 +1,4 @@
-"""A line of text that is longer than a recogniser's input, cut where it is calm, and its texts put together again."""
+"""Text lines longer than a recogniser's input: cut at gaps, and their texts joined again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from PIL import Image
 from engine import Array
 
 SQUEEZED = 1.2
-"""A line this much wider than the input is squeezed; a wider one is cut."""
+"""Lines up to this many times as wide as the input are squeezed; wider ones are cut."""
 
 REACH = 1.5
-"""How far from even parts a cut may lie, in heights of the line."""
+"""Maximum distance of a cut from equal parts, in heights of the line."""
 
 CALM = 0.25
-"""A column is calm where its contrast is below this share of the line's."""
+"""Share of the line's contrast below which a column counts as part of a gap."""
 
 BLANK = 0.15
-"""A gap of this share of the line's height is a blank between words."""
+"""Minimum width of a gap that separates words, in heights of the line."""
 
 
 def pieces(line: Image.Image, height: int, most: int) -> tuple[list[Image.Image], list[bool]]:
@@ -32,28 +32,27 @@ def pieces(line: Image.Image, height: int, most: int) -> tuple[list[Image.Image]
         line: upright, of mode ``RGB`` or ``L``. height, most: of the input in pixels.
 
     Returns:
-        The pieces from left to right, one where the line fits, and of each gap between two whether it is as wide as a
-        blank.
+        The pieces from left to right (one if the line fits), and for each gap between two whether it separates words.
     """
     wide, tall = line.size
     if wide * height <= SQUEEZED * most * tall:
         return [line], []
-    # a cut may lie off the even parts by REACH on both sides, so a piece may be longer than they are by twice that
+    # a cut may lie REACH from equal parts at both ends, so a piece may be longer than they are by twice that
     count = math.ceil(wide * height / (tall * max(most / 2, most - 2 * REACH * height)))
     levels = np.asarray(line.convert("L"), np.int16)
     contrast = levels.max(axis=0) - levels.min(axis=0)
-    calm = contrast <= contrast.min() + CALM * (float(contrast.max()) - contrast.min())
+    is_gap = contrast <= contrast.min() + CALM * (float(contrast.max()) - contrast.min())
     reach = min(round(REACH * tall), wide // (3 * count))
-    gaps = [_gap(calm, round(i * wide / count), reach) for i in range(1, count)]
+    gaps = [_gap(is_gap, round(i * wide / count), reach) for i in range(1, count)]
     cuts = [0, *((first + last) // 2 for first, last in gaps), wide]
     parts = [line.crop((left, 0, right, tall)) for left, right in pairwise(cuts)]
     return parts, [last - first >= BLANK * tall for first, last in gaps]
 
 
-def _gap(calm: Array, middle: int, reach: int) -> tuple[int, int]:
-    """Return the widest run of calm columns around a place, from and up to where; the place itself where none is."""
+def _gap(is_gap: Array, middle: int, reach: int) -> tuple[int, int]:
+    """Return first and last column of the widest gap near a column, or that column twice if there is none."""
     low = max(1, middle - reach)
-    part = calm[low : middle + reach + 1]
+    part = is_gap[low : middle + reach + 1]
     change = np.flatnonzero(np.diff(part.astype(np.int8), prepend=0, append=0))
     starts, ends = change[::2], change[1::2]
     if not len(starts):
@@ -63,7 +62,7 @@ def _gap(calm: Array, middle: int, reach: int) -> tuple[int, int]:
 
 
 def joined(texts: Sequence[str], blanks: Sequence[bool]) -> str:
-    """Return the texts of a line's pieces as one, with a blank in gaps that are one; Chinese has none."""
+    """Join the texts of a line's pieces, with spaces in gaps between words except next to Chinese characters."""
     result = texts[0]
     for text, blank in zip(texts[1:], blanks, strict=True):
         ends = (result[-1:], text[:1])

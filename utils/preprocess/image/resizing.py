@@ -1,24 +1,60 @@
-"""Resize and crop as torchvision and Paddle do: one of Pillow's filters on the whole picture, then a crop.
+"""Resize and crop as torchvision and Paddle do: one of Pillow's filters on the whole image, then a crop.
 
-:mod:`utils.preprocess.image.exact_crop` leaves out what the crop does not need where that changes no bit. Pillow itself
-can also resize only the part that the crop keeps (``box``). That is faster, and not bit by bit the same, for two
-reasons: Pillow keeps the part's edges as float32, so weights are rounded another way; and from 13 on it may take the
-part's rows and columns in the other order than the whole's, with samples rounded to 8 bits in between.
+:func:`resized_crop` computes ``image.resize(size).crop(box)`` bit by bit at less cost. Pillow resizes one axis after
+the other and rounds samples to 8 bits in between. Each pass is a separate call here, only for the lines that the crop
+needs. Along its own axis a pass is confined to the crop if the scale is a fraction with a power of two as denominator,
+as along the short side when it becomes 256 pixels: all edges and centres of Pillow's filter, and so its weights, are
+then exact in its float32 and float64. Otherwise every weight depends on the whole length, so that axis is resized in
+full, with black in place of the omitted lines. This holds for every filter that Pillow applies in two passes, that is
+for all but ``NEAREST``; the filters differ in their support.
+
+Pillow can also resize only a part of an image (``box``). That is faster but not bit by bit the same: Pillow keeps the
+part's edges as float32, so weights are rounded differently; and from version 13 on it may resize the part's rows and
+columns in the other order than the whole's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from PIL import Image
 
 from engine import DataError
-from utils.preprocess.image.exact_crop import resized_crop
 from utils.preprocess.image.images import Box, Decoded
 
 CropStart: TypeAlias = Callable[[int, int], int]
-"""Where a crop begins along one axis, from the picture's and the crop's extent; negative pads."""
+"""Return the first pixel of a crop along one axis, given the image's and the crop's extent; negative pads."""
+
+Order: TypeAlias = "Callable[[tuple[int, int], tuple[int, int]], bool]"
+"""Return whether Pillow resizes the vertical axis first, given an image's old and new (width, height)."""
+
+_BILINEAR = Image.Resampling.BILINEAR
+_SUPPORTS = {
+    Image.Resampling.BOX: 0.5,
+    _BILINEAR: 1.0,
+    Image.Resampling.HAMMING: 1.0,
+    Image.Resampling.BICUBIC: 2.0,
+    Image.Resampling.LANCZOS: 3.0,
+}
+"""Support of each filter around a resized sample's centre, in resized samples of an image that shrinks."""
+_SMALLEST_SHARE, _FEWEST_PIXELS = 0.1, 4096
+"""Minimum that a crop must omit of the resized image to be worth the intermediate copies and 20 us of calls."""
+_PROBES = (((9, 30), (7, 26)), ((9, 30), (7, 25)), ((9, 30), (20, 29)), ((9, 30), (3, 40)), ((30, 9), (13, 5)))
+"""Old and new sizes that distinguish the known orders: at the bound, beyond it, and with a side that grows."""
+
+
+def torchvision_start(length: int, crop: int) -> int:
+    """Return the offset of torchvision's center_crop: padding floors the first half, cropping rounds half to even."""
+    return -((crop - length) // 2) if crop > length else round((length - crop) / 2)
+
+
+def paddle_start(length: int, crop: int) -> int:
+    """Return the offset of paddle's center_crop, rounded half to even when cropping and when padding."""
+    return round((length - crop) / 2)
 
 
 def resize_and_crop(
@@ -29,21 +65,21 @@ def resize_and_crop(
     *,
     fused: bool,
     name: str,
-    resample: Image.Resampling = Image.Resampling.BILINEAR,
+    resample: Image.Resampling = _BILINEAR,
 ) -> Image.Image:
-    """Return the crop of the resized picture, in its mode.
+    """Return the crop of the resized image, in its mode.
 
     Args:
-        picture: the picture and where it lies in its image.
+        picture: the image and its box.
         resize: length of the short side in pixels, or ``(height, width)``.
-        crop: height and width of the crop in pixels; where it exceeds the resized picture it is padded with black.
-        crop_start: the framework's rule for where the crop begins.
-        fused: compute only the crop's pixels, if it lies within the resized picture.
-        name: what an error message calls the picture.
+        crop: height and width of the crop in pixels; padded with black where it exceeds the resized image.
+        crop_start: the framework's rule for the first pixel of the crop.
+        fused: compute only the crop's pixels, if it lies within the resized image.
+        name: the image's name in error messages.
         resample: the filter.
 
     Raises:
-        DataError: the resized picture would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
+        DataError: the resized image would have more than ``PIL.Image.MAX_IMAGE_PIXELS`` pixels.
     """
     image, box = picture
     width, height = size = _resized_size(picture, resize, name)
@@ -56,20 +92,20 @@ def resize_and_crop(
                 return image.resize(crop[::-1], resample, part)
             return resized_crop(image, size, (left, top, right, bottom), resample)
         image = image.resize(size, resample, box)
-    return image if crop[::-1] == size and left == top == 0 else image.crop((left, top, right, bottom))
+    return _cropped(image, (left, top, right, bottom))
 
 
 def _part(box: Box, size: tuple[int, int], crop: tuple[int, int, int, int]) -> Box:
-    """Return where in the source the crop of a ``box`` resized to ``size`` comes from."""
+    """Return the source box of a crop of ``box`` resized to ``size``."""
     across, down = (box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]
     left, top, right, bottom = crop
-    # rounding may put the last edge beyond the image, which Pillow refuses
+    # rounding may put the last edge beyond the image, which Pillow rejects
     end = min(box[0] + right * across, box[2]), min(box[1] + bottom * down, box[3])
     return box[0] + left * across, box[1] + top * down, *end
 
 
 def _resized_size(picture: Decoded, shape: tuple[int, ...], name: str) -> tuple[int, int]:
-    """Return width and height as torchvision's and paddle's ``Resize`` choose them; both truncate the long side."""
+    """Return the (width, height) of torchvision's and paddle's ``Resize``; both truncate the long side."""
     left, top, right, bottom = picture.box
     old_width, old_height = right - left, bottom - top
     if len(shape) == 2:
@@ -86,3 +122,128 @@ def _resized_size(picture: Decoded, shape: tuple[int, ...], name: str) -> tuple[
             f" of {limit} pixels; crop it first, or pass resize_shape as (height, width)"
         )
     return width, height
+
+
+class _Axis(NamedTuple):
+    """One axis of a resize by a filter of this support, of which the samples ``first`` to ``end`` are kept."""
+
+    old: int
+    new: int
+    first: int
+    end: int
+    support: float = 1.0
+
+    @property
+    def is_dyadic(self) -> bool:
+        """Whether float32 holds every edge of the resized samples exactly; also true if the length does not change."""
+        denominator = self.new // math.gcd(self.old, self.new)
+        return self.old == self.new or (denominator.bit_count() == 1 and self.old * denominator <= 1 << 24)
+
+    def needed(self) -> tuple[int, int]:
+        """Return the range of source samples that the kept ones depend on, up to one sample larger at either end."""
+        scale = self.old / self.new
+        if scale == 1:
+            return self.first, self.end
+        reach = max(scale, 1.0) * self.support
+        low, high = (self.first + 0.5) * scale - reach, (self.end - 0.5) * scale + reach
+        return max(0, math.floor(low)), min(self.old, math.ceil(high))
+
+    def source(self) -> tuple[int, int]:
+        """Return the range of source samples that must exist when this axis is resized."""
+        return self.needed() if self.is_dyadic else (0, self.old)
+
+
+def resized_crop(
+    image: Image.Image,
+    size: tuple[int, int],
+    crop: tuple[int, int, int, int],
+    resample: Image.Resampling = _BILINEAR,
+) -> Image.Image:
+    """Return ``image.resize(size, resample).crop(crop)``, bit by bit.
+
+    Args:
+        image: an image of mode ``RGB`` or ``L``.
+        size: width and height to resize to, in pixels.
+        crop: the box to keep of the resized image; it must lie within it.
+        resample: the filter.
+    """
+    support = _SUPPORTS.get(resample)
+    if support is None:
+        return _cropped(image.resize(size, resample), crop)
+    across = _Axis(image.width, size[0], crop[0], crop[2], support)
+    down = _Axis(image.height, size[1], crop[1], crop[3], support)
+    order = _order() if _is_worthwhile(across, down) else None
+    if order is None:
+        return _cropped(image.resize(size, resample), crop)
+    is_vertical = order(image.size, size)
+    first, second = (down, across) if is_vertical else (across, down)
+    lines, source = second.needed(), second.source()
+    image = _cropped(image, _box(first.source(), lines, is_vertical))
+    image = _resized(image, first, is_vertical, resample)
+    padded = source[0] - lines[0], source[1] - lines[0]
+    image = _cropped(image, _box((0, first.end - first.first), padded, is_vertical))
+    return _resized(image, second, not is_vertical, resample)
+
+
+def _is_worthwhile(across: _Axis, down: _Axis) -> bool:
+    """Return whether two passes are faster than the whole resize, at sizes that Pillow crops without a warning."""
+    size = across.new * down.new
+    left_out = size - (across.end - across.first) * (down.end - down.first)
+    most = max(across.old, across.new) * max(down.old, down.new)
+    limit = Image.MAX_IMAGE_PIXELS
+    saves = left_out >= max(size * _SMALLEST_SHARE, _FEWEST_PIXELS)
+    return saves and (across.is_dyadic or down.is_dyadic) and (limit is None or most <= limit)
+
+
+def _resized(image: Image.Image, axis: _Axis, is_vertical: bool, resample: Image.Resampling) -> Image.Image:
+    """Resize one axis of an image that holds the axis' source samples to the crop's part of it."""
+    if axis.old == axis.new:
+        return image
+    lines = image.width if is_vertical else image.height
+    if not axis.is_dyadic:
+        resized = image.resize((lines, axis.new) if is_vertical else (axis.new, lines), resample)
+        return resized.crop(_box((axis.first, axis.end), (0, lines), is_vertical))
+    low, scale = axis.source()[0], axis.old / axis.new
+    part = axis.first * scale - low, axis.end * scale - low
+    count = axis.end - axis.first
+    size = (lines, count) if is_vertical else (count, lines)
+    return image.resize(size, resample, _box(part, (0, lines), is_vertical))
+
+
+def _box(along: tuple[float, float], lines: tuple[int, int], is_vertical: bool) -> Box:
+    """Return a box, given its extents along an axis and across it."""
+    if is_vertical:
+        return lines[0], along[0], lines[1], along[1]
+    return along[0], lines[0], along[1], lines[1]
+
+
+def _cropped(image: Image.Image, crop: Box) -> Image.Image:
+    return image if crop == (0, 0, *image.size) else image.crop(crop)
+
+
+@cache
+def _order() -> Order | None:
+    """Return the installed Pillow's order of passes, determined by tests; ``None`` if it is unknown."""
+    return next((order for order in (_order_of_pillow_13, _horizontal_first) if _is_followed(order)), None)
+
+
+def _is_followed(order: Order) -> bool:
+    for old, new in _PROBES:
+        noise = np.arange(old[0] * old[1], dtype=np.uint32).reshape(old[::-1]) ** 3 * 77 >> 4
+        image = Image.fromarray(noise.astype(np.uint8))
+        between = (old[0], new[1]) if order(old, new) else (new[0], old[1])
+        for resample in _SUPPORTS:
+            if image.resize(new, resample) != image.resize(between, resample).resize(new, resample):
+                return False
+    return True
+
+
+def _order_of_pillow_13(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Vertical first if the height loses more than twice as many pixels as the width."""
+    lost = old[1] - new[1]
+    return lost > 0 and lost > 2 * (old[0] - new[0])
+
+
+def _horizontal_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Horizontal first, always, as in Pillow 12 and older."""
+    return False

@@ -1,4 +1,4 @@
-"""A band of a picture as a straight picture of its own: a line of text that lies turned, or along a curve."""
+"""Rectification of a band of an image: a text line that is rotated or curved."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from engine import Array
 
 
 def straightened(image: Image.Image, outline: Array) -> Image.Image:
-    """Return what lies within an outline, upright; what reaches out of the picture repeats its edge.
+    """Return the content of an outline, upright; pixels outside the image repeat its edge.
 
     Args:
         image: of mode ``RGB`` or ``L``.
-        outline: 2N x 2 (x, y) in pixels of the picture, edges and not centres, N at least 2: the upper side from its
-            left end, then the lower one back. The corners of a rectangle, clockwise, are such an outline.
+        outline: 2N x 2 (x, y) in pixels of the image, at pixel edges, N at least 2: the upper side from its left end,
+            then the lower side backwards, such as the corners of a rectangle, clockwise.
 
     Returns:
-        As wide as the longer of the two sides, and as high as the ends and bends are on average; at least 1 x 1.
+        As wide as the longer of the two sides, and as high as the mean distance of their points; at least 1 x 1.
     """
     count = len(outline) // 2
     upper, lower = np.asarray(outline[:count], np.float64), np.asarray(outline[count:][::-1], np.float64)
@@ -42,7 +42,7 @@ def _steps(points: Array) -> Array:
 
 
 def _region(image: Image.Image, outline: Array) -> tuple[Image.Image, tuple[int, int]]:
-    """Return the part of a picture around an outline, repeated over the picture's edges, and where it begins."""
+    """Return the part of an image around an outline, with its edges repeated, and its upper left corner."""
     low, high = np.floor(outline.min(axis=0)).astype(int) - 2, np.ceil(outline.max(axis=0)).astype(int) + 2
     size = np.array(image.size)
     first, last = np.clip(low, 0, size - 1), np.clip(high, 1, size)

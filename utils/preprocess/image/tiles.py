@@ -1,4 +1,4 @@
-"""A picture that is larger than a model's input, cut into tiles that overlap, and their maps put together again."""
+"""Images larger than a model's input: cut into overlapping tiles, and the tiles' maps joined."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine import Array
 
 
 class Tiles(NamedTuple):
-    """Where the tiles of a picture lie; there is one at each row's and each column's start.
+    """Grid of the tiles of an image.
 
     Attributes:
-        size: height and width of the picture. side: height and width of a tile.
-        rows, columns: where tiles begin. A picture that is smaller than a tile has one, which reaches beyond it.
+        size: height and width of the image. side: height and width of a tile.
+        rows, columns: first row and column of the tiles. An image smaller than a tile has one, which extends beyond it.
     """
 
     size: tuple[int, int]
@@ -25,23 +25,23 @@ class Tiles(NamedTuple):
     columns: tuple[int, ...]
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of tiles."""
         return len(self.rows) * len(self.columns)
 
     @classmethod
     def over(cls, size: tuple[int, int], side: tuple[int, int], overlap: int) -> Tiles:
-        """Return the fewest tiles that cover a picture and overlap by so many pixels at least, evenly spread."""
+        """Return the fewest tiles that cover an image with at least this overlap in pixels, evenly spaced."""
         rows, columns = (_starts(whole, part, overlap) for whole, part in zip(size, side, strict=True))
         return cls(size, side, rows, columns)
 
     def cut(self, pixels: Array) -> Array:
-        """Return the tiles of a picture, rows x columns of them.
+        """Return the tiles of an image, row by row.
 
         Args:
             pixels: C x H x W.
 
         Returns:
-            N x C x h x w of the same dtype; what lies beyond the picture is 0.
+            N x C x h x w of the same dtype; 0 beyond the image.
         """
         height, width = self.side
         found = np.zeros((len(self), len(pixels), height, width), pixels.dtype)
@@ -52,7 +52,7 @@ class Tiles(NamedTuple):
         return found
 
     def joined(self, maps: Sequence[Array]) -> Array:
-        """Return the map of the whole picture: of each pixel what that tile says which it lies deeper in.
+        """Return the map of the whole image; where tiles overlap, each provides the pixels that lie deeper in it.
 
         Args:
             maps: one per tile, h x w.
@@ -81,6 +81,6 @@ def _starts(whole: int, part: int, overlap: int) -> tuple[int, ...]:
 
 
 def _shares(starts: Sequence[int], part: int, whole: int) -> list[tuple[int, int]]:
-    """Return what each tile says: up to the middle of what it has in common with its neighbours."""
+    """Return the range that each tile provides: up to the middle of its overlap with each neighbour."""
     middles = [(after + before + part) // 2 for before, after in pairwise(starts)]
     return list(zip([0, *middles], [*middles, whole], strict=True))

@@ -1,21 +1,22 @@
-"""A classifier's preprocessing as paddle.vision.transforms does it with its PIL backend, without importing paddle.
+"""paddle.vision.transforms' preprocessing of image classifiers with its PIL backend, without paddle.
 
-PaddleClas deploys with another convention (OpenCV's bilinear filter, which does not antialias, on a rounded size). It
-is not this one: the pixels of a shrunk picture differ between the two, and a model's metric may too.
+PaddleClas deploys with a different convention (OpenCV's bilinear filter, which does not antialias, on a rounded size):
+the pixels of a downscaled image differ between the two, and the model's metric may differ too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from utils.preprocess.image.classification import MEAN, STD, Array, Channels, Picture, Shape, preprocess_pictures
-from utils.preprocess.image.modes import CROP, RESIZE
+from utils.preprocess.image.classification import Array, Channels, ImagePreprocessor, ImageSource, Shape
+from utils.preprocess.image.modes import CROP, MEAN, RESIZE, STD
+from utils.preprocess.image.resizing import paddle_start
 
 __all__ = ["preprocess"]
 
 
 def preprocess(
-    image_path: Picture | Sequence[Picture],
+    image_path: ImageSource | Sequence[ImageSource],
     dtype: str = "float16",
     resize_shape: Shape = RESIZE,
     crop_shape: Shape = CROP,
@@ -26,28 +27,15 @@ def preprocess(
     std: Channels = STD,
     interpolation: str = "bilinear",
 ) -> Array:
-    """Turn pictures into a model's input, as Paddle's ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize`` would.
+    """Convert images to a model's input like Paddle's ``Resize``, ``CenterCrop``, ``ToTensor`` and ``Normalize``.
 
-    Equal bit by bit to ``paddle.vision.transforms`` on RGB PIL images in float32; float16 is that, rounded once. It
-    differs from the PyTorch preprocessing only where a picture smaller than the crop needs an odd number of padding
-    pixels.
+    In float32, the result equals that of ``paddle.vision.transforms`` on RGB PIL images bit by bit; in float16, it is
+    the float32 result rounded once. It differs from the PyTorch preprocessing only if an image smaller than the crop
+    needs an odd number of padding pixels.
 
-    Arguments, result and errors: :func:`utils.preprocess.pytorch.classification.preprocess` has them.
+    See :func:`utils.preprocess.pytorch.classification.preprocess` for arguments, result and errors.
     """
-    return preprocess_pictures(
-        image_path,
-        dtype,
-        resize_shape,
-        crop_shape,
-        _crop_start,
-        out=out,
-        decode=decode,
-        mean=mean,
-        std=std,
-        interpolation=interpolation,
+    run = ImagePreprocessor(
+        dtype, resize_shape, crop_shape, paddle_start, decode=decode, mean=mean, std=std, interpolation=interpolation
     )
-
-
-def _crop_start(length: int, crop: int) -> int:
-    """Return paddle's center_crop offset; a negative half pixel too is rounded to even."""
-    return round((length - crop) / 2)
+    return run(image_path, out)

@@ -1,4 +1,4 @@
-"""The historical face of BGE's preprocessing: what a loader gives becomes the inputs of a call."""
+"""Historical interface of BGE's preprocessing: a data loader's batch as the inputs of a call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from utils.torch_array import as_array, like
 __all__ = ["ORDER", "is_reranker", "preprocess"]
 
 ORDER = ("input_ids", "attention_mask", "token_type_ids")
-"""The order of a BERT's inputs in its exports, which is not that in which tokenizers of transformers list them."""
+"""Order of a BERT's inputs in its exports, which differs from that of transformers' tokenizers."""
 
 
 def is_reranker(model_name: str | None) -> bool:
-    """Say whether a model, by its name, reads both texts of a pair together and gives a score."""
+    """Return whether a model, by its name, scores both texts of a pair together."""
     return "reranker" in str(model_name).lower()
 
 
@@ -25,34 +25,36 @@ def preprocess(inputs: Mapping[str, Any] | Sequence[Any], batch_size: int, batch
     """Return the inputs of a call, in the order of :data:`ORDER`.
 
     Args:
-        inputs: arrays or torch tensors N x L by name, as ``create_dataloader`` or a tokenizer of transformers gives
-            them; or a list of them, which keeps its order.
-        batch_size: rows that the call should have.
-        batch_padding: whether fewer rows are brought to ``batch_size`` by repeating the last one.
+        inputs: arrays or torch tensors N x L by name, from ``create_dataloader`` or a tokenizer of transformers; or a
+            list of them, which keeps its order.
+        batch_size: rows of the call.
+        batch_padding: whether fewer rows are padded to ``batch_size`` by repeating the last one.
 
     Returns:
-        N x L int64 each, or ``batch_size`` x L; a torch tensor where one was given.
+        N x L int64 each, or ``batch_size`` x L; torch tensors for torch tensors.
 
     Raises:
-        InputError: these are no inputs of equally many rows. ConfigError: an impossible batch size.
+        InputError: the inputs are not token numbers with equally many rows. ConfigError: the batch size is invalid.
     """
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ConfigError(f"batch_size {batch_size!r} must be a whole number of at least 1")
-    if hasattr(inputs, "keys"):  # transformers' own mapping is no Mapping
+    if hasattr(inputs, "keys"):  # transformers' own mapping is not a Mapping
         names = [name for name in ORDER if name in inputs.keys()]  # noqa: SIM118
         strange = sorted(set(inputs.keys()) - set(ORDER))
         if strange or not names:
-            raise InputError(f"inputs are named {', '.join(inputs.keys()) or 'nothing'}; give {', '.join(ORDER)}")
+            raise InputError(f"inputs are named {', '.join(inputs.keys()) or 'nothing'}; pass {', '.join(ORDER)}")
         values = [inputs[name] for name in names]  # type: ignore[call-overload]
     else:
         values = list(inputs)
     arrays = [as_array(value, "an input") for value in values]
     if any(array.dtype.kind == "f" for array in arrays):
-        raise InputError("inputs are numbers of tokens; give whole numbers, not floats")
+        raise InputError("inputs are token numbers; pass integers, not floats")
     shapes = {array.shape for array in arrays}
     if len(shapes) != 1 or arrays[0].ndim != 2 or not len(arrays[0]):
-        told = ", ".join("x".join(map(str, shape)) for shape in sorted(shapes)) or "none"
-        raise InputError(f"inputs are of shape {told}; give equally many rows of equally many tokens, one at least")
+        found = ", ".join("x".join(map(str, shape)) for shape in sorted(shapes)) or "none"
+        raise InputError(
+            f"inputs are of shape {found}; pass at least one row, with as many rows and tokens in each input"
+        )
     missing = max(0, batch_size - len(arrays[0])) if batch_padding else 0
     return [
         like(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]).astype(np.int64), value)

@@ -1,4 +1,4 @@
-"""The historical face of detectors' preprocessing: that of :mod:`utils.preprocess.pytorch.yolov9m`."""
+"""Historical interface of detectors' preprocessing: that of :mod:`utils.preprocess.pytorch.yolov9m`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures and a caption as Grounding DINO takes them, by the call of scripts that people have."""
+"""Historical interface of Grounding DINO's preprocessing: images and a caption."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from utils.torch_array import as_array, like
 __all__ = ["last_read", "preprocess"]
 
 _read: list[tuple[int, int]] = []
-"""Height and width of the files that the last call read."""
+"""Height and width of the files read by the last call."""
 
 
 def last_read() -> list[tuple[int, int]]:
-    """Return height and width in pixels of the pictures that the last :func:`preprocess` read from files, in order."""
+    """Return height and width in pixels of the image files that the last :func:`preprocess` read, in order."""
     return list(_read)
 
 
 class _Usual(int):
-    """A size that nobody said."""
+    """Type of the default size, to distinguish it from the same number given by a caller."""
 
 
 SIZE = _Usual(320)
@@ -40,24 +40,23 @@ def preprocess(
 
     Args:
         images: a path or a PIL image, or a list of these, which are stretched to the square and normalised with
-            ImageNet's mean and standard deviation; or N x 3 x H x W floats, an array or a tensor, that the data set has
-            normalised already: they are only stretched.
-        tokenizer: what ``get_tokenlizer`` returns, or a fast tokenizer of transformers.
+            ImageNet's mean and standard deviation; or N x 3 x H x W floats, array or tensor, which are already
+            normalised and only stretched.
+        tokenizer: the result of ``get_tokenlizer``, or a fast tokenizer of transformers.
         caption: the classes to look for: ``"cat . dog ."``.
-        half: whether the pictures become float16 instead of float32.
-        resize_shape: side of the square in pixels. Where nobody says one it is the side for which the script has opened
-            its engine (``input_size``), and 320 without an engine.
+        half: return images as float16 instead of float32.
+        resize_shape: side of the square in pixels; by default the ``input_size`` of the script's open engine, and 320
+            without an engine.
 
     Returns:
-        Pictures N x 3 x S x S, and ``input_ids``, ``token_type_ids`` and ``attention_mask``, each N x L int64, the same
-        for every picture. L is the number of the caption's tokens (195 for COCO's 80 classes), or the length for which
-        the engine was opened where that is longer: tokens that are no text are 0 in all three. Tensors where tensors
-        came in, else arrays.
+        Images N x 3 x S x S, and ``input_ids``, ``token_type_ids`` and ``attention_mask``, each N x L int64, the same
+        for every image. L is the number of the caption's tokens (195 for COCO's 80 classes), or the engine's length if
+        that is larger; all three are 0 at padding. Tensors for tensors, else arrays.
 
     Raises:
         ConfigError: the size is not positive, or the caption is too long for the engine.
-        InputError: pictures of another shape or kind, or an empty caption.
-        DataError: a picture cannot be read.
+        InputError: the images have another shape or type, or the caption is empty.
+        DataError: an image cannot be read.
     """
     side = _side() if isinstance(resize_shape, _Usual) else resize_shape
     if not isinstance(side, (int, np.integer)) or side < 1:
@@ -81,31 +80,31 @@ def _is_picture(image: object) -> bool:
 
 
 def _side() -> int:
-    """Return the side of the pictures that the engine was opened for, or the usual one."""
+    """Return the side of the images of the open engine, or the default."""
     shape = next((shape for shape in declared_shapes() if len(shape) == 4), ())
     height, width = shape[2:] or (None, None)
     if height is None or width is None:
         return int(SIZE)
     if height != width:
-        raise ConfigError(f"the engine takes pictures of {height}x{width}; this preprocessing makes squares")
+        raise ConfigError(f"the engine takes images of {height}x{width}; this preprocessing makes squares")
     return height
 
 
 def _padded(rows: Sequence[Array]) -> list[Array]:
-    """Return the tokens at the length that the engine was opened for; without one, as they are."""
+    """Return the tokens padded to the length of the open engine; unchanged without one."""
     length = next((shape[1] for shape in declared_shapes() if len(shape) == 2), None)
     if length is None:
         return list(rows)
     if len(rows[0]) > length:
         raise ConfigError(
-            f"the caption has {len(rows[0])} tokens, input_size of the engine says {length}; "
+            f"the caption has {len(rows[0])} tokens, the engine's input_size has {length}; "
             f"open the engine for {len(rows[0])} or ask for fewer classes"
         )
     return [np.pad(row, (0, length - len(row))) for row in rows]
 
 
 def _stretched(pictures: Array, side: int) -> Array:
-    """Return N x 3 x side x side float32; samples are averaged where pictures shrink, as Pillow does with files."""
+    """Return N x 3 x side x side float32, averaged when images shrink, as Pillow does with files."""
     if pictures.ndim != 4 or pictures.shape[1] != 3 or pictures.dtype.kind != "f" or 0 in pictures.shape:
         raise InputError(
             f"images are {pictures.dtype} of shape {pictures.shape}; pass a path, or normalised floats N x 3 x H x W"

@@ -1,4 +1,4 @@
-"""The historical face of SSD's preprocessing: SSD with MobileNetV3 for pictures of 320 x 320."""
+"""Historical interface of SSD's preprocessing: SSD with MobileNetV3 for images of 320 x 320."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from utils.torch_array import like
 __all__ = ["MEAN", "STRETCHED", "preprocess"]
 
 MEAN = (123.0, 117.0, 104.0)
-"""What is subtracted of red, green and blue, in levels of 0 to 255; the deviation is not divided by. The published
-configuration of these weights has it so (lufficc/SSD, ``INPUT.PIXEL_MEAN``)."""
+"""Mean of red, green and blue, in levels of 0 to 255; there is no division by a standard deviation, as in the published
+configuration of these weights (lufficc/SSD, ``INPUT.PIXEL_MEAN``)."""
 
 STRETCHED = Laying("stretch", interpolation="opencv")
-"""How pictures are laid into the input."""
+"""Placement of images in the input."""
 
 
 def preprocess(images: Picture | Sequence[Picture], half: bool = False, resize_shape: int | Sequence[int] = 320) -> Any:
-    """Turn pictures into SSD's input: stretched to a square, levels of 0 to 255 in RGB less :data:`MEAN`.
+    """Convert images to SSD's input: stretched to a square, levels of 0 to 255 in RGB minus :data:`MEAN`.
 
     Args:
-        images: a path, a PIL image or H x W x 3 uint8; a list of these; or the N x 3 x H x W uint8 of a loader, array
+        images: a path, a PIL image or H x W x 3 uint8; a list of these; or a data loader's N x 3 x H x W uint8, array
             or torch tensor, which keeps its size.
         half: float16 instead of float32.
         resize_shape: side of the input in pixels, or height and width.
 
     Returns:
-        N x 3 x H x W; a torch tensor where one was given.
+        N x 3 x H x W; a torch tensor for a torch tensor.
 
     Raises:
-        DataError: a file that is no picture. InputError: pixels that are not uint8. ConfigError: an impossible size.
+        DataError: a file is not an image. InputError: pixels are not uint8. ConfigError: the size is invalid.
     """
     levels = levels_of(images, square(resize_shape), STRETCHED)
     made = levels.astype(np.float32) - np.array(MEAN, np.float32)[:, None, None]

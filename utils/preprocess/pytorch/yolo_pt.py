@@ -1,4 +1,4 @@
-"""The historical face of YOLO's preprocessing: pictures letterboxed into a batch, without importing torch."""
+"""Historical interface of YOLO's preprocessing: images letterboxed into a batch, without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from utils.torch_array import as_array, first_tensor, like
 __all__ = ["IMG_FORMATS", "preprocess"]
 
 IMG_FORMATS = ("bmp", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp")
-"""Endings of file names, in small letters and without a dot, that the zoo takes for pictures'."""
+"""Lower-case endings of image files, without a dot."""
 
 Size: TypeAlias = "int | Sequence[int]"
 
@@ -26,27 +26,27 @@ Size: TypeAlias = "int | Sequence[int]"
 def preprocess(
     inputs: Any, batch_size: int, input_size: Size, batch_padding: bool = True, half: bool = False, **kw: Any
 ) -> tuple[Any, int, list[tuple[int, int]]]:
-    """Turn pictures into a YOLO model's input: letterboxed, RGB, 0 to 1.
+    """Convert images to a YOLO model's input: letterboxed, RGB, 0 to 1.
 
-    A picture keeps its proportions and is centred; the rest is grey, level 114. One that has the input's size keeps
-    every pixel. A picture file is put upright first, as everywhere in the zoo.
+    An image keeps its proportions and is centred; the rest is grey, level 114. The pixels of an image of the input's
+    size do not change. Image files are turned upright first.
 
     Args:
-        inputs: a picture or a list of them: a path, a PIL image, or an H x W x 3 uint8 array in RGB order; or a batch
-            as a loader gives it, N x 3 x H x W uint8, array or tensor.
-        batch_size: the result has this many pictures, or a multiple of it where more come in.
-        input_size: height and width of the model's input in pixels, or the one number that both are.
-        batch_padding: fill the batch up with black pictures; ``False`` leaves it at what came in.
+        inputs: an image or a list of them: a path, a PIL image, or an H x W x 3 uint8 array in RGB order; or a data
+            loader's batch, N x 3 x H x W uint8, array or tensor.
+        batch_size: number of images in the result, or a multiple of it if there are more.
+        input_size: height and width of the model's input in pixels, or one number for both.
+        batch_padding: fill the batch with black images; ``False`` does not.
         half: float16, else float32.
-        **kw: accepted for scripts that pass more; what is given is named in a warning and not used.
+        **kw: accepted for scripts that pass more; not used, with a warning that lists them.
 
     Returns:
-        N x 3 x H x W, a tensor where ``inputs`` is one or has one; how many of the N are real pictures, which
-        ``postprocess`` calls ``padding_shape``; the height and width of each real picture before it was laid in.
+        N x 3 x H x W, a tensor if ``inputs`` is one or has one; the number of real images among the N, the
+        ``padding_shape`` of ``postprocess``; the original height and width of each real image.
 
     Raises:
-        ConfigError: a batch size or input size that is not positive.
-        DataError: there is no picture, or one cannot be read. InputError: an array is no picture.
+        ConfigError: the batch size or input size is not positive.
+        DataError: there is no image, or one cannot be read. InputError: an array is not an image.
     """
     if kw:
         warnings.warn(f"preprocess does not use {', '.join(sorted(kw))}", stacklevel=2)
@@ -63,7 +63,7 @@ def preprocess(
 
 
 def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tuple[int, int]]]:
-    """Return pictures laid into the input, each 3 x H x W uint8, and the height and width that they had."""
+    """Return images placed in the input, each 3 x H x W uint8, and their original heights and widths."""
     given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if not isinstance(inputs, (list, tuple, str, os.PathLike, Image.Image)):
         batch = as_array(inputs, "inputs")
@@ -73,7 +73,7 @@ def _laid(inputs: Any, size: tuple[int, int]) -> tuple[Sequence[Array], list[tup
             return list(batch), [size] * len(batch)
         given = list(batch.transpose(0, 2, 3, 1)) if batch.ndim == 4 else [batch]
     if not given:
-        raise DataError("there is no picture to preprocess; pass at least one")
-    pictures = [picture_of(one, f"picture {place}") for place, one in enumerate(given)]
+        raise DataError("the list of images is empty; pass at least one")
+    pictures = [picture_of(one, f"image {place}") for place, one in enumerate(given)]
     laid = [letterbox(picture, size)[0].transpose(2, 0, 1) for picture in pictures]
     return laid, [(picture.height, picture.width) for picture in pictures]

@@ -1,4 +1,4 @@
-"""Captions of grounding detectors: class names joined to one text, and which of its tokens are whose."""
+"""Captions of grounding detectors: class names joined to one text, and the tokens of each name."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SEPARATOR, END = " . ", " ."
-"""What stands between two names of a caption, and behind the last one (Liu et al. 2023, arXiv:2303.05499)."""
+"""Text between two names of a caption, and after the last one (Liu et al. 2023, arXiv:2303.05499)."""
 
 
 class CaptionTokenizer:
-    """A tokenizer that is called as those of transformers are; everything else is that of the package ``tokenizers``.
+    """A tokenizer with the call of transformers' tokenizers; other attributes are those of ``tokenizers``.
 
     Args:
-        tokenizer: what numbers the tokens.
-        source: where it comes from, for messages.
+        tokenizer: of the package ``tokenizers``.
+        source: its origin, for messages.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: object) -> None:
@@ -36,7 +36,7 @@ class CaptionTokenizer:
         tokenizer.no_truncation()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "tokenizer":  # while a copy is made there is none yet
+        if name.startswith("__") or name == "tokenizer":  # during a copy it does not exist yet
             raise AttributeError(name)
         return getattr(self.tokenizer, name)
 
@@ -52,18 +52,19 @@ class CaptionTokenizer:
         """Return ``input_ids``, ``token_type_ids`` and ``attention_mask``.
 
         Args:
-            text: a text, for which each is a list of whole numbers, or texts: a list of such lists.
-            padding: whether shorter texts get zeros up to the longest (``True`` and ``"longest"`` are the same).
+            text: one text, for which each value is a list of integers, or several, for lists of such lists.
+            padding: whether shorter texts are padded with zeros to the longest (``True`` and ``"longest"`` are the
+                same).
             return_tensors: ``"np"`` or ``"pt"``: T x L int64 instead of lists.
-            return_offsets_mapping: also return ``offset_mapping``: per token where it begins and ends in its text.
+            return_offsets_mapping: also return ``offset_mapping``: per token its start and end in its text.
             add_special_tokens: whether the tokens that begin and end a text are added.
 
         Raises:
-            InputError: another padding or kind of tensors, or texts of several lengths as one tensor.
+            InputError: the padding or kind of tensors is unknown, or texts of several lengths are to be one tensor.
         """
         if padding not in (False, True, "longest") or return_tensors not in (None, "np", "pt"):
             raise InputError(
-                f"padding {padding!r} with return_tensors {return_tensors!r} is not known; "
+                f"padding {padding!r} with return_tensors {return_tensors!r} is not supported; "
                 "use padding='longest' and return_tensors None, 'np' or 'pt'"
             )
         texts = [text] if isinstance(text, str) else list(text)
@@ -80,29 +81,29 @@ class CaptionTokenizer:
             columns["offset_mapping"] = [list(one.offsets) for one in found]
         if return_tensors is not None:
             if len({len(row) for row in columns["input_ids"]}) > 1:
-                raise InputError("texts of several lengths are no one tensor; pass padding='longest'")
+                raise InputError("texts of several lengths cannot be one tensor; pass padding='longest'")
             arrays = {name: np.array(rows, np.int64) for name, rows in columns.items()}
             return arrays if return_tensors == "np" else {name: of_the_script(array) for name, array in arrays.items()}
         return {name: rows[0] for name, rows in columns.items()} if isinstance(text, str) else dict(columns)
 
 
 def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
-    """Return the tokenizer of a text encoder. (The name is spelt as in the scripts that people have.)
+    """Return the tokenizer of a text encoder. (The name's spelling is that of existing scripts.)
 
     Args:
-        source: a folder with ``tokenizer.json`` or with a WordPiece ``vocab.txt`` (lower-cased unless a
-            ``tokenizer_config.json`` beside it says otherwise), such a file itself, or a name on the Hugging Face Hub
-            such as ``bert-base-uncased``, which is fetched from there and kept in its cache.
+        source: a folder with ``tokenizer.json`` or with a WordPiece ``vocab.txt`` (lower-cased unless its
+            ``tokenizer_config.json`` says otherwise), such a file itself, or a name on the Hugging Face Hub such as
+            ``bert-base-uncased``, which is downloaded to its cache.
 
     Raises:
-        DataError: there is none, or it cannot be read.
+        DataError: the tokenizer is missing or cannot be read.
         ConfigError: the package ``tokenizers`` is not installed.
     """
     with extra("a tokenizer", "text"):
         import tokenizers
     path = expanded(source)
     file = next((path / name for name in FILES if os.path.isfile(path / name)), path)
-    kind = "cannot be read" if os.path.isfile(file) else "is no folder here, and cannot be fetched from the hub"
+    kind = "cannot be read" if os.path.isfile(file) else "is not a folder here, and cannot be fetched from the hub"
     fix = f"give a folder with {' or '.join(FILES)}"
 
     def refusal(reason: str) -> DataError:
@@ -126,29 +127,27 @@ def get_tokenlizer(source: str | os.PathLike[str]) -> CaptionTokenizer:
 
 
 def caption_of(names: Sequence[str]) -> str:
-    """Return the caption that asks for some classes: ``"cat . dog ."``."""
+    """Return the caption for class names: ``"cat . dog ."``."""
     return SEPARATOR.join(names) + END
 
 
 def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
-    """Return what a grounding detector reads of a caption: token numbers, their types and what of them is text.
+    """Return a grounding detector's inputs for a caption: token numbers, token types and attention mask.
 
     Args:
-        tokenizer: what :func:`get_tokenlizer` returns, or a tokenizer of transformers.
+        tokenizer: the result of :func:`get_tokenlizer`, or a tokenizer of transformers.
         caption: a text of L tokens.
 
     Returns:
         Three int64 arrays of L.
 
     Raises:
-        InputError: the caption is empty, or what is given does not tokenize.
+        InputError: the caption is empty, or ``tokenizer`` is not a tokenizer.
     """
     if not isinstance(caption, str) or not caption.strip():
-        raise InputError(
-            f"caption {caption!r} asks for nothing; write class names as in {caption_of(('cat', 'dog'))!r}"
-        )
+        raise InputError(f"caption {caption!r} is empty; write class names as in {caption_of(('cat', 'dog'))!r}")
     if not callable(tokenizer):
-        raise InputError(f"tokenizer is a {type(tokenizer).__name__}; pass what get_tokenlizer returns")
+        raise InputError(f"tokenizer is a {type(tokenizer).__name__}; pass the result of get_tokenlizer")
     found = tokenizer(caption)
     numbers = np.array(found["input_ids"], np.int64)
     kinds = np.array(found["token_type_ids"], np.int64) if "token_type_ids" in found else np.zeros_like(numbers)
@@ -156,20 +155,20 @@ def encoded(tokenizer: Any, caption: str) -> tuple[Array, Array, Array]:
 
 
 def tokens_of(tokenizer: Any, names: Sequence[str]) -> list[Array]:
-    """Return the places of each class's tokens in the caption of all of them.
+    """Return the indices of each class's tokens in the caption of all classes.
 
     Args:
-        tokenizer: as for :func:`encoded`; one of transformers must be a fast one, which knows where tokens stand.
+        tokenizer: as for :func:`encoded`; one of transformers must be a fast one, which returns offsets.
         names: of the classes.
 
     Raises:
         DataError: a name has no token.
-        InputError: the tokenizer does not say where its tokens stand.
+        InputError: the tokenizer does not return offsets.
     """
     try:
         spans = np.array(tokenizer(caption_of(names), return_offsets_mapping=True)["offset_mapping"]).reshape(-1, 2)
     except (NotImplementedError, KeyError) as error:
-        raise InputError("the tokenizer does not say where its tokens stand; pass a fast one") from error
+        raise InputError("the tokenizer does not return token offsets; pass a fast one") from error
     real, found, begin = spans[:, 1] > spans[:, 0], [], 0
     for name in names:
         end = begin + len(name)

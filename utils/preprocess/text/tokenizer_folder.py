@@ -1,6 +1,6 @@
-"""A tokenizer out of a model's folder, for scripts that name the folder, and rows of numbers by it.
+"""Tokenizers of model folders, for scripts that name the folder.
 
-Needs the package ``tokenizers`` and not transformers; the numbers are those that transformers' fast tokenizers give.
+Needs the package ``tokenizers`` but not transformers; token numbers equal those of transformers' fast tokenizers.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILES = ("tokenizer.json", "vocab.txt")
-"""What a tokenizer is read from, the first one that is there."""
+"""Files of a tokenizer; the first that exists is read."""
 
 MOST_BYTES = 256 << 20
-"""Bytes of a tokenizer at most; the largest known ones have some 30 MB."""
+"""Maximum bytes of a tokenizer; the largest known ones have some 30 MB."""
 
 OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.json")
-"""What a folder may hold in their place; transformers makes a ``tokenizer.json`` of these."""
+"""Unsupported files of tokenizers, which transformers converts to ``tokenizer.json``."""
 
 PADS = ("[PAD]", "<pad>")
-"""The token that fills up, where the folder does not say."""
+"""Default padding tokens."""
 
 
 @contextmanager
 def of_library(refusal: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise what a reason makes in place of whatever the library ``tokenizers`` raises.
+    """Convert exceptions of the library ``tokenizers`` to that of ``refusal``.
 
-    That is the bare class, and where its Rust code gives up, such as on a regular expression that goes back over a text
-    for ever, a PanicException, which is no Exception and has no name to import.
+    These are of the bare class ``Exception``, or, if its Rust code panics, such as on catastrophic backtracking of a
+    regular expression, a PanicException, which is not an Exception and cannot be imported.
     """
     try:
         yield
@@ -56,27 +56,27 @@ def of_library(refusal: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def read_tokenizer(file: Path) -> Tokenizer:
-    """Return the tokenizer of a ``tokenizer.json``, or of a WordPiece ``vocab.txt`` with what lies beside it.
+    """Return the tokenizer of a ``tokenizer.json``, or of a WordPiece ``vocab.txt`` with its configuration.
 
-    ``tokenizer_config.json`` beside ``vocab.txt`` may say ``do_lower_case`` (true), ``strip_accents`` and
-    ``tokenize_chinese_chars`` (true), as BERT's has them.
+    ``tokenizer_config.json`` in the same folder as ``vocab.txt`` may have ``do_lower_case`` (default true),
+    ``strip_accents`` and ``tokenize_chinese_chars`` (default true), as for BERT.
 
     Raises:
-        Exception: whatever the library raises; DataError: ``tokenizer_config.json`` is no JSON object.
+        Exception: of the library; DataError: ``tokenizer_config.json`` is not a JSON object.
     """
-    content = read_regular(file, MOST_BYTES)  # the library would wait for a pipe
+    content = read_regular(file, MOST_BYTES)  # the library would block on a pipe
     if file.name != "vocab.txt":
         from tokenizers import Tokenizer
 
         return Tokenizer.from_str(content.decode("utf-8-sig"))
     from tokenizers import BertWordPieceTokenizer
 
-    told = _config(file.parent)
+    config = _config(file.parent)
     made: Tokenizer = BertWordPieceTokenizer(
         str(file),
-        lowercase=bool(told.get("do_lower_case", True)),
-        strip_accents=told.get("strip_accents"),
-        handle_chinese_chars=bool(told.get("tokenize_chinese_chars", True)),
+        lowercase=bool(config.get("do_lower_case", True)),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
     )
     return made
 
@@ -90,19 +90,19 @@ def _config(folder: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: cannot be read as JSON ({reason_of(error)}); get the file again") from error
     if not isinstance(found, dict):
-        raise DataError(f"{file}: holds no JSON object; get the file again")
+        raise DataError(f"{file}: is not a JSON object; get the file again")
     return found
 
 
 class FolderTokens:
-    """Texts, or pairs of texts, as rows of numbers of one length.
+    """Texts, or pairs of texts, as rows of token numbers of one length.
 
     Args:
-        folder: holds ``tokenizer.json``, or a WordPiece ``vocab.txt``; or such a file itself.
-        length: numbers per row; longer texts are cut, of a pair the longer one first, and shorter ones filled up.
+        folder: with ``tokenizer.json``, or a WordPiece ``vocab.txt``; or such a file itself.
+        length: numbers per row; longer texts are truncated, of a pair the longer one first, and shorter ones padded.
 
     Raises:
-        DataError: there is no such file, or it cannot be read. ConfigError: an impossible length.
+        DataError: the file is missing or cannot be read. ConfigError: the length is invalid.
     """
 
     def __init__(self, folder: str | os.PathLike[str], length: int) -> None:
@@ -112,7 +112,7 @@ class FolderTokens:
             import tokenizers  # noqa: F401
         self.file = _file(expanded(folder))
         try:
-            with of_library(lambda reason: DataError(f"{self.file}: no tokenizer ({reason}); get the file again")):
+            with of_library(lambda reason: DataError(f"{self.file}: not a tokenizer ({reason}); get the file again")):
                 self._tokenizer = read_tokenizer(self.file)
                 pad, number = self._pad()
                 self._tokenizer.enable_truncation(length)
@@ -121,12 +121,12 @@ class FolderTokens:
             raise DataError(f"{self.file} cannot be read ({reason_of(error)}); check the path") from error
 
     def _pad(self) -> tuple[str, int]:
-        """Return the token that fills up and its number."""
+        """Return the padding token and its number."""
         own = self._tokenizer.padding
         if own:
             return own["pad_token"], own["pad_id"]
-        told = _config(self.file.parent).get("pad_token")
-        named = told.get("content") if isinstance(told, dict) else told
+        pad = _config(self.file.parent).get("pad_token")
+        named = pad.get("content") if isinstance(pad, dict) else pad
         for token in (named, *PADS):
             if not isinstance(token, str):
                 continue
@@ -134,14 +134,14 @@ class FolderTokens:
             if number is not None:
                 return token, number
         raise DataError(
-            f"{self.file}: has no token {' or '.join(PADS)} to fill up with; name one as pad_token in "
+            f"{self.file}: has no padding token {' or '.join(PADS)}; set one as pad_token in "
             f"{self.file.parent / 'tokenizer_config.json'}"
         )
 
     def __call__(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> dict[str, Array]:
         """Return ``input_ids``, ``attention_mask`` and ``token_type_ids``, each N x length int64.
 
-        The order is that in which exporters list a BERT's inputs.
+        Their order is that of a BERT's inputs in exports.
         """
         with of_library(lambda reason: DataError(f"{self.file}: a text cannot be tokenized ({reason}); correct it")):
             found = self._tokenizer.encode_batch(list(texts))
@@ -151,14 +151,14 @@ class FolderTokens:
 
 
 def _file(path: Path) -> Path:
-    """Return the file that a folder's tokenizer is read from."""
+    """Return the file of a folder's tokenizer."""
     found = next((path / name for name in FILES if (path / name).is_file()), path)
     if found.is_file():
         return found
     other = next((path / name for name in OTHERS if (path / name).is_file()), None)
     if other is not None:
         raise DataError(
-            f"{other} is not read; add a tokenizer.json, which transformers writes: "
+            f"{other} is not supported; add a tokenizer.json, which transformers writes: "
             f"AutoTokenizer.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"
         )
     what = "is a folder without" if path.is_dir() else "does not exist; it would have"

@@ -1,6 +1,6 @@
-"""Texts as a model's own tokenizer numbers them: a ``tokenizer.json`` as Hugging Face's libraries write it.
+"""Token numbers of texts by a model's own ``tokenizer.json`` of Hugging Face's libraries.
 
-The numbers, spans and windows are those of transformers' fast tokenizers, which run the same library.
+Numbers, spans and windows equal those of transformers' fast tokenizers, which use the same library.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 TOKENIZER, SIZE = "tokenizer", "vocabulary_size"
-"""Keys of what an export stores: the text of its ``tokenizer.json``, and how many token numbers the model knows."""
+"""Metadata keys of an export: the text of its ``tokenizer.json``, and the size of the model's vocabulary."""
 
 FILES = ("tokenizer.json", "vocab.txt")
-"""What is looked for in a folder."""
+"""Files of a tokenizer in a folder."""
 
 CUTS = ("longest_first", "only_first", "only_second")
-"""What is cut of two texts that are too long together."""
+"""Which of two texts is truncated if they are too long together."""
 
 Given: TypeAlias = "str | tuple[str, str]"
-"""A text, or two that belong together."""
+"""A text, or a pair of texts."""
 
 IDS, MASK, TYPES, PLACES = "ids", "mask", "type", "position"
-"""What an input may take: token numbers, 1 for every token, which text a token is of, its place in the text."""
+"""Kinds of inputs: token numbers, 1 for every token, which text a token belongs to, its position in the text."""
 
 _KINDS = (MASK, TYPES, PLACES)
 MOST_CHARACTERS = 4_000_000
-"""Characters of a text at most: its tokens are numbered before they are cut, some hundred bytes and 2 us each."""
+"""Maximum characters of a text: all tokens are computed before truncation, at some hundred bytes and 2 us each."""
 
 _PADS = ("[PAD]", "<pad>", "<|pad|>")
 _FEWER = 0.9
-"""A tokenizer with less than this share of the tokens a model knows is another model's."""
+"""Minimum size of a tokenizer, relative to the model's vocabulary; a smaller one is another model's."""
 
 
 def input_kind(name: str) -> str:
-    """Return what an input of this name takes: ``mask``, ``type`` (or ``segment``), ``position``, or else ``ids``."""
+    """Return the kind of an input by its name: ``mask``, ``type`` (or ``segment``), ``position``, or else ``ids``."""
     low = name.lower().replace("segment", TYPES)
     return next((kind for kind in _KINDS if kind in low), IDS)
 
 
 class Described(Protocol):
-    """What is needed to know of a model."""
+    """The part of a model's description used here."""
 
     @property
     def ckpt(self) -> Path:
@@ -64,20 +64,20 @@ class Described(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What its export stored."""
+        """Metadata stored by its export."""
 
 
 class Encoded(NamedTuple):
-    """A text, or two, or a window of them, as L tokens.
+    """A text, or a pair, or a window of them, as L tokens.
 
     Attributes:
-        ids: numbers of the tokens, int64 [L].
-        types: 0 in the first text, 1 in the second, as the tokenizer has it, int64 [L].
-        spans: where each token begins and ends in its own text, in characters, int64 [L, 2]; 0, 0 for special ones.
+        ids: token numbers, int64 [L].
+        types: 0 in the first text, 1 in the second, as the tokenizer defines, int64 [L].
+        spans: start and end of each token in its own text, in characters, int64 [L, 2]; 0, 0 for special ones.
         part: 0 in the first text, 1 in the second, -1 for special tokens, int64 [L].
-        cut: tokens of the texts that are left out; 0 for windows, which leave out none together.
-        source: which of the given texts it is of.
-        pad: number of the token that fills up what is shorter than its batch.
+        cut: number of tokens left out; 0 for windows, which together leave out none.
+        source: index of its text.
+        pad: number of the padding token.
     """
 
     ids: Array
@@ -90,14 +90,14 @@ class Encoded(NamedTuple):
 
 
 class Tokens:
-    """A tokenizer. Calls from several threads may run side by side.
+    """A tokenizer. Thread-safe.
 
     Args:
         text: content of a ``tokenizer.json``.
-        source: where it is from, for messages.
+        source: its origin, for messages.
 
     Raises:
-        ModelError: it is no tokenizer.
+        ModelError: the text is not a tokenizer.
         ConfigError: the package ``tokenizers`` is not installed.
     """
 
@@ -130,46 +130,46 @@ class Tokens:
 
     @classmethod
     def of(cls, model: Described, options: object = None) -> Tokens:
-        """Return a model's tokenizer: that of ``--tokenizer``, else the stored one, else the one beside the file.
+        """Return a model's tokenizer: that of ``--tokenizer``, else the stored one, else that next to the model file.
 
-        Each is read once.
+        The last ones read are cached.
 
         Raises:
-            ModelError: there is none, it cannot be read, or it is another model's.
-            ConfigError: ``--tokenizer`` names what does not exist, or the package ``tokenizers`` is not installed.
+            ModelError: the tokenizer is missing, cannot be read, or does not fit the model.
+            ConfigError: ``--tokenizer`` does not exist, or the package ``tokenizers`` is not installed.
         """
         found = cls.find(model, options)
         if found is None:
             raise ModelError(
-                f"{model.ckpt}: no tokenizer is stored in it and no {FILES[0]} lies beside it; "
+                f"{model.ckpt}: it stores no tokenizer, and there is no {FILES[0]} in its folder; "
                 "give the model's own with --tokenizer FILE"
             )
         return found
 
     @classmethod
     def find(cls, model: Described, options: object = None) -> Tokens | None:
-        """Do what :meth:`of` does; ``None`` where there is no tokenizer."""
+        """Return the result of :meth:`of`, or ``None`` if there is no tokenizer."""
         given = getattr(options, "tokenizer", None)
         if given is not None:
             return _fitting(_of_file(str(given)), model)
         stored = model.metadata.get(TOKENIZER)
-        if stored is not None:  # belongs to the model; its table of weights need not be looked at
+        if stored is not None:  # belongs to the model, so its weights need not be read
             return _fitting(_of_text(stored, str(model.ckpt)), model, SIZE in model.metadata)
         beside = Path(model.ckpt).with_name(FILES[0])
         return _fitting(_of_file(str(beside)), model) if beside.is_file() else None
 
     def number(self, token: str) -> int | None:
-        """Return a token's number; ``None`` where there is none."""
+        """Return a token's number, or ``None``."""
         found: int | None = self._plain.token_to_id(token)
         return found
 
     def token(self, number: int) -> str | None:
-        """Return the token of a number; ``None`` where there is none."""
+        """Return the token of a number, or ``None``."""
         found: str | None = self._plain.id_to_token(int(number))
         return found
 
     def decode(self, ids: Sequence[int] | Array, *, special: bool = False) -> str:
-        """Return the text of some tokens, with the special ones (``[SEP]``) where they are asked for."""
+        """Return the text of tokens; ``special``: with the special ones (``[SEP]``)."""
         return str(self._plain.decode([int(one) for one in ids], skip_special_tokens=not special))
 
     def encode(
@@ -185,15 +185,15 @@ class Tokens:
 
         Args:
             texts: strings, or tuples of two.
-            max_length: tokens at most, special ones included; ``None`` or 0: any number.
-            cut: which of two texts is cut, one of :data:`CUTS`; ``longest_first`` makes them equally long.
-            stride: tokens that a window shares with the one before.
-            overflow: whether what does not fit becomes further windows, each an entry behind its text's first one.
+            max_length: maximum tokens, with special ones; ``None`` or 0: no limit.
+            cut: which text of a pair is truncated, one of :data:`CUTS`; ``longest_first`` makes them equally long.
+            stride: tokens shared by consecutive windows.
+            overflow: whether the rest of a long text becomes further windows, as entries after its first one.
             special: whether the tokens that begin and end a text are added.
 
         Raises:
-            DataError: a text has no token, is no text, or leaves no room for the other one.
-            ConfigError: a length, stride or way to cut that cannot be.
+            DataError: a text has no token, is not text, or leaves no room for the other one of its pair.
+            ConfigError: the length, stride or ``cut`` is invalid.
         """
         limit = max_length or 0
         if cut not in CUTS or limit < 0 or stride < 0:
@@ -219,7 +219,7 @@ class Tokens:
     def _encoded(self, tokenizer: Tokenizer, pair: tuple[str, str | None], special: bool) -> Encoding:
         if sum(map(len, filter(None, pair))) > MOST_CHARACTERS:
             raise DataError(
-                f"the text has {sum(map(len, filter(None, pair)))} characters, and {MOST_CHARACTERS} are read at most; "
+                f"the text has {sum(map(len, filter(None, pair)))} characters, more than {MOST_CHARACTERS}; "
                 "check that the file's lines end where its texts do, or divide the text"
             )
         with of_library(lambda reason: DataError(f"the text cannot be tokenized ({reason}); correct it")):
@@ -235,7 +235,7 @@ class Tokens:
         return Encoded(ids, types, spans, part, lost, 0, self.pad)
 
     def _cut_to(self, limit: int, cut: str, stride: int) -> Tokenizer:
-        """Return the tokenizer that cuts so: one for each way, as the library keeps it in the tokenizer."""
+        """Return the tokenizer with these settings of truncation, which the library stores in the tokenizer."""
         with self._lock:
             if (limit, cut, stride) not in self._cutting:
                 made = _parsed(self._plain.to_str(), self.source)
@@ -244,7 +244,7 @@ class Tokens:
             return self._cutting[limit, cut, stride]
 
     def _refuse_no_room(self, whole: Encoding, pair: bool, limit: int, cut: str, stride: int, special: bool) -> None:
-        """Refuse what the library would end the process for."""
+        """Raise an error for settings with which the library would abort the process."""
         added = self._plain.num_special_tokens_to_add(pair) if special else 0
         if limit <= added:
             raise ConfigError(f"{limit} tokens are too few: {added} of them are special ones; use a larger length")
@@ -265,17 +265,17 @@ class Tokens:
 
 
 def tokenized(texts: Sequence[str], description: Any, length: int, ckpt: object) -> tuple[Array, Array]:
-    """Return the tokens' numbers and what of them is text, both T x ``length`` int64.
+    """Return token numbers and attention mask, both T x ``length`` int64.
 
     Args:
         texts: T of them.
         description: the tokenizer's JSON, as an object.
-        length: numbers per text; the rest is 0.
+        length: numbers per text; padding is 0.
         ckpt: the model, for messages.
 
     Raises:
-        ConfigError: a text is empty or has more tokens, or the package ``tokenizers`` is not installed.
-        ModelError: the description is none of a tokenizer.
+        ConfigError: a text is empty or too long, or the package ``tokenizers`` is not installed.
+        ModelError: the description is not a tokenizer.
     """
     tokens = _of_text(json.dumps(description, sort_keys=True), str(ckpt))
     numbers, known = np.zeros((2, len(texts), length), np.int64)
@@ -309,12 +309,12 @@ def _of_file(name: str) -> Tokens:
 
 
 def _word_pieces(file: Path) -> str:
-    """Return a BERT tokenizer of a ``vocab.txt``, with what its ``tokenizer_config.json`` says."""
+    """Return the JSON of a BERT tokenizer of a ``vocab.txt``, with the settings of ``tokenizer_config.json``."""
     from utils.preprocess.text.tokenizer_folder import read_tokenizer
 
     with extra("a tokenizer", "text"):
         import tokenizers  # noqa: F401
-    with of_library(lambda reason: ModelError(f"{file}: no tokenizer ({reason}); give a tokenizer.json")):
+    with of_library(lambda reason: ModelError(f"{file}: not a tokenizer ({reason}); give a tokenizer.json")):
         return str(read_tokenizer(file).to_str())
 
 
@@ -325,35 +325,35 @@ def _parsed(text: str, source: object) -> Tokenizer:
         return Tokenizer.from_str(text)
 
 
-def _fitting(tokens: Tokens, model: Described, looked: bool = True) -> Tokens:
-    """Return the tokenizer where the model knows its numbers.
+def _fitting(tokens: Tokens, model: Described, read_weights: bool = True) -> Tokens:
+    """Return the tokenizer if its size fits the model.
 
     Raises:
-        ModelError: it does not, or the model knows so many more that it is another one's.
+        ModelError: it is larger than the model's vocabulary, or so much smaller that it is another model's.
     """
-    known = _known(model) if looked else 0
+    known = _known(model) if read_weights else 0
     if known and not _FEWER * known <= tokens.size <= known:
         raise ModelError(
-            f"{model.ckpt}: it knows {known} tokens, and the tokenizer of {tokens.source} has {tokens.size}; "
+            f"{model.ckpt}: its vocabulary has {known} tokens, but the tokenizer of {tokens.source} has {tokens.size}; "
             "give the model's own with --tokenizer FILE"
         )
     return tokens
 
 
 def _known(model: Described) -> int:
-    """Return how many token numbers a model knows; 0 where that cannot be told."""
+    """Return the size of a model's vocabulary; 0 if it is not known."""
     text = model.metadata.get(SIZE)
     if text is None:
         return _rows(str(model.ckpt))
     try:
         return int(plain_json(text))
     except (ValueError, TypeError) as error:
-        raise ModelError(f"{model.ckpt}: metadata {SIZE!r}: {text!r} is no number; export the model again") from error
+        raise ModelError(f"{model.ckpt}: metadata {SIZE!r}: {text!r} is not a number; export it again") from error
 
 
 @lru_cache(maxsize=8)
 def _rows(ckpt: str) -> int:
-    """Return the rows of the table that a model looks its whole-number input up in; 0 where there is none."""
+    """Return the number of rows of the table that a model's token numbers index; 0 if there is none."""
     if not ckpt.endswith(".onnx") or not os.path.isfile(ckpt):
         return 0
     from engine.onnx import load_model

@@ -1,4 +1,4 @@
-"""A tiny tokeniser: lower-case words, numbered by a model's own vocabulary."""
+"""A simple tokenizer: lower-case words, numbered by a model's own vocabulary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from engine import Array, ModelError
 
 UNKNOWN = ("<unk>", "[UNK]")
-"""How a vocabulary may write the token that stands for every word it lacks."""
+"""Tokens for unknown words."""
 
 _WORD = re.compile(r"\w+(?:'\w+)*")
 
@@ -19,17 +19,17 @@ _WORD = re.compile(r"\w+(?:'\w+)*")
 def words(text: str) -> list[str]:
     """Return the words of a text: runs of letters, digits and underscores, with apostrophes within them.
 
-    The text is brought to Unicode's form NFC and to lower case (``str.lower``) first; everything else parts words.
+    The text is first normalised to Unicode NFC and lower-cased (``str.lower``); all other characters separate words.
     """
     return _WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
 
 
 def numbered(vocabulary: Sequence[str], name: str = "the model") -> tuple[dict[str, int], int]:
-    """Return every token's number, its place in the vocabulary, and the number of unknown words.
+    """Return every token's number, its index in the vocabulary, and the number of unknown words.
 
     Args:
-        vocabulary: tokens in the order of their numbers; of equal ones the first counts.
-        name: what an error calls the model.
+        vocabulary: tokens in the order of their numbers; the first of equal ones counts.
+        name: of the model, for messages.
 
     Raises:
         ModelError: the vocabulary has no token of :data:`UNKNOWN`.
@@ -37,7 +37,7 @@ def numbered(vocabulary: Sequence[str], name: str = "the model") -> tuple[dict[s
     known = {token: number for number, token in reversed(list(enumerate(vocabulary)))}
     unknown = next((known[token] for token in UNKNOWN if token in known), None)
     if unknown is None:
-        raise ModelError(f"{name}: its vocabulary has no token {' or '.join(UNKNOWN)} for words it lacks; add one")
+        raise ModelError(f"{name}: its vocabulary has no token {' or '.join(UNKNOWN)} for unknown words; add one")
     return known, unknown
 
 
@@ -46,8 +46,8 @@ def encode(text: str, known: Mapping[str, int], unknown: int, max_length: int = 
 
     Args:
         text: any text.
-        known, unknown: what :func:`numbered` returned.
-        max_length: words to keep, the first ones; 0 keeps all.
+        known, unknown: the result of :func:`numbered`.
+        max_length: number of first words to keep; 0 keeps all.
     """
     found = [known.get(word, unknown) for word in words(text)] or [unknown]
     return np.array(found[:max_length] if max_length else found, np.int64)

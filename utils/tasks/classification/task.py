@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,19 +16,29 @@ from utils.datasets.loading import load_dataset
 from utils.metrics.classification import ClassFolders, TopK, refuse_trivial
 from utils.outputs import refuse_topk
 from utils.postprocess.pytorch.classification import answers, only_output, scores
+from utils.preprocess.image.classification import ImagePreprocessor
 from utils.preprocess.image.forms import picture_form
 from utils.preprocess.image.modes import DECODES
-from utils.preprocess.pytorch.classification import preprocess
 from utils.tasks.base import Diagnostics, Flag, Rendering, str2bool
 from utils.tasks.common.checks import at_least
 from utils.tasks.common.image_input import ImageTask
 from utils.tasks.common.outputs import KIND_FLAG, class_rows
 from utils.tasks.legacy import LegacyTask
+from utils.tasks.model import Model
 from utils.tasks.prepared import Prepared
 from utils.tasks.templates.shapes import TEMPLATE
 
 LISTED = 5
 """Number of classes in the summary of a folder."""
+
+SHIFTS = (1, -1)
+
+SAMPLES, CLASSES = 15, 4
+"""Minimum numbers of samples, and of their classes, that must be right with a shift: a network that always predicts one
+class is right for all samples of a neighbouring class."""
+
+TIMES = 4
+"""Minimum ratio of samples that are right with the shift to those without."""
 
 
 class Classification(ImageTask):
@@ -65,14 +75,24 @@ class Classification(ImageTask):
         return load_dataset(paths["data"])
 
     def prepare(self, samples: Sequence[Any], *, out: Array | None = None) -> Prepared:
-        """Decode, resize, crop and normalise images as the export stored it."""
+        """Decode, resize, crop and normalise as the export stored it; one array as the model takes it."""
+        return Prepared([self._images(samples, out=out)])
+
+    def bind(self, model: Model) -> Any:
+        """Take the opened model, whose input decides how images are prepared."""
+        vars(self).pop("_images", None)
+        return super().bind(model)
+
+    @cached_property
+    def _images(self) -> Callable[..., Array]:
+        """Function from images to the input's array; the export's settings are checked once per run."""
         model, decode = self.model, self.options.decode
         how = model.stored.picture.scaled((self.sides[0], self.sides[-1]))
         form = picture_form(model.inputs[0], model.ckpt, model.dtype) if model.inputs else None
         if form is None or form.plain:
-            return Prepared([preprocess(samples, model.dtype, **how, out=out, decode=decode)])
+            return ImagePreprocessor(model.dtype, **how, decode=decode)
         how |= form.scale(how["mean"], how["std"], model.ckpt)
-        return Prepared([form.given(preprocess(form.opened(samples), "float32", **how, decode=decode))])
+        return partial(form.convert, ImagePreprocessor("float32", **how, decode=decode))
 
     def decode(self, outputs: Any, contexts: Any) -> Sequence[Any] | Array:
         """Return probabilities, N x C, in ``valid``; in other scripts a list of answers per sample.
@@ -108,8 +128,6 @@ class Classification(ImageTask):
 
     def diagnostics(self) -> Diagnostics:
         """Return the check for labels that are off by one."""
-        from utils.tasks.classification.diagnostics import ShiftedClasses
-
         return ShiftedClasses()
 
     def show(self, sample: Any, prediction: Any) -> Rendering:
@@ -132,6 +150,51 @@ def _save(sample: Path, lines: Sequence[str], folder: Path) -> Path:
     from utils.draw import save_drawn
 
     return save_drawn(sample, lines, folder)
+
+
+class ShiftedClasses:
+    """Diagnostics for labels that differ by one from the model's classes.
+
+    Label lists that count from 1, and networks whose output 0 is the background (TensorFlow's with 1001 classes), give
+    a metric near 0 without an error, as all labels are valid classes of the model. Counts the samples that are right
+    unchanged, and with every label one higher or lower.
+    """
+
+    def __init__(self) -> None:
+        self.samples = self.right = 0
+        self.hits = dict.fromkeys(SHIFTS, 0)
+        self.classes: dict[int, set[int]] = {shift: set() for shift in SHIFTS}
+
+    def see(self, outputs: Any, contexts: Any, targets: Any) -> None:
+        """Add a batch: scores N x C, and the class of each sample."""
+        scores, labels = _score_rows(outputs), np.asarray(targets)
+        if scores is None or labels.dtype.kind not in "iu" or labels.shape != scores.shape[:1]:
+            return
+        found = scores.argmax(axis=1)
+        self.samples += len(labels)
+        self.right += int((found == labels).sum())
+        for shift in SHIFTS:
+            hit = labels[found == labels + shift]
+            self.hits[shift] += len(hit)
+            if len(self.classes[shift]) < CLASSES:
+                self.classes[shift].update(hit.tolist())
+
+    def hints(self) -> Sequence[str]:
+        """Return a line if most samples are right with labels that are one higher or lower."""
+        return [
+            f"the classes look shifted: {count} of {self.samples} samples are right if every label is one "
+            f"{'higher' if shift > 0 else 'lower'}, {self.right} without the shift: do the labels count from "
+            f"{1 if shift < 0 else 0} and the model's classes from {0 if shift < 0 else 1}? correct the labels"
+            for shift, count in self.hits.items()
+            if count >= SAMPLES and count >= TIMES * max(self.right, 1) and len(self.classes[shift]) >= CLASSES
+        ]
+
+
+def _score_rows(outputs: Any) -> Array | None:
+    """Return the only output if it is N x C real numbers."""
+    found = outputs[0] if isinstance(outputs, (list, tuple)) and len(outputs) == 1 else outputs
+    fits = isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiu" and found.shape[1] > 0
+    return found if fits else None
 
 
 CLASSIFICATION = LegacyTask.view(Classification)  # for scripts that call dataclasses.replace

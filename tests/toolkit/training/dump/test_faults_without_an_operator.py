@@ -1,4 +1,4 @@
-"""Faults that no operator computes wrongly: hyper-parameters, buffers, repeated forwards; scratch memory is none."""
+"""Faults without a wrong operator: hyperparameters, buffers, repeated forwards; scratch memory is not a fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torch_sdaa.utils import dumper, first_difference  # noqa: E402
 pytestmark = pytest.mark.torch
 
 
-def blamed(a: Path, b: Path) -> OpCall | None:
+def first_bad(a: Path, b: Path) -> OpCall | None:
     with open_training_dump(a) as one, open_training_dump(b) as other:
         bad = judged(one, other, None, Repeater(), False).first_bad
     return bad.b if bad is not None else None
@@ -78,12 +78,12 @@ SGD, AdamW, RMSprop = torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop
         (lambda p: RMSprop(p, 0.01), lambda p: RMSprop(p, 0.01, alpha=0.9)),
     ],
 )
-def test_a_hyper_parameter_is_found_though_the_cpu_steps_in_other_operators(
+def test_a_hyperparameter_is_found_with_other_operators_on_the_cpu(
     device: str, right: Any, wrong: Any, tmp_path: Path
 ) -> None:
     a = train(tmp_path / "a.h5", device, right)
-    assert blamed(a, train(tmp_path / "same.h5", "sdaa", right)) is None
-    bad = blamed(a, train(tmp_path / "b.h5", "sdaa", wrong))
+    assert first_bad(a, train(tmp_path / "same.h5", "sdaa", right)) is None
+    bad = first_bad(a, train(tmp_path / "b.h5", "sdaa", wrong))
     assert bad is not None
     assert bad.phase == "optimizer"
     assert bad.module == type(wrong([torch.zeros(1)])).__name__
@@ -99,7 +99,7 @@ def test_running_statistics_are_compared(name: str, tmp_path: Path) -> None:
         else:
             net.norm.running_var.mul_(2)
 
-    bad = blamed(train(tmp_path / "a.h5"), train(tmp_path / "b.h5", changed=changed))
+    bad = first_bad(train(tmp_path / "a.h5"), train(tmp_path / "b.h5", changed=changed))
     assert bad is not None
     assert (bad.op, bad.module) == ("aten.native_batch_norm.default", "Net.norm")
 
@@ -119,7 +119,7 @@ def test_a_repeated_forward_has_its_module_and_line(reentrant: bool, tmp_path: P
         b = train(tmp_path / "b.h5", reentrant=reentrant)
     finally:
         clear()
-    bad = blamed(a, b)
+    bad = first_bad(a, b)
     assert bad is not None
     assert (bad.where, bad.module) == ("aten.silu.default/3", "Net.inner.1")
 
@@ -135,7 +135,7 @@ def test_scratch_memory_of_an_lstm_is_not_compared(tmp_path: Path) -> None:
     for device in ("cpu", "sdaa"):
         with dumper(use_dump=True, dump_path=tmp_path / f"{device}.h5"):
             run(device)
-    assert blamed(tmp_path / "cpu.h5", tmp_path / "sdaa.h5") is None
+    assert first_bad(tmp_path / "cpu.h5", tmp_path / "sdaa.h5") is None
 
 
 def test_a_compiled_model_is_dumped_operator_by_operator(tmp_path: Path) -> None:
@@ -147,6 +147,6 @@ def test_a_compiled_model_is_dumped_operator_by_operator(tmp_path: Path) -> None
         with warnings.catch_warnings(), dumper(use_dump=True, dump_path=tmp_path / f"{name}.h5"):
             warnings.filterwarnings("ignore", message="Using `torch.compile")
             one(x).sum().backward()
-    assert blamed(tmp_path / "plain.h5", tmp_path / "compiled.h5") is None
+    assert first_bad(tmp_path / "plain.h5", tmp_path / "compiled.h5") is None
     with open_training_dump(tmp_path / "compiled.h5") as dump:
         assert dump.call("aten.addmm.default/0").module == "Sequential.0"

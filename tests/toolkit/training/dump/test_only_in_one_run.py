@@ -1,4 +1,4 @@
-"""Operators that one run alone has, other arguments and batches: named where values are off for them, nowhere else."""
+"""Operators of one run only, other arguments and batches: reported if later values are off, and only then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ functional = torch.nn.functional
 
 
 class Net(torch.nn.Module):
-    """One line for each operator, so that a change has a line of its own."""
+    """One line per operator, so that every change has its own line."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -84,9 +84,9 @@ def compared(a: Path, b: Path) -> Judged:
 @pytest.mark.parametrize(
     ("options", "call", "why"),
     [
-        ({"act": functional.gelu}, "aten.gelu.default/0", "stands where the reference has aten.relu.default/0"),
+        ({"act": functional.gelu}, "aten.gelu.default/0", "replaces aten.relu.default/0"),
         ({"act": None}, "aten.mul.Tensor/", "aten.relu.default/0"),
-        ({"smoothing": 0.1}, "aten.", "has no like in the reference"),
+        ({"smoothing": 0.1}, "aten.", "has no match in the reference"),
         ({"whole": True}, "aten.", "aten.div.Tensor/"),
         ({"evaluated": True}, "aten.native_batch_norm.default/0", "gives 3 results, 5 in the reference, from other"),
         ({"eps": 1e-6}, "aten.native_batch_norm.default/0", "argument 7 is 1e-06, 1e-05 in the reference"),
@@ -98,7 +98,7 @@ def compared(a: Path, b: Path) -> Judged:
         ({"clip": 0.0}, "aten.", "aten._foreach_norm.Scalar/0"),
     ],
 )
-def test_what_only_one_run_has_is_named(
+def test_operators_of_one_run_only_are_reported(
     reference: str, options: dict[str, Any], call: str, why: str, healthy: dict[str, Path], tmp_path: Path
 ) -> None:
     bad = compared(healthy[reference], train(tmp_path / "b.h5", **options)).first_bad
@@ -113,7 +113,7 @@ def test_what_only_one_run_has_is_named(
 @pytest.mark.long
 @pytest.mark.parametrize("half", [None, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("reference", ["sdaa", pytest.param("cpu", marks=pytest.mark.slow)])
-def test_a_healthy_run_accuses_nobody(reference: str, half: Any, healthy: dict[str, Path], tmp_path: Path) -> None:
+def test_a_healthy_run_has_no_fault(reference: str, half: Any, healthy: dict[str, Path], tmp_path: Path) -> None:
     found = compared(healthy[reference], train(tmp_path / "b.h5", half=half))
     assert found.first_bad is None
     if half is None:

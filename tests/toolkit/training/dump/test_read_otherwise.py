@@ -117,8 +117,10 @@ def bad(a: Path, b: Path) -> Pair | None:
         ("first", "aten.select.int/0", "argument 2 is 0, -1 in the reference"),
     ],
 )
-def test_a_call_that_reads_another_value_is_named(tmp_path: Path, device: str, reads: str, op: str, why: str) -> None:
-    # Every operator computes rightly, none is missing: what is wrong is which value, or which part of it, is read.
+def test_a_call_that_reads_another_value_is_reported(
+    tmp_path: Path, device: str, reads: str, op: str, why: str
+) -> None:
+    # Every operator computes correctly, none is missing: a different value, or a different part of it, is read.
     found = bad(train(tmp_path / "a.h5", device), train(tmp_path / "b.h5", model=lambda: Attention(reads)))
     assert found is not None
     assert (found.b.where, found.b.module) == (op, "Attention")
@@ -128,8 +130,8 @@ def test_a_call_that_reads_another_value_is_named(tmp_path: Path, device: str, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "sdaa"])
-def test_gradients_that_add_up_are_named(tmp_path: Path, device: str) -> None:
-    # On the CPU beside the card no operator but the optimizer's reads them, and those have no like.
+def test_accumulated_gradients_are_reported(tmp_path: Path, device: str) -> None:
+    # With the CPU as the reference only operators of the optimizer read them, and those have no match.
     found = bad(train(tmp_path / "a.h5", device), train(tmp_path / "b.h5", added=True))
     assert found is not None
     assert found.b.op == "aten.add_.Tensor"
@@ -139,7 +141,7 @@ def test_gradients_that_add_up_are_named(tmp_path: Path, device: str) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("half", "since"), [(None, 0), (torch.float16, 0), (torch.float16, 1)])
-def test_the_loss_scale_is_not_blamed(tmp_path: Path, half: Any, since: int) -> None:
+def test_the_loss_scale_is_not_a_fault(tmp_path: Path, half: Any, since: int) -> None:
     # The second step's scale was updated by operators of the scaler, which the reference has not.
     found = bad(train(tmp_path / "a.h5"), train(tmp_path / "b.h5", half=half, factor=0.5, since=since))
     assert found is not None
@@ -148,7 +150,7 @@ def test_the_loss_scale_is_not_blamed(tmp_path: Path, half: Any, since: int) -> 
 
 
 @pytest.mark.slow
-def test_nesterov_in_lists_writes_into_gradients(tmp_path: Path) -> None:
+def test_foreach_nesterov_writes_into_gradients(tmp_path: Path) -> None:
     def optimizer(momentum: float) -> Callable[[Any], Any]:
         return lambda p: optim.SGD(p, 0.1, momentum=momentum, nesterov=True)
 
@@ -170,7 +172,7 @@ def test_nesterov_in_lists_writes_into_gradients(tmp_path: Path) -> None:
     ],
     ids=["order", "noise", "coarse noise"],
 )
-def test_another_order_and_steps_in_lists_accuse_nobody(
+def test_another_order_and_foreach_steps_are_not_faults(
     tmp_path: Path, model: Any, optimizer: Callable[[Any], Any], half: Any
 ) -> None:
     # The CPU casts weights one by one, and steps parameter by parameter.
@@ -179,7 +181,7 @@ def test_another_order_and_steps_in_lists_accuse_nobody(
     assert found is None, found.why
 
 
-def test_random_numbers_of_another_dtype_are_said_to_be(tmp_path: Path) -> None:
+def test_random_numbers_of_another_dtype_are_reported(tmp_path: Path) -> None:
     a = train(tmp_path / "a.h5", "cpu", model=Noisy)
     found = bad(a, train(tmp_path / "b.h5", "cpu", torch.bfloat16, Noisy))
     assert found is not None
@@ -187,7 +189,7 @@ def test_random_numbers_of_another_dtype_are_said_to_be(tmp_path: Path) -> None:
     assert "in bfloat16 than the reference does in float32" in found.why
 
 
-def test_long_lists_are_told_in_few_words(tmp_path: Path) -> None:
+def test_long_lists_are_abbreviated(tmp_path: Path) -> None:
     def optimizer(net: Any) -> Any:
         return optim.SGD([one for one in net if one.dim() == 2], 0.1)
 

@@ -1,6 +1,6 @@
-"""A training script that the gate's tests run: one weight vector, a few milliseconds, no package but Python's own.
+"""A training script for the tests of the gate: one weight vector, a few milliseconds, standard library only.
 
-What is wrong with it is its first argument.
+Its first argument selects a fault.
 """
 
 from __future__ import annotations

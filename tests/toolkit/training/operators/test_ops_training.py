@@ -1,4 +1,4 @@
-"""teco ops --training: the operators of a training against the device's table."""
+"""``teco train ops`` and ``teco ops --training``: the operators of a training and the device's table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from toolkit.training.operators.table import (
 from toolkit.training.operators.watch import Asked, Watched, watch
 
 CACHE = cache_folder("torch_sdaa")
-"""Asked before a test's own cache folder is set: what is compiled stays for all runs."""
+"""Read before a test sets its own cache folder: the compiled extension is kept for all runs."""
 
 TRAIN = """
 import sys
@@ -140,7 +140,7 @@ while True:
 # ------------------------------------------------------------------------------------------------------- the table
 
 
-def test_the_stored_table_says_how_an_operator_is_served() -> None:
+def test_the_stored_table_has_the_level_of_an_operator() -> None:
     table = stored_table()
     known = {
         "aten::mm": KERNEL,
@@ -165,7 +165,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert yaml_text(table) == STORED.read_text(encoding="utf-8")
     for text in ("torch: 1", "- 1", "torch: ["):
         (tmp_path / "aten.yaml").write_text(text, encoding="utf-8")
-        with pytest.raises(ConfigError, match=r"aten\.yaml is no"):
+        with pytest.raises(ConfigError, match=r"aten\.yaml is not a"):
             stored_table(tmp_path / "aten.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         stored_table(tmp_path / "none.yaml")
@@ -178,8 +178,8 @@ def test_the_stored_table_is_of_the_torch_that_the_tests_run_with() -> None:
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_stored_table_is_what_the_device_has(run_python: RunPython) -> None:
-    """Where this fails, `python -m toolkit.training.operators` writes the table anew; look at what has changed."""
+def test_the_stored_table_equals_that_of_the_device(run_python: RunPython) -> None:
+    """If this fails, run `python -m toolkit.training.operators`, which writes the table, and review the changes."""
     torch = pytest.importorskip("torch")
     if torch.__version__ != stored_table().torch:
         pytest.skip(f"the stored table is of torch {stored_table().torch}")
@@ -234,7 +234,7 @@ def test_operators_of_a_script_are_judged_by_what_it_registers() -> None:
     assert next(iter(found)) == "own::no"  # what is missing comes first
 
 
-def test_what_the_device_refuses_is_missing_and_what_it_takes_is_not_unknown() -> None:
+def test_refused_operators_are_missing_and_accepted_ones_known() -> None:
     ran = {
         "outcome": "ran",
         "why": "",
@@ -287,9 +287,9 @@ def test_times_are_those_of_the_steps_after_the_first() -> None:
     assert "no backward was seen" in notes
 
 
-def test_what_is_not_known_is_no_success_in_words() -> None:
+def test_an_unknown_operator_is_not_a_success() -> None:
     found = judge(Watched("2", "end", 0, [_seen("aten::nix")]), stored_table(), None)
-    assert summary(found) == "whether sdaa has everything the training needs is not known (1 unknown)"
+    assert summary(found).endswith("(1 unknown)")
 
 
 # ------------------------------------------------------------------------------------------------------- bad input
@@ -298,14 +298,14 @@ def test_what_is_not_known_is_no_success_in_words() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--training"], "--training needs a script or MODULE:NAME"),
-        (["--training", "none.py"], "there is no script none.py; pass a Python file"),
-        (["--training", "none.module"], "there is no script none.module; pass a Python file, or a module as python -m"),
-        (["--training", str(STORED)], "aten.yaml is no Python file; pass the script that trains"),
-        (["--training", "none.py:build"], "none.py:build: file none.py does not exist"),
-        (["--training", "package.module:build", "--", "--epochs", "1"], "takes no arguments: --epochs 1"),
-        (["--training", "none.py", "--steps", "0"], "'0' is not a whole number from 1 up"),
-        (["--training", "none.py", "--target", "onnx"], "unrecognized arguments: --target onnx"),
+        (["--training"], "--training .*MODULE:NAME"),
+        (["--training", "none.py"], r"none\.py;"),
+        (["--training", "none.module"], r"none\.module; .*python -m"),
+        (["--training", str(STORED)], r"aten\.yaml is not a Python file"),
+        (["--training", "none.py:build"], r"none\.py:build: .*none\.py"),
+        (["--training", "package.module:build", "--", "--epochs", "1"], "package.module:build .*--epochs 1"),
+        (["--training", "none.py", "--steps", "0"], "--steps: '0'"),
+        (["--training", "none.py", "--target", "onnx"], "--target onnx"),
     ],
 )
 def test_bad_arguments_are_one_line(words: list[str], message: str) -> None:
@@ -325,7 +325,7 @@ def _teco(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder; what is trained lies in `job`, so that its `utils` is not in the way of the command itself."""
+    """Return a folder; the training is in `job`, so that its `utils` does not shadow that of the command."""
     (tmp_path / "job").mkdir()
     for name, text in (("train.py", TRAIN), ("utils.py", UTILS), ("net.py", BUILD)):
         (tmp_path / "job" / name).write_text(text, encoding="utf-8")
@@ -335,7 +335,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_script_is_run_for_some_steps_and_its_operators_told(folder: Path) -> None:
+def test_a_script_is_run_for_some_steps_and_its_operators_listed(folder: Path) -> None:
     pytest.importorskip("torch")
     files = ["--json", "out.json", "--csv", "out.csv"]
     done = _teco("--training", "job/train.py", "--steps", 3, "--stored", *files, "--", "--epochs", 1, cwd=folder)
@@ -377,16 +377,16 @@ print(C.times(0)["compute"] - before)
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
-    """The tool adds up single calls; the device, in a run of the same forward and backward, must come to the same."""
+    """The tool adds up single calls; a run of the same forward and backward on the device must give the same time."""
     pytest.importorskip("torch")
     done = _teco("--training", "job/net.py:build", "--json", "out.json", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     rows = json.loads((folder / "out.json").read_text(encoding="utf-8"))["rows"]
     assert sum(row["share"] for row in rows) == pytest.approx(100, abs=0.5)
-    told = sum(row["seconds"] for row in rows)
+    expected = sum(row["seconds"] for row in rows)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder / 'job'}", **_cached()}
     live = subprocess.run([sys.executable, "-c", SAME], env=environment, capture_output=True, text=True, check=True)
-    assert told == pytest.approx(float(live.stdout), rel=1e-6)
+    assert expected == pytest.approx(float(live.stdout), rel=1e-6)
     assert [row["first"] for row in rows if row["op"] == "aten::mm"] == ["last (net.py:8)"]
     assert {row["op"]: row["parts"] for row in rows}["aten::addmm"] == "aten::addmm"
 
@@ -397,19 +397,19 @@ def test_the_simulated_time_is_the_devices_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("job/net.py:nothing", "has no function 'nothing'; pass MODULE:NAME"),
-        ("job/net.py:wrong", r"must return \(model, batch\) or \(model, batch, loss"),
-        ("job/net.py:no_loss", r"^job/net.py:no_loss must return \(model, batch\) or"),
-        ("job/net.py:wide_loss", r"the loss must be a tensor of one number, and is of shape \(4, 2\)$"),
-        ("cuda.py", r"with CUDA enabled; it is run on the CPU: give it a flag for the device"),
-        ("thread.py", "ran no operator of torch in its main thread, and only that is watched$"),
-        ("job/package/train.py", "no known parent package; name it as python -m does: PACKAGE.MODULE"),
-        ("job/net.py:flat", "nothing in the model's output has a gradient; return a loss as the third"),
-        ("job/net.py:fails", "failed after 0 steps: KeyError: 'lost'$"),
-        ("forward.py", "ran to its end without a backward; pass the script that trains, with its arguments"),
-        ("leaves.py", "failed after 0 steps: it ended with 'no data'$"),
-        ("crash.py", "ended its process: SIGSEGV, a crash in native code; what it said stands above"),
-        ("ctrl_c.py", "ended its process: exit code 130"),
+        ("job/net.py:nothing", "'nothing'; .*MODULE:NAME"),
+        ("job/net.py:wrong", r"job/net\.py:wrong .*\(model, batch\) or \(model, batch, loss"),
+        ("job/net.py:no_loss", r"^job/net.py:no_loss .*\(model, batch\)"),
+        ("job/net.py:wide_loss", r"job/net\.py:wide_loss: .*shape \(4, 2\)$"),
+        ("cuda.py", r"with CUDA enabled; .*\.cuda\(\)"),
+        ("thread.py", r"thread\.py .* main thread"),
+        ("job/package/train.py", "no known parent package; .*PACKAGE.MODULE"),
+        ("job/net.py:flat", r"job/net\.py:flat: .* gradient;"),
+        ("job/net.py:fails", "after 0 steps: KeyError: 'lost'$"),
+        ("forward.py", r"forward\.py .* without a backward"),
+        ("leaves.py", "after 0 steps: .*'no data'$"),
+        ("crash.py", r"crash\.py .*: SIGSEGV"),
+        ("ctrl_c.py", r"ctrl_c\.py .*: exit code 130"),
     ],
 )
 def test_a_training_that_fails_is_one_line(
@@ -429,7 +429,7 @@ def test_a_training_that_fails_is_one_line(
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_script_that_does_not_end_is_stopped_by_the_time(folder: Path, monkeypatch: Any) -> None:
+def test_an_endless_script_is_stopped_by_the_time_limit(folder: Path, monkeypatch: Any) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
     (folder / "endless.py").write_text(ENDLESS, encoding="utf-8")
@@ -446,7 +446,7 @@ def test_a_script_that_does_not_end_is_stopped_by_the_time(folder: Path, monkeyp
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.long
-def test_float64_is_remarked(folder: Path, monkeypatch: Any) -> None:
+def test_float64_is_a_remark(folder: Path, monkeypatch: Any) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
     found = judge(watch("job/net.py:wide", [], 2, 60), stored_table(), None)
@@ -470,7 +470,7 @@ def test_a_module_is_run_as_python_m_does(folder: Path, monkeypatch: Any) -> Non
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_nested_tensor_is_seen_by_what_it_is_made_of(folder: Path, monkeypatch: Any) -> None:
+def test_a_nested_tensor_is_recorded_by_its_components(folder: Path, monkeypatch: Any) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
     names = {one["name"] for one in watch("job/net.py:nested", [], 2, 60).operators}

@@ -1,4 +1,4 @@
-"""Files of graphs: what is written is read, what does not fit is one line, edges both ways."""
+"""Files of graphs: round trips, invalid arrays, and undirected edges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def some_graphs(draw: st.DrawFn) -> list[Graph]:
 
 @given(some_graphs())
 @settings(max_examples=25, deadline=None)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, graphs: list[Graph]) -> None:
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, graphs: list[Graph]) -> None:
     file = tmp_path_factory.mktemp("graphs") / "g.npz"
     targets = np.arange(len(graphs) * 2, dtype=np.float64).reshape(-1, 2)
     save_graphs(file, GraphFile(graphs, targets, ("one", "two"), "{}"))
@@ -63,7 +63,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, graph
 
 @given(some_graphs())
 @settings(max_examples=25, deadline=None)
-def test_edges_count_both_ways_and_once(graphs: list[Graph]) -> None:
+def test_undirected_edges_without_duplicates(graphs: list[Graph]) -> None:
     for one in graphs:
         found = both_ways(one)
         pairs = list(map(tuple, found.edges.T.tolist()))
@@ -76,73 +76,73 @@ def test_edges_count_both_ways_and_once(graphs: list[Graph]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (graph(0, []), r"nodes of shape \(0, 2\)"),
-        (graph(2, [(0, 2)]), "an edge at node 2, and its nodes are 0 to 1"),
+        (graph(2, [(0, 2)]), "edge at node 2.* 0 to 1"),
         (graph(2, [(-1, 0)]), "an edge at node -1"),
         (graph(2, [(0, 1)])._replace(edges=np.zeros(3, np.int64)), "edges of shape"),
         (graph(2, [(0, 1)], weights=np.zeros((2, 1), np.float32)), "weights of shape .* for 1 edges"),
-        (graph(2, [])._replace(nodes=np.array([[0.0], [np.nan]])), "NaN or infinity among the numbers of node 1"),
+        (graph(2, [])._replace(nodes=np.array([[0.0], [np.nan]])), "NaN or infinity .*node 1"),
     ],
 )
-def test_a_graph_that_is_none(wrong: Graph, said: str) -> None:
-    with pytest.raises(DataError, match=said) as caught:
+def test_invalid_graphs(wrong: Graph, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
         checked(wrong)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"nodes": None}, "no array 'nodes'"),
-        ({"node_counts": np.array([2, 2])}, "nodes are 5, and node_counts add up to 4"),
+        ({"node_counts": np.array([2, 2])}, "nodes has 5 .*node_counts add up to 4"),
         ({"node_counts": np.array([5])}, "1 node_counts and 2 edge_counts"),
         ({"node_counts": np.zeros(0, np.int64), "edge_counts": np.zeros(0, np.int64)}, "no graphs"),
-        ({"node_counts": np.array([2.0, 3.0])}, "G whole numbers"),
-        ({"edges": np.zeros((3, 3), np.int64)}, "2 x E whole numbers"),
-        ({"edges": np.zeros((2, 3))}, "2 x E whole numbers"),
+        ({"node_counts": np.array([2.0, 3.0])}, "node_counts .*G integers"),
+        ({"edges": np.zeros((3, 3), np.int64)}, "2 x E integers"),
+        ({"edges": np.zeros((2, 3))}, "2 x E integers"),
         ({"nodes": np.array(["a"] * 5)}, "N x F numbers"),
-        ({"edge_weights": np.zeros((2, 1))}, "edge_weights are 2, and edge_counts add up to 3"),
-        ({"targets": np.zeros(3)}, r"the 2 graphs need \(2,\)"),
+        ({"edge_weights": np.zeros((2, 1))}, "edge_weights has 2 .*edge_counts add up to 3"),
+        ({"targets": np.zeros(3)}, r"targets .*expected \(2,\)"),
         ({"names": np.array(["a"])}, r"names have shape \(1,\)"),
     ],
 )
-def test_a_file_whose_arrays_do_not_fit(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_files_with_mismatched_arrays(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = file_of(tmp_path / "g.npz", **changed)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_graphs(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_set_leaves_out_what_has_no_target(tmp_path: Path) -> None:
+def test_graphs_without_targets_are_rejected(tmp_path: Path) -> None:
     file = file_of(tmp_path / "g.npz", targets=np.array([1.5, np.nan]), features=np.array("{}"))
     found = load_graphs(file, Wanted())
     assert (len(found), found.names, [str(lost.path) for lost in found.rejected]) == (1, ["g.npz[0]"], ["g.npz[1]"])
     assert (found.notes[FEATURES], found.notes[TARGETS]) == ("{}", ())
     assert len(load_graphs(file, Wanted(targets=False))) == 2
     file = file_of(tmp_path / "h.npz", targets=np.array([np.nan, np.nan]))
-    with pytest.raises(DataError, match="no target of any graph is known"):
+    with pytest.raises(DataError, match="no target of any graph"):
         load_graphs(file, Wanted())
 
 
-def test_some_with_weights_and_some_without_are_not_written(tmp_path: Path) -> None:
+def test_graphs_with_and_without_weights_are_not_saved(tmp_path: Path) -> None:
     graphs = [graph(2, [(0, 1)]), graph(2, [(0, 1)], weights=np.ones((1, 1), np.float32))]
-    with pytest.raises(ConfigError, match="give them to all or to none"):
+    with pytest.raises(ConfigError, match="weights or looks"):
         save_graphs(tmp_path / "g.npz", GraphFile(graphs))
 
 
-def test_a_part_of_what_has_none_is_refused(tmp_path: Path) -> None:
+def test_split_of_data_without_parts(tmp_path: Path) -> None:
     file = tmp_path / "one.smi"
     file.write_text("CC\n")
-    with pytest.raises(ConfigError, match=r"^--split train: .*one\.smi has no parts"):
+    with pytest.raises(ConfigError, match=r"^--split train: .*one\.smi"):
         load_graphs(file, Wanted(split="train", targets=False))
     assert len(load_graphs(file, Wanted(split="all", targets=False))) == 1
 
 
-def test_nan_among_the_weights_of_edges_is_refused() -> None:
+def test_nan_edge_weights() -> None:
     weights = np.array([[1.0], [np.nan]], np.float32)
     graph = Graph(np.ones((2, 1), np.float32), np.array([[0, 1], [1, 0]]), weights)
-    with pytest.raises(DataError, match="among the weights of edge 1"):
+    with pytest.raises(DataError, match="weights of edge 1"):
         checked(graph)

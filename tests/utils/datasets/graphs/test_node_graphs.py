@@ -1,4 +1,4 @@
-"""Graphs with classes of nodes: three layouts, pickles that are read and not run, bad files in one line."""
+"""Graphs with node classes: three layouts, pickles that are read without running them, and invalid files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNT = 20
 
 
 def saved(path: Path, **other: Any) -> Path:
-    """Write a ring of nodes; ``None`` leaves an array out."""
+    """Write a ring of nodes; ``None`` omits an array."""
     ends = np.arange(COUNT)
     arrays: dict[str, Any] = {
         "x": np.random.default_rng(0).random((COUNT, 3), np.float32),
@@ -37,7 +37,7 @@ def saved(path: Path, **other: Any) -> Path:
 
 
 def planetoid(folder: Path, protocol: int = 2, **other: Any) -> Path:
-    """Write a network in Planetoid's files: 6 nodes, 2 of them to train, and the test nodes 9 and 7."""
+    """Write a network in Planetoid's files: 6 nodes, 2 of them for training, and the test nodes 9 and 7."""
     random = np.random.default_rng(1)
     rows, classes = (
         (random.random((8, 4)) < 0.5).astype(np.float32),
@@ -78,45 +78,45 @@ def test_nodes_of_a_part_and_by_number(tmp_path: Path) -> None:
     some = load_nodes(path, "test", ["3", "18-25", "x", "99"])
     assert some.names == ["node 3", "node 18", "node 19"]
     assert [one.path.name for one in some.rejected] == ["node 18-25", "node x", "node 99"]
-    with pytest.raises(DataError, match="the graph's nodes are 0 to 19"):
+    with pytest.raises(DataError, match="0 to 19"):
         load_nodes(path, "test", ["99"])
 
 
-def test_edges_count_once_and_both_ways_where_it_is_asked(tmp_path: Path) -> None:
+def test_edges_in_one_or_both_directions(tmp_path: Path) -> None:
     graph, _ = of(saved(tmp_path / "g.npz", edges=np.array([[0, 0, 1, 2], [1, 1, 0, 2]])))
     assert graph.edges(both=False).T.tolist() == [[1, 0], [0, 1]]
     graph, _ = of(saved(tmp_path / "h.npz", edges=np.array([[0, 3], [1, 2]])))
     assert sorted(graph.edges(both=True).T.tolist()) == [[0, 1], [1, 0], [2, 3], [3, 2]]
 
 
-def test_a_graph_travels_by_its_path(tmp_path: Path) -> None:
+def test_a_graph_is_pickled_by_its_path(tmp_path: Path) -> None:
     graph, _ = of(saved(tmp_path / "g.npz"))
     assert len(pickle.dumps(graph)) < 500
     assert pickle.loads(pickle.dumps(graph)) is graph  # noqa: S301  # our own
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"x": None}, "no array 'x'"),
         ({"edges": np.zeros((2, 0), np.int64)}, "20 nodes and no edges"),
         ({"edges": np.array([[0, 1], [1, 2], [2, 3]])}, r"save edges\.T"),
-        ({"edges": np.array([[0], [20]])}, "edge at node 20, and its nodes are 0 to 19"),
+        ({"edges": np.array([[0], [20]])}, "edge at node 20.*0 to 19"),
         ({"y": np.full(COUNT, -2)}, "class -2"),
-        ({"y": np.zeros(3, np.int64)}, "20 nodes need whole numbers"),
+        ({"y": np.zeros(3, np.int64)}, "expected 20 integers"),
         ({"train_mask": np.ones(COUNT, bool)}, "in two of train, valid and test"),
         ({"weights": np.ones(COUNT)}, "edges have weights"),
         ({"picture": np.array([2, 2])}, "not height and width of 3"),
         ({"picture": np.array([1 + 1j, 2])}, "not height and width of 3"),
         ({"picture": np.array([0.5, 6.0])}, "not height and width of 3"),
         ({"picture": np.array([-1, -3])}, "not height and width of 3"),
-        ({"classes": np.array(["a", "b"])}, "class 2 is none of 0 to 1"),
+        ({"classes": np.array(["a", "b"])}, "class 2 .*0 to 1"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_invalid_files(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     path = saved(tmp_path / "bad.npz", **other)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_node_graph(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -142,12 +142,12 @@ class _Harm:
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_a_pickle_that_calls_something_is_refused_and_runs_nothing(
+def test_a_pickle_with_a_call_is_rejected_without_running_it(
     tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARM", str(tmp_path / "harm"))
     folder = planetoid(tmp_path / "tiny", protocol, ty=_Harm())
-    with pytest.raises(DataError, match=r"ind\.tiny\.ty: names .*mkdir', which no file of Planetoid's does"):
+    with pytest.raises(DataError, match=r"ind\.tiny\.ty: names .*mkdir'"):
         read_node_graph(folder)
     assert not (tmp_path / "harm").exists()
 
@@ -158,10 +158,12 @@ ROOM = b"cnumpy\ndtype\n"
 @pytest.mark.parametrize(
     "content",
     [
-        b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo of two thousand million objects
-        b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s.",  # a key that is nested too deep to hash
-        b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",  # one that takes 2**60 steps to hash
-        b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"]h\x00aK\x01]h\x00as.",  # one to show
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo of 2e9 objects
+        b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s.",  # a key nested too deep to hash
+        b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",  # a key that takes 2**60 steps to hash
+        b"\x80\x02})q\x00"
+        + b"h\x00h\x00\x86q\x00" * 60
+        + b"]h\x00aK\x01]h\x00as.",  # a value with 2**60 steps to print
         b"\x80\x02}K\x01]q\x00("
         + b"K\x01" * 1000
         + b"es"
@@ -172,7 +174,7 @@ ROOM = b"cnumpy\ndtype\n"
         b"\x80\x02" + ROOM + b"(" + b"K\x01" * 1000 + b"tR.",  # a thousand arguments
         b"\x80\x02c__builtin__\nlist\n" + b"]]K\x01aa\x85R.",
         b"\x80\x02c__builtin__\neval\nX\x03\x00\x00\x001+1\x85R.",
-        b"\x80\x04\x82\x01.",  # a number of a registry outside the file
+        b"\x80\x04\x82\x01.",  # a number in the extension registry outside the file
         b"I1\n.",
         b"P1\n.",
     ],
@@ -188,7 +190,7 @@ def test_hostile_pickles_are_one_line(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     "change", [{"_shape": (-1, 3)}, {"_shape": ("2", 3)}, {"indices": np.ones(6)}, {"indptr": np.array(3)}, {"data": 3}]
 )
-def test_a_sparse_matrix_whose_parts_do_not_fit(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_sparse_matrix_with_mismatched_parts(tmp_path: Path, change: dict[str, Any]) -> None:
     matrix = scipy.sparse.csr_matrix(np.ones((2, 3)))
     matrix.__dict__.update(change)
     file = tmp_path / "p"
@@ -198,7 +200,7 @@ def test_a_sparse_matrix_whose_parts_do_not_fit(tmp_path: Path, change: dict[str
 
 
 @pytest.mark.parametrize("kind", ["array", "turned", "sparse", "dict"])
-def test_what_a_pickle_holds_is_what_pickle_would_give(tmp_path: Path, kind: str) -> None:
+def test_content_equals_that_of_pickle(tmp_path: Path, kind: str) -> None:
     numbers = np.arange(6, dtype=np.float64).reshape(2, 3)
     given = {"array": numbers, "turned": np.asfortranarray(numbers), "sparse": scipy.sparse.csr_matrix(numbers)}
     file = tmp_path / "p"
@@ -214,7 +216,7 @@ def test_what_a_pickle_holds_is_what_pickle_would_give(tmp_path: Path, kind: str
             read_pickled(file)
 
 
-def test_a_sparse_matrix_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_sparse_matrix_that_is_too_large(tmp_path: Path) -> None:
     file = tmp_path / "p"
     file.write_bytes(pickle.dumps(scipy.sparse.csr_matrix((100_000, 100_000)), 2))
     with pytest.raises(DataError, match=r"take 40\.0 GB"):
@@ -224,7 +226,7 @@ def test_a_sparse_matrix_too_large_is_refused(tmp_path: Path) -> None:
 def test_planetoid_with_a_file_missing(tmp_path: Path) -> None:
     folder = planetoid(tmp_path / "tiny")
     (folder / "ind.tiny.ty").unlink()
-    with pytest.raises(DataError, match=r"ind\.tiny\.ty: is not there"):
+    with pytest.raises(DataError, match=r"ind\.tiny\.ty: is missing"):
         read_node_graph(folder)
 
 
@@ -259,6 +261,6 @@ def test_an_ogb_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labels", ["0,1\n1,0\n0,0\n1,1\n", "0\n1\n", "0.5\n1\n0\n1\n"])
-def test_ogb_labels_that_are_no_classes(tmp_path: Path, labels: str) -> None:
+def test_ogb_labels_must_be_classes(tmp_path: Path, labels: str) -> None:
     with pytest.raises(DataError, match="node-label"):
         read_node_graph(ogb(tmp_path / "ogbn_tiny", labels))

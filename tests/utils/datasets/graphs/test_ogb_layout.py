@@ -1,4 +1,4 @@
-"""Folders of the Open Graph Benchmark: counts, splits, labels that are not known."""
+"""Folders of the Open Graph Benchmark: counts, splits, unknown labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_graphs_and_what_is_right_of_them(folder: Path) -> None:
+def test_graphs_and_targets(folder: Path) -> None:
     assert is_ogb(folder)
     first, second, third = read_ogb(folder)
     assert [one.name for one in (first, second, third)] == ["0: CO", "1: CCO", "2: C"]
@@ -45,7 +45,7 @@ def test_graphs_and_what_is_right_of_them(folder: Path) -> None:
     np.testing.assert_array_equal(labels(folder), [[1, 0], [np.nan, 1], [0, np.nan]])
 
 
-def test_a_part_of_it(folder: Path) -> None:
+def test_split(folder: Path) -> None:
     found = load_graphs(folder, Wanted())
     assert found.names == ["2: C", "0: CO"]
     np.testing.assert_array_equal(found.batch(range(2)).targets, [[0, np.nan], [1, 0]])
@@ -53,38 +53,38 @@ def test_a_part_of_it(folder: Path) -> None:
     assert len(load_graphs(folder / "raw", Wanted(split="all"))) == 3
 
 
-def test_parts_that_are_not_there(folder: Path) -> None:
-    for part, scheme, said in (
-        ("dev", None, "the parts are train, valid, test, or all"),
-        ("test", "random", "has no 'random'; there are scaffold"),
+def test_missing_parts(folder: Path) -> None:
+    for part, scheme, message in (
+        ("dev", None, "--split dev.*train, valid, test"),
+        ("test", "random", "'random'.*scaffold"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             split(folder, part, scheme)
     (folder / "split/random").mkdir()
-    with pytest.raises(ConfigError, match="several: random, scaffold; choose one with --split random/test"):
+    with pytest.raises(ConfigError, match=r"random, scaffold.*--split random/test"):
         split(folder, "test")
-    with pytest.raises(DataError, match=r"there is no valid.csv.gz"):
+    with pytest.raises(DataError, match=r"valid.csv.gz is missing"):
         split(folder, "valid", "scaffold")
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
-        ("raw/num-edge-list.csv.gz", "1\n2\n", "3 lines in num-node-list and 2 in num-edge-list"),
-        ("raw/node-feat.csv.gz", "5,0\n", "node-feat has 1 lines, the counts add up to 6"),
-        ("raw/edge.csv.gz", "0,x\n", "is no table of numbers"),
-        ("raw/num-node-list.csv.gz", "2.5\n1\n1\n", "needs a whole number per graph"),
+        ("raw/num-edge-list.csv.gz", "1\n2\n", "3 .*num-node-list.* 2 .*num-edge-list"),
+        ("raw/node-feat.csv.gz", "5,0\n", "node-feat has 1 lines.* 6"),
+        ("raw/edge.csv.gz", "0,x\n", "not a table of numbers"),
+        ("raw/num-node-list.csv.gz", "2.5\n1\n1\n", "num-node-list needs one integer"),
     ],
 )
-def test_damaged_files(name: str, text: str, said: str, folder: Path) -> None:
+def test_damaged_files(name: str, text: str, message: str, folder: Path) -> None:
     (folder / name).write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_ogb(folder)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_cut_short(folder: Path) -> None:
+def test_a_truncated_file(folder: Path) -> None:
     file = folder / "raw/node-feat.csv.gz"
     file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(DataError, match="is no table of numbers"):
+    with pytest.raises(DataError, match="not a table of numbers"):
         table(folder / "raw", "node-feat")

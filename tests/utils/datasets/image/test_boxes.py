@@ -1,4 +1,4 @@
-"""Pictures with objects: COCO's JSON, folders, single pictures, and bad files."""
+"""Images with objects: COCO's JSON, folders, single images, and invalid files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_of_coco(folder: Path) -> None:
     assert found.watched() == {str(folder / "val.json")}
 
 
-def test_a_folder_is_read_through_its_file(folder: Path) -> None:
+def test_a_folder_is_loaded_through_its_file(folder: Path) -> None:
     assert load_boxes(folder).batch([0]).targets is not None
     (folder / "val.json").unlink()
     plain = load_boxes(folder)
@@ -69,7 +69,7 @@ def test_a_folder_is_read_through_its_file(folder: Path) -> None:
     assert load_boxes(folder / "b.png").batch([0]).samples == [folder / "b.png"]
 
 
-def test_the_fingerprint_sees_pictures_and_objects(folder: Path) -> None:
+def test_fingerprint_covers_images_and_objects(folder: Path) -> None:
     first = load_boxes(folder).fingerprint()
     assert load_boxes(folder).fingerprint() == first
     os.utime(folder / "b.png", ns=(1, 1))
@@ -102,98 +102,95 @@ def broken(*path: Any, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected_error"),
     [
-        ([], "holds a list; it must be an object"),
+        ([], "contains a list"),
         ({"categories": [], "annotations": []}, "'images' is missing"),
         (broken("annotations", value={}), "'annotations' is not a list"),
-        (
-            broken("images", value=CONTENT["images"][:1] * 2),
-            r"none of its pictures .* 4 reasons: .*id 7 stands",
-        ),
-        ({"images": [], "annotations": [], "categories": []}, "lists no image; list at least one"),
-        (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9: no image has this id"),
-        (broken("categories", 0, "id", value=2), r"categories\[1\]: id 2 stands twice"),
-        (broken("categories", 0, "name", value="cat"), "name 'cat' is taken"),
-        (broken("categories", 0, "name", value=1), "name 1 is no text"),
-        (broken("categories", 0, "name", value="\ud800"), "is no text"),
+        (broken("images", value=CONTENT["images"][:1] * 2), r"none of its images .* 4 .*id 7"),
+        ({"images": [], "annotations": [], "categories": []}, "lists no image"),
+        (broken("images", value=[{"id": 3, "file_name": "val.json"}]), "image_id 9"),
+        (broken("categories", 0, "id", value=2), r"categories\[1\]: id 2 occurs twice"),
+        (broken("categories", 0, "name", value="cat"), "name 'cat' is already used"),
+        (broken("categories", 0, "name", value=1), "name 1 is not a text"),
+        (broken("categories", 0, "name", value="\ud800"), "is not a text"),
     ],
 )
-def test_bad_files(content: Any, said: str, folder: Path) -> None:
+def test_invalid_files(content: Any, expected_error: str, folder: Path) -> None:
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=expected_error) as caught:
         load_boxes(folder / "val.json")
     assert "val.json" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "at", "said"),
+    ("content", "at", "expected_error"),
     [
-        (broken("images", 0, "id", value=None), "val.json", r"images\[0\]: id None is no id"),
-        (broken("images", 0, "file_name", value=""), "val.json", "file_name '' is no path"),
-        (broken("images", 0, "file_name", value="\ud800.png"), "val.json", "is no path"),
+        (broken("images", 0, "id", value=None), "val.json", r"images\[0\]: id None is not an id"),
+        (broken("images", 0, "file_name", value=""), "val.json", "file_name '' is not a path"),
+        (broken("images", 0, "file_name", value="\ud800.png"), "val.json", "is not a path"),
         (broken("images", 0, "file_name", value="a" * 999 + ".png"), "png", "does not exist but is listed"),
         (broken("images", 0, "file_name", value="../x.png"), "val.json", "leaves the data folder"),
         (broken("images", 0, "file_name", value="/etc/x.png"), "val.json", "leaves the data folder"),
-        (broken("images", 0, "id", value=9), "val.json", r"images\[2\]: id 9 stands twice: neither picture is used"),
-        (broken("annotations", 2, "image_id", value=4), "val.json", r"annotations\[2\]: image_id 4: no image has"),
-        (broken("annotations", 2, "image_id", value=[]), "val.json", r"image_id \[\]: no image has this id"),
+        (broken("images", 0, "id", value=9), "val.json", r"images\[2\]: id 9 occurs twice"),
+        (broken("annotations", 2, "image_id", value=4), "val.json", r"annotations\[2\]: image_id 4"),
+        (broken("annotations", 2, "image_id", value=[]), "val.json", r"image_id \[\]"),
         (broken("annotations", 1, "category_id", value=True), "a.png", "category_id True: no category"),
-        (broken("annotations", 1, "category_id", value=91), "a.png", "category_id 91: no category has this id"),
-        (broken("annotations", 0, "bbox", value=[1, 2, 3]), "a.png", r"annotations\[0\]: bbox \[1, 2, 3\] is not \["),
+        (broken("annotations", 1, "category_id", value=91), "a.png", "category_id 91"),
+        (broken("annotations", 0, "bbox", value=[1, 2, 3]), "a.png", r"annotations\[0\]: bbox \[1, 2, 3\]"),
         (broken("annotations", 0, "bbox", value=[1, 2, -3, 4]), "a.png", "is not"),
         (broken("annotations", 0, "bbox", value=[1, 2, "3", 4]), "a.png", "is not"),
         (broken("annotations", 0, "bbox", value=[1, float("nan"), 3, 4]), "a.png", r"bbox \[1, nan, 3, 4\] is not"),
         (broken("annotations", 0, "bbox", value=[1, 1e300, 3, 4]), "a.png", "is not"),
-        (broken("annotations", 1, "iscrowd", value="1"), "a.png", r"annotations\[1\]: iscrowd '1' is neither 0 nor 1"),
-        (broken("annotations", 1, "iscrowd", value=[1]), "a.png", r"iscrowd \[1\] is neither"),
-        (broken("annotations", 1, "area", value="25"), "a.png", "area '25' is no number of square pixels"),
-        (broken("annotations", 1, "area", value=-1), "a.png", "area -1 is no number"),
-        (broken("annotations", 1, "area", value=float("nan")), "a.png", "area nan is no number"),
+        (broken("annotations", 1, "iscrowd", value="1"), "a.png", r"annotations\[1\]: iscrowd '1'"),
+        (broken("annotations", 1, "iscrowd", value=[1]), "a.png", r"iscrowd \[1\]"),
+        (broken("annotations", 1, "area", value="25"), "a.png", "area '25' is not a number"),
+        (broken("annotations", 1, "area", value=-1), "a.png", "area -1 is not a number"),
+        (broken("annotations", 1, "area", value=float("nan")), "a.png", "area nan is not a number"),
     ],
 )
-def test_a_bad_entry_costs_its_picture_and_the_rest_is_there(content: Any, at: str, said: str, folder: Path) -> None:
+def test_an_invalid_entry_rejects_only_its_image(content: Any, at: str, expected_error: str, folder: Path) -> None:
     (folder / "val.json").write_text(json.dumps(content))
     found = load_boxes(folder / "val.json")
     (entry,) = [one for one in found.rejected if one.path.name != "gone.png"]
     assert entry.path.name.endswith(at)
-    assert re.search(said, entry.reason)
+    assert re.search(expected_error, entry.reason)
     assert "\n" not in entry.reason
-    assert len(found) == 1 + ("image_id" in said)
+    assert len(found) == 1 + ("image_id" in expected_error)
 
 
-def test_entries_that_are_no_objects_are_a_line_each(folder: Path) -> None:
+def test_entries_that_are_not_objects(folder: Path) -> None:
     content = copy.deepcopy(CONTENT)
     content["images"][2] = 5
     content["annotations"][2] = None
     (folder / "val.json").write_text(json.dumps(content))
     found = load_boxes(folder / "val.json")
     assert sorted(one.reason for one in found.rejected) == [
-        "annotations[2] is None and not an object",
-        "images[2] is 5 and not an object",
+        "annotations[2] is None, not an object",
+        "images[2] is 5, not an object",
     ]
     assert len(found) == 2
 
 
-def test_a_picture_under_two_ids_is_counted(folder: Path) -> None:
+def test_an_image_with_two_ids_is_counted_in_a_warning(folder: Path) -> None:
     content = copy.deepcopy(CONTENT)
     content["images"][2]["file_name"] = "b.png"
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="pictures listed under several ids: 1 "):
+    with pytest.warns(UserWarning, match="several ids: 1 "):
         assert len(load_boxes(folder / "val.json")) == 3
 
 
-def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
+def test_suspicious_entries_are_used_with_a_warning(folder: Path) -> None:
     content = copy.deepcopy(CONTENT)
     content["images"][1] |= {"width": 9, "height": 8}
     content["annotations"][0]["bbox"] = [-5, 0, 4, 4]
     content["annotations"][1] |= {"bbox": [1, 1, 0, 4], "id": 1, "area": None}
     (folder / "val.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as said:
+    with pytest.warns(UserWarning, match="val.json: .*: 1 ") as expected_error:
         found = load_boxes(folder / "val.json")
-    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in said)
-    assert words == ["annotations", "boxes", "objects", "pictures"]
+    words = sorted(str(one.message).partition("val.json: ")[2].partition(" ")[0] for one in expected_error)
+    assert words == ["annotations", "boxes", "images", "objects"]
     (real,) = [one for one in found.targets or () if len(one.boxes)]
     assert real.boxes.tolist() == [[-5, 0, -1, 4], [1, 1, 1, 5]]
     assert found.notes == {
@@ -204,7 +201,7 @@ def test_what_looks_wrong_is_counted_and_used(folder: Path) -> None:
     }
 
 
-def test_areas_are_those_that_the_annotation_states(folder: Path) -> None:
+def test_areas_are_those_of_the_annotation(folder: Path) -> None:
     content = copy.deepcopy(CONTENT)
     content["annotations"][0]["area"] = 7.5
     (folder / "val.json").write_text(json.dumps(content))
@@ -212,12 +209,12 @@ def test_areas_are_those_that_the_annotation_states(folder: Path) -> None:
     assert real.areas is not None
     assert real.areas.tolist() == [7.5, 25]
     assert nothing.areas is None
-    assert (nothing.number, real.number) == (1, 0)  # by id, as pycocotools takes them
+    assert (nothing.number, real.number) == (1, 0)  # by id, as in pycocotools
 
 
 @pytest.mark.parametrize("pictures", ["val2017", "images/val2017", "images"])
 @pytest.mark.parametrize("given", ["", "annotations/instances_val2017.json"])
-def test_coco_s_own_layout(pictures: str, given: str, tmp_path: Path) -> None:
+def test_cocos_own_layout(pictures: str, given: str, tmp_path: Path) -> None:
     for name in ("annotations", pictures):
         (tmp_path / name).mkdir(parents=True)
     for name in ("instances_val2017", "instances_train2017", "captions_val2017"):
@@ -228,7 +225,7 @@ def test_coco_s_own_layout(pictures: str, given: str, tmp_path: Path) -> None:
     assert found.samples == [tmp_path / pictures / "a.png"]
     assert not found.rejected
     (tmp_path / "annotations" / "instances_val2014.json").write_text(json.dumps(CONTENT))
-    with pytest.raises(DataError, match=r"several data sets: .*val2014.json, .*val2017.json; give the path of one"):
+    with pytest.raises(DataError, match=r"val2014.json, .*val2017.json"):
         load_boxes(tmp_path)
 
 
@@ -241,8 +238,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(
         json.dumps({**CONTENT, "annotations": [], "images": [{"id": 1, "file_name": "x.txt"}]})
     )
-    with pytest.raises(DataError, match=r"none of its pictures can be used, the first of 1 .*not a picture file"):
+    with pytest.raises(DataError, match=r"none of .*not an image"):
         load_boxes(tmp_path / "x.json")
     (tmp_path / "a.dat").write_text("")
-    with pytest.raises(DataError, match="not a picture file"):
+    with pytest.raises(DataError, match="not an image file"):
         load_boxes(tmp_path / "a.dat")

@@ -1,4 +1,4 @@
-"""Annotations of any content: a loader gives a data set that can be measured, or one line; never anything else."""
+"""Annotations with any content: a loader returns a valid data set, or raises a one-line error."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def usable(load: Callable[[], BoxedPictures]) -> None:
-    """Load; what comes can be measured, what is refused is refused in one line that is not long."""
+    """Check that loading gives a valid data set or a short one-line error."""
     try:
         found = load()
     except DataError as error:
@@ -98,7 +98,7 @@ def usable(load: Callable[[], BoxedPictures]) -> None:
 
 
 def measured(found: BoxedPictures) -> None:
-    """Measure perfect detections."""
+    """Evaluate perfect detections."""
     json.dumps(found.notes, ensure_ascii=False).encode()
     assert len(found.fingerprint()) == 64
     metric = MeanAveragePrecision(categories=found.notes["categories"])
@@ -114,7 +114,7 @@ def measured(found: BoxedPictures) -> None:
 
 @st.composite
 def spoiled_json(draw: st.DrawFn) -> str:
-    """Return COCO's JSON with some values replaced, gone or twice."""
+    """Return COCO's JSON with some values replaced, removed or duplicated."""
     content = copy.deepcopy(COCO)
     for _ in range(draw(st.integers(1, 3))):
         at: Any = content
@@ -138,7 +138,7 @@ def spoiled_json(draw: st.DrawFn) -> str:
 
 @st.composite
 def spoiled_text(draw: st.DrawFn, text: str) -> bytes:
-    """Return a text cut short, with parts gone or doubled, or with odd words in it."""
+    """Return a text truncated, with parts removed or duplicated, or with odd words."""
     for _ in range(draw(st.integers(1, 3))):
         start, end = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
         how = draw(st.integers(0, 3))

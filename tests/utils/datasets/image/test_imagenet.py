@@ -1,4 +1,4 @@
-"""ImageNet's layouts, from the archives as they are handed out to the labels: small, with the real names of files."""
+"""ImageNet's layouts, from the distributed archives to the labels: small, with the real file names."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ KIT = "ILSVRC2012_devkit_t12"
 TRUTH = f"{KIT}/data/ILSVRC2012_validation_ground_truth.txt"
 FIELDS = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images")
 KIT_ORDER = [WNIDS[place] for place in np.random.default_rng(0).permutation(1000)]
-"""Stands for the kit's own order of the classes, which is no order of their names."""
+"""The kit's order of the classes, which is not sorted by name."""
 
 PLACES = {wnid: place for place, wnid in enumerate(WNIDS)}
 CHOSEN = ["n02119789", "n15075141", "n01440764", "n02119789", "n03995372"]
-"""The classes of the five pictures."""
+"""The classes of the five images."""
 
 
 def table(compressed: bool = True) -> bytes:
-    """Return a ``meta.mat`` as the kit has it: classes first, then their ancestors."""
+    """Return a ``meta.mat`` in the kit's format: classes first, then their ancestors."""
     rows = [(number, wnid, "words, of it", "a gloss", 0, [], 0, 1300) for number, wnid in enumerate(KIT_ORDER, 1)]
     rows += [(1001 + i, f"n0000{i:04d}", "ancestor", "gloss", 2, [1, 2], 3, 0) for i in range(5)]
     array = np.empty((len(rows), 1), [(name, object) for name in FIELDS])
@@ -64,7 +64,7 @@ def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
 
 
 def unpack(path: Path, folder: Path) -> Path:
-    """As ``tar xf``; ``extractall`` wants ``filter=``, which Python has from 3.10.12 and 3.11.4 on only."""
+    """Unpack like ``tar xf``; ``extractall(filter=...)`` needs Python 3.10.12 or 3.11.4."""
     with tarfile.open(path) as archive:
         for member in archive:
             file = archive.extractfile(member)
@@ -83,7 +83,7 @@ def kit_members() -> dict[str, bytes]:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """The validation pictures as their archive unpacks: ``tar xf ILSVRC2012_img_val.tar -C val``."""
+    """The unpacked validation images: ``tar xf ILSVRC2012_img_val.tar -C val``."""
     members = {name_of(number): picture() for number in range(1, 6)}
     archive = write_tar(tmp_path / "ILSVRC2012_img_val.tar", members)
     folder = tmp_path / "val"
@@ -99,12 +99,12 @@ def check(path: Path) -> None:
 
 
 class TestKit:
-    def test_packed_beside_the_folder_of_pictures(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
+    def test_packed_next_to_the_image_folder(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
         write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
         check(pictures)
         check(pictures.parent)
 
-    def test_unpacked_in_the_folder_of_pictures(
+    def test_unpacked_in_the_image_folder(
         self, pictures: Path, kit_members: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         unpack(write_tar(pictures / "kit.tar", kit_members), pictures)
@@ -112,7 +112,7 @@ class TestKit:
         monkeypatch.chdir(pictures)
         check(Path("."))
 
-    def test_a_picture_beyond_the_list_is_told(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
+    def test_an_image_without_a_label_is_rejected(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
         write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
         (pictures / name_of(6)).write_bytes(picture())
         found = load_dataset(pictures)
@@ -122,13 +122,13 @@ class TestKit:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({TRUTH: b"490\n0\n"}, "line 2: '0' is no ILSVRC2012_ID"),
-            ({TRUTH: b"490\nx\n"}, "line 2: 'x' is no ILSVRC2012_ID"),
-            ({f"{KIT}/data/meta.mat": b"text"}, "not a MATLAB file of version 5"),
+            ({TRUTH: b"490\n0\n"}, "line 2: '0' is not an ILSVRC2012_ID"),
+            ({TRUTH: b"490\nx\n"}, "line 2: 'x' is not an ILSVRC2012_ID"),
+            ({f"{KIT}/data/meta.mat": b"text"}, "not a MATLAB file"),
             ({f"{KIT}/data/meta.mat": table()[:5000]}, "damaged MATLAB file"),
         ],
     )
-    def test_a_damaged_kit_is_one_line(
+    def test_a_damaged_kit(
         self, pictures: Path, kit_members: dict[str, bytes], changed: dict[str, bytes], message: str
     ) -> None:
         write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members | changed, "w:gz")
@@ -136,18 +136,18 @@ class TestKit:
             load_dataset(pictures)
         assert "\n" not in str(caught.value)
 
-    def test_a_kit_cut_short_is_one_line(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
+    def test_a_truncated_kit(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
         path = write_tar(pictures.parent / f"{KIT}.tar.gz", kit_members, "w:gz")
         path.write_bytes(path.read_bytes()[:3000])
-        with pytest.raises(DataError, match=r"cannot be read .*; get it again"):
+        with pytest.raises(DataError, match=r"cannot be read"):
             load_dataset(pictures)
 
     def test_a_kit_without_its_table(self, pictures: Path, kit_members: dict[str, bytes]) -> None:
         write_tar(pictures.parent / f"{KIT}.tar.gz", {TRUTH: kit_members[TRUTH]}, "w:gz")
-        with pytest.raises(DataError, match=r"holds no meta\.mat"):
+        with pytest.raises(DataError, match=r"has no meta\.mat"):
             load_dataset(pictures)
 
-    def test_without_a_kit_there_are_no_labels(self, pictures: Path) -> None:
+    def test_no_labels_without_a_kit(self, pictures: Path) -> None:
         assert load_dataset(pictures).labels is None
 
 
@@ -162,21 +162,21 @@ class TestKaggle:
         (tmp_path / "kaggle/LOC_val_solution.csv").write_text(text)
         return tmp_path / "kaggle"
 
-    def test_root_and_folder_of_pictures(self, root: Path) -> None:
+    def test_root_and_image_folder(self, root: Path) -> None:
         check(root)
         check(root / "ILSVRC/Data/CLS-LOC/val")
 
     @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "ImageId,PredictionString\nILSVRC2012_val_00000001,\n"])
-    def test_another_table_is_one_line(self, root: Path, text: str) -> None:
+    def test_another_table(self, root: Path, text: str) -> None:
         (root / "LOC_val_solution.csv").write_text(text)
         with pytest.raises(DataError, match=r"LOC_val_solution\.csv"):
             load_dataset(root)
 
-    def test_an_unknown_class_is_one_line(self, root: Path) -> None:
+    def test_an_unknown_class(self, root: Path) -> None:
         (root / "LOC_val_solution.csv").write_text(
             "ImageId,PredictionString\nILSVRC2012_val_00000001,n99999999 1 1 1 1\n"
         )
-        with pytest.raises(DataError, match="'n99999999' is no picture of a class"):
+        with pytest.raises(DataError, match="'n99999999'"):
             load_dataset(root)
 
 
@@ -192,21 +192,19 @@ def test_torchvisions_folder(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_caffes_list_beside_the_folder_of_pictures(pictures: Path) -> None:
+def test_caffes_list_next_to_the_image_folder(pictures: Path) -> None:
     lines = [f"{name_of(number)} {PLACES[wnid]}\n" for number, wnid in enumerate(CHOSEN, 1)]
     (pictures.parent / "val.txt").write_text("".join(lines))
     check(pictures.parent)
 
 
-def test_an_archive_names_the_command_that_unpacks_it(pictures: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"an archive; unpack it first \(mkdir -p .* && tar xf .*ILSVRC2012_img_val\.tar"
-    ):
+def test_the_error_for_an_archive_has_the_unpack_command(pictures: Path) -> None:
+    with pytest.raises(DataError, match=r"tar xf .*ILSVRC2012_img_val\.tar"):
         load_dataset(pictures.parent / "ILSVRC2012_img_val.tar")
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_ids_of_the_kit_are_told_by_its_table(compressed: bool) -> None:
+def test_ids_of_the_kit_are_mapped_by_its_table(compressed: bool) -> None:
     found = outputs_of_ids(table(compressed), "meta.mat")
     assert found == {number: PLACES[wnid] for number, wnid in enumerate(KIT_ORDER, 1)}
 
@@ -218,7 +216,7 @@ VALUES: Any = st.one_of(
 
 @settings(deadline=None, max_examples=40)
 @given(rows=st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5), compressed=st.booleans())
-def test_structures_are_read_as_scipy_wrote_them(rows: list[tuple[Any, Any]], compressed: bool) -> None:
+def test_structures_written_by_scipy(rows: list[tuple[Any, Any]], compressed: bool) -> None:
     array = np.empty((len(rows), 1), [("first", object), ("second", object)])
     for place, row in enumerate(rows):
         array[place, 0] = row
@@ -232,7 +230,7 @@ def test_structures_are_read_as_scipy_wrote_them(rows: list[tuple[Any, Any]], co
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_any_damage_is_an_error_of_the_zoo_or_none(data: st.DataObject) -> None:
+def test_any_damage_is_a_data_error_or_harmless(data: st.DataObject) -> None:
     file = io.BytesIO()
     scipy_io.savemat(file, {"s": np.arange(3.0), "t": "text"}, do_compression=data.draw(st.booleans()))
     damaged = bytearray(file.getvalue())

@@ -1,4 +1,4 @@
-"""Run lengths and polygons against pycocotools, bit for bit, and what is refused."""
+"""Run lengths and polygons compared bit for bit with pycocotools, and invalid ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pycocotools import mask as coco
 from engine import DataError
 from utils.datasets.image.regions import of_polygon, of_runs
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in pycocotools
 
 SIDES = st.integers(1, 40)
 COORDINATES = st.one_of(
@@ -53,42 +53,42 @@ def test_large_regions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
-        ([3, 2], "covers 5 pixels, and 3x4 are 12"),
+        ([3, 2], "covers 5 pixels.*3x4 = 12"),
         ([], "covers 0 pixels"),
-        ([14, -2], "not a whole number"),
-        ([6, 6.0], "not a whole number"),
-        ([True, 11], "not a whole number"),
-        ("0 2", "holds ' '"),
-        ("é", "holds 'é'"),
-        ("P" * 30, "no part of such a code"),
-        ("Y", "cut short"),
+        ([14, -2], "not an integer"),
+        ([6, 6.0], "not an integer"),
+        ([True, 11], "not an integer"),
+        ("0 2", "invalid character ' '"),
+        ("é", "invalid character 'é'"),
+        ("P" * 30, "invalid character"),
+        ("Y", "truncated"),
         ("3", "covers 3 pixels"),
     ],
 )
-def test_codes_that_are_none(counts: list[int] | str, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_invalid_codes(counts: list[int] | str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         of_runs(counts, 4, 3)
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "message"),
     [
-        ([1, 1, 2, 2], "4 numbers; three corners are six"),
+        ([1, 1, 2, 2], "4 numbers"),
         ([1, 1, 2, 2, 3, 3, 4], "7 numbers"),
         ([], "0 numbers"),
-        ([1, 1, 2, 2, float("nan"), 3], "holds nan"),
-        ([1, 1, 2, 2, "3", 3], "holds '3'"),
-        ([1, 1, 2, 2, 1e9, 3], "holds 1000000000.0"),
+        ([1, 1, 2, 2, float("nan"), 3], "has nan, which is not a coordinate"),
+        ([1, 1, 2, 2, "3", 3], "has '3', which is not a coordinate"),
+        ([1, 1, 2, 2, 1e9, 3], "has 1000000000.0"),
         ([-1e6, 0, 1e6, 0] * 100, "outline of 400000000 pixels"),
     ],
 )
-def test_polygons_that_are_none(points: list[float], said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_invalid_polygons(points: list[float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         of_polygon(points, 5, 5)
 
 
-def test_a_polygon_beside_the_picture_covers_nothing() -> None:
+def test_a_polygon_outside_the_image_is_empty() -> None:
     assert not of_polygon([50, 50, 60, 50, 60, 60], 20, 30).any()
     assert of_polygon([-50, -50, 80, -50, 80, 80, -50, 80], 20, 30).all()

@@ -1,4 +1,4 @@
-"""Composed lines of digits: the same ones each time, of one part's sources, with ink that is seen."""
+"""Composed lines of digits: reproducible, from the sources of one part, with visible ink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.datasets.synthetic.digit_lines import CONTRAST, DIGITS, HEIGHTS, comp
 from utils.datasets.synthetic.digit_scenes import sources
 
 
-def test_a_line_hangs_on_seed_and_number_alone():
+def test_a_line_depends_only_on_seed_and_number():
     made_of = sources("val")
     for varied in (False, True):
         one, again, other = (compose(made_of, 5, number, varied=varied) for number in (3, 3, 4))
@@ -21,7 +21,7 @@ def test_a_line_hangs_on_seed_and_number_alone():
         assert one.picture.shape != other.picture.shape or not np.array_equal(one.picture, other.picture)
 
 
-def test_sizes_and_lengths_are_those_that_are_said():
+def test_sizes_and_lengths_are_in_range():
     made_of = sources("val")
     lines = [compose(made_of, 1, number) for number in range(40)]
     assert all(HEIGHTS[0] <= line.picture.shape[0] <= HEIGHTS[1] for line in lines)
@@ -29,7 +29,7 @@ def test_sizes_and_lengths_are_those_that_are_said():
     assert all(line.picture.dtype == np.uint8 and np.ptp(line.picture) > CONTRAST[0] / 2 for line in lines)
 
 
-def test_training_batches_hold_fresh_lines_and_repeat():
+def test_training_batches_are_reproducible_with_new_lines():
     batches, again = training_batches(2, 3), training_batches(2, 3)
     first, second = next(batches), next(batches)
     assert [line.text for line in first] == [line.text for line in next(again)]

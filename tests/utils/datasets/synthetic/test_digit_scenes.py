@@ -1,4 +1,4 @@
-"""Scenes of handwritten digits: repeatable, right, and nothing of training held out."""
+"""Scenes of handwritten digits: reproducible, correct, with disjoint training and validation sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("skimage")
 
 FREE = re.compile(r"CC0 1\.0|public domain|CC BY 2\.0")
-"""Licences under which a changed picture may be passed on."""
+"""Licences that allow to distribute modified images."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def held_out() -> list[Scene]:
     return [compose(made_of, 3, number) for number in range(20)]
 
 
-def test_a_scene_is_what_it_says(held_out: list[Scene]) -> None:
+def test_shapes_and_dtypes(held_out: list[Scene]) -> None:
     for scene in held_out:
         assert (scene.picture.shape, scene.picture.dtype) == ((SIZE, SIZE, 3), np.uint8)
         assert (scene.mask.shape, scene.mask.dtype) == ((SIZE, SIZE), np.uint8)
@@ -45,7 +45,7 @@ def test_a_scene_is_what_it_says(held_out: list[Scene]) -> None:
     assert heights.min() < 32 < 50 < heights.max() <= 66
 
 
-def test_boxes_are_tight_around_the_ink_that_the_mask_shows(held_out: list[Scene]) -> None:
+def test_boxes_are_tight_around_the_ink_in_the_mask(held_out: list[Scene]) -> None:
     for scene in held_out:
         covered = np.zeros_like(scene.mask)
         for (left, top, right, bottom), label in zip(scene.boxes.tolist(), scene.labels.tolist(), strict=True):
@@ -60,8 +60,8 @@ def test_boxes_are_tight_around_the_ink_that_the_mask_shows(held_out: list[Scene
         np.testing.assert_array_equal(covered, scene.mask > 0)
 
 
-def test_ink_is_seen_in_the_picture(held_out: list[Scene]) -> None:
-    """A digit's ink differs from what is around it, though each only as much as the contrast says."""
+def test_ink_is_visible(held_out: list[Scene]) -> None:
+    """A digit's ink differs from its surroundings by the contrast."""
     differences = []
     for scene in held_out:
         grey = scene.picture.mean(axis=-1)
@@ -74,8 +74,8 @@ def test_ink_is_seen_in_the_picture(held_out: list[Scene]) -> None:
     assert np.median(differences) > 40
 
 
-def test_less_ink_vanishes_in_held_out_scenes_than_in_those_of_training() -> None:
-    """Ink that has the colour of what it covers is refused, where the recipe says so."""
+def test_held_out_scenes_have_less_invisible_ink_than_training_scenes() -> None:
+    """Ink in the colour of its background is avoided as the recipe requires."""
     made_of = sources("val")
     counts = [
         sum(len(compose(made_of, 3, number, recipe=recipe).labels) for number in range(12))
@@ -84,7 +84,7 @@ def test_less_ink_vanishes_in_held_out_scenes_than_in_those_of_training() -> Non
     assert counts[2] == 0 < counts[0] <= counts[1]
 
 
-def test_a_scene_depends_on_seed_and_number_alone(held_out: list[Scene]) -> None:
+def test_a_scene_depends_only_on_seed_and_number(held_out: list[Scene]) -> None:
     made_of = sources("val")
     for number in (11, 4):
         for one, two in zip(compose(made_of, 3, number), held_out[number], strict=True):
@@ -92,19 +92,19 @@ def test_a_scene_depends_on_seed_and_number_alone(held_out: list[Scene]) -> None
     assert (compose(made_of, 4, 4).picture != held_out[4].picture).any()
 
 
-def test_no_digit_and_no_photograph_is_in_both_parts() -> None:
+def test_parts_share_no_digit_and_no_photograph() -> None:
     train, val = sources("train"), sources("val")
     assert (len(train.digits), len(val.digits)) == (1437, 360)
     assert {photo.part for photo in PHOTOS} == {"train", "val"}
     assert len({photo.file for photo in PHOTOS}) == len(PHOTOS) == len(train.photos) + len(val.photos)
     one, two = split_digits(np.concatenate([train.labels, val.labels]))
     assert not set(one.tolist()) & set(two.tolist())
-    # a handful of the 1797 pictures are equal to another one; the split is by index
+    # a few of the 1797 images are duplicates; the split is by index
     ours = {np.asarray(digit).tobytes() for digit in val.digits}
     assert len(ours & {np.asarray(digit).tobytes() for digit in train.digits}) <= 3
 
 
-def test_the_digits_are_split_as_those_of_the_classification_example() -> None:
+def test_the_split_is_that_of_the_classification_example() -> None:
     from sklearn.datasets import load_digits
     from support import DIGITS
 
@@ -115,12 +115,12 @@ def test_the_digits_are_split_as_those_of_the_classification_example() -> None:
     assert sources("val").labels.tolist() == labels[held_out].tolist()
 
 
-def test_every_photograph_may_be_passed_on() -> None:
+def test_licences_allow_distribution() -> None:
     assert all(FREE.fullmatch(photo.licence) and photo.author for photo in PHOTOS)
 
 
 @pytest.mark.slow
-def test_training_batches_repeat() -> None:
+def test_training_batches_are_reproducible() -> None:
     first, second = (
         list(itertools.islice(training_batches(5, 2, 1, kept=50), 3)),
         list(itertools.islice(training_batches(5, 2, 1, kept=50), 3)),
@@ -131,11 +131,11 @@ def test_training_batches_repeat() -> None:
 
 
 def test_another_part_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"^part 'test' of the digit scenes must be one of train, val$"):
+    with pytest.raises(ConfigError, match=r"^part 'test' .*train, val$"):
         sources("test")
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digit_scenes, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^digit scenes need the package skimage; run: pip install scikit-image$"):
+    with pytest.raises(ConfigError, match=r"skimage; run: pip install scikit-image$"):
         sources("val")

@@ -1,4 +1,4 @@
-"""Histories of users: order, splits, what is right, and users or items that are not there."""
+"""Histories of users: order, splits, targets, and unknown users or items."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ratings(tmp_path: Path) -> Ratings:
     return read_ratings(tmp_path)
 
 
-def test_a_history_is_in_order_of_time_and_what_is_right_comes_after(ratings: Ratings) -> None:
+def test_a_history_is_in_order_of_time_before_its_targets(ratings: Ratings) -> None:
     found = held_out(ratings, "leave_one_out", "test")
     (sample,) = found.samples
     assert (sample.id, sample.items, tuple(sample.targets)) == ("ann", ["y", "z"], ("x",))
@@ -42,7 +42,7 @@ def test_a_history_is_in_order_of_time_and_what_is_right_comes_after(ratings: Ra
     assert (before.items, tuple(before.targets)) == (["y"], ("z",))
 
 
-def test_users_without_a_history_are_counted_in_the_temporal_split(tmp_path: Path) -> None:
+def test_users_without_a_history_are_counted(tmp_path: Path) -> None:
     head = LINES.splitlines()[0]
     rows = [f"old\ti{n}\t4\t{n}" for n in range(17)] + ["old\tnew1\t4\t98", "old\tnew2\t4\t99", "late\ti1\t4\t100"]
     (tmp_path / "r.inter").write_text("\n".join([head, *rows]))
@@ -52,34 +52,34 @@ def test_users_without_a_history_are_counted_in_the_temporal_split(tmp_path: Pat
     assert found.notes[UNASKED]["nothing before it"] == 1
 
 
-def test_named_users_and_a_typed_history(ratings: Ratings) -> None:
-    found = whole(ratings, ["cyd", "nobody", "cyd"])
+def test_given_users_and_a_given_history(ratings: Ratings) -> None:
+    found = whole(ratings, ["cyd", "unknown", "cyd"])
     assert [sample.id for sample in found.samples] == ["cyd"]
     assert found.targets is None
-    assert [str(one.path) for one in found.rejected] == ["user nobody"]
+    assert [str(one.path) for one in found.rejected] == ["user unknown"]
     assert [sample.id for sample in whole(ratings, None).samples] == ["ann", "bob", "cyd"]
     (sample,) = (given_ := typed(ratings, ["z", "strange", "x"])).samples
     assert sample.items == ["z", "x"]
     assert [str(one.path) for one in given_.rejected] == ["item strange"]
 
 
-def test_what_cannot_be_is_one_line(ratings: Ratings) -> None:
-    with pytest.raises(DataError, match=r"--users nobody: .*has none of them"):
-        whole(ratings, ["nobody"])
-    with pytest.raises(DataError, match="--history: it is empty"):
+def test_invalid_requests(ratings: Ratings) -> None:
+    with pytest.raises(DataError, match=r"--users unknown: "):
+        whole(ratings, ["unknown"])
+    with pytest.raises(DataError, match="--history is empty"):
         typed(ratings, [""])
-    with pytest.raises(DataError, match="--history strange; give items"):
+    with pytest.raises(DataError, match="--history strange"):
         typed(ratings, ["strange"])
-    with pytest.raises(ConfigError, match="part 'train' is none of valid, test"):
+    with pytest.raises(ConfigError, match=r"part 'train' .*valid or test"):
         held_out(ratings, "leave_one_out", "train")
     alone = ratings._replace(users=np.arange(6), user_names=[str(i) for i in range(6)])
-    with pytest.raises(DataError, match="no user has something new in the test part"):
+    with pytest.raises(DataError, match=r"no user .*test part"):
         held_out(alone, "leave_one_out", "test")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 3)), min_size=1, max_size=40))
-def test_sequences_are_each_users_rows_by_time_and_place(rows: list[tuple[int, int, int]]) -> None:
+def test_sequences_are_sorted_by_time_and_row(rows: list[tuple[int, int, int]]) -> None:
     users, items, times = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     made = Ratings(
         users, items, np.ones(len(rows), np.float32), times.astype(np.float64), [*"abcde"], [*"tuvwxyz"], {}, {}, []

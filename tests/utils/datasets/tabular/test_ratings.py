@@ -1,4 +1,4 @@
-"""Ratings: one data set in four layouts reads the same, and a wrong line costs itself."""
+"""Ratings: the same data set in four layouts, and invalid lines."""
 
 import tempfile
 from pathlib import Path
@@ -54,7 +54,7 @@ def latest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", [recbole, first, second, latest])
-def test_four_layouts_read_the_same(layout: object, tmp_path: Path) -> None:
+def test_four_layouts_give_the_same_data(layout: object, tmp_path: Path) -> None:
     inner = tmp_path / "deep" / "down"
     inner.mkdir(parents=True)
     layout(inner)  # type: ignore[operator]
@@ -73,7 +73,7 @@ def test_four_layouts_read_the_same(layout: object, tmp_path: Path) -> None:
     assert read_ratings(file).titles == found.titles
 
 
-def test_a_wrong_line_costs_itself(tmp_path: Path) -> None:
+def test_invalid_lines_are_rejected(tmp_path: Path) -> None:
     lines = ["1\t2\t3\t4", "1\t2", "1\t2\tgood\t4", "\t2\t3\t4", "1\t2\tnan\t4", "1\t2\t3\tnow", "", "5\t6\t1\t9"]
     (tmp_path / "u.data").write_text("\n".join(lines))
     (tmp_path / "u.item").write_text("2|A film (1999)|||\n6|B|||x|" + "|".join("0" * 19) + "\n")
@@ -83,20 +83,20 @@ def test_a_wrong_line_costs_itself(tmp_path: Path) -> None:
     assert [one.path.name for one in found.rejected] == [
         *("u.data:2", "u.data:3", "u.data:4", "u.data:5", "u.data:6", "u.user:1", "u.item:1")
     ]
-    assert found.rejected[1].reason == "'1 2 good 4' is no rating; write user, item, a number, and a time in seconds"
+    assert "'1 2 good 4' is not a rating" in found.rejected[1].reason
     assert found.titles == ["2", "B"]
 
 
-def test_what_is_no_data_set_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist; check the path"):
+def test_invalid_data_sets(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
         read_ratings(tmp_path / "gone")
-    with pytest.raises(DataError, match=r"no file of ratings; give a folder with one of \*\.inter, u\*\.data"):
+    with pytest.raises(DataError, match=r"no file .*\*\.inter, u\*\.data"):
         read_ratings(tmp_path)
     (tmp_path / "u.data").write_text("hello\n")
-    with pytest.raises(DataError, match=r"no line of it is a rating: .*u\.data:1: 'hello' is no rating"):
+    with pytest.raises(DataError, match=r"u\.data:1: 'hello' is not a rating"):
         read_ratings(tmp_path)
     (tmp_path / "ratings.csv").write_text("who,what\n1,2\n")
-    with pytest.raises(DataError, match=r"2 files of ratings \(u\.data, ratings\.csv\); give one of them"):
+    with pytest.raises(DataError, match=r"2 files .*\(u\.data, ratings\.csv\)"):
         read_ratings(tmp_path)
     with pytest.raises(DataError, match="no column 'user_id' among who, what"):
         read_ratings(tmp_path / "ratings.csv")
@@ -112,7 +112,7 @@ def test_ratings_without_times(tmp_path: Path) -> None:
     st.sampled_from(["x.inter", "u.data", "ratings.dat", "ratings.csv"]),
     st.text(st.sampled_from('userId,movie rating:_\t|"19\n\r\x00\ufffd.e-'), max_size=80),
 )
-def test_any_text_is_ratings_or_one_line(name: str, text: str) -> None:
+def test_any_text_is_read_or_a_data_error(name: str, text: str) -> None:
     heads = {"x.inter": "user_id:token\titem_id:token\trating:float\n", "ratings.csv": "userId,movieId,rating\n"}
     with tempfile.TemporaryDirectory() as folder:
         for file in (name, "x.user", "x.item", "u.user", "u.item", "users.dat", "movies.dat", "movies.csv"):
@@ -120,15 +120,15 @@ def test_any_text_is_ratings_or_one_line(name: str, text: str) -> None:
         try:
             found = read_ratings(Path(folder))
         except DataError as error:
-            told = str(error)
+            error_message = str(error)
         else:
-            told = ""
+            error_message = ""
             assert len(found.users) == len(found.items) == len(found.ratings) > 0
             assert len(found.titles) == len(found.item_names)
-        assert "\n" not in told
+        assert "\n" not in error_message
 
 
-def test_a_quote_that_does_not_end_costs_its_line(tmp_path: Path) -> None:
+def test_a_line_with_an_unclosed_quote_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,2,3\n1,3,3\n")
     (tmp_path / "movies.csv").write_text('movieId,title,genres\n2,"A film,Drama\n3,"B, or not (1990)",Drama\n')
     found = read_ratings(tmp_path)
@@ -137,7 +137,7 @@ def test_a_quote_that_does_not_end_costs_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_movielens_as_it_is_fetched() -> None:
+def test_fetched_movielens() -> None:
     try:
         fetched("ml_100k")
     except UnreachableError as error:

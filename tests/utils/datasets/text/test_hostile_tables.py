@@ -1,4 +1,4 @@
-"""Files of recommendation and graphs that are none, or far larger than they look: one line, at once."""
+"""Invalid files of recommendation and graphs, and decompression bombs: one-line errors without delay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("what", ["pipe", "endless", "folder"])
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(name: str, what: str, tmp_path: Path) -> None:
+def test_special_files_are_rejected_without_blocking(name: str, what: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if what == "pipe":
         os.mkfifo(path)
@@ -56,10 +56,10 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(name: str, what
         READERS[name](path)
 
 
-def test_a_pipe_beside_the_ratings_is_refused(tmp_path: Path) -> None:
+def test_a_pipe_next_to_the_ratings(tmp_path: Path) -> None:
     (tmp_path / "u.data").write_text("1\t2\t3\t4\n")
     os.mkfifo(tmp_path / "u.user")
-    with pytest.raises(DataError, match=r"u\.user cannot be read: it is a pipe"):
+    with pytest.raises(DataError, match=r"u\.user .*is a pipe"):
         read_ratings(tmp_path)
 
 
@@ -71,61 +71,61 @@ def _bomb(path: Path, times: int) -> Path:
     return path
 
 
-def test_an_npz_that_unpacks_to_far_more_than_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_npz_that_is_a_decompression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utils.arrays.FREE", 1000)
     file = _bomb(tmp_path / "a.npz", 3)
-    with pytest.raises(DataError, match=r"a\.npz is not a readable \.npz file: it unpacks to 3000\d+ bytes"):
+    with pytest.raises(DataError, match=r"a\.npz .*3000\d+ bytes"):
         read_npz(file)
-    assert read_npz(file, ("y",)) == {}  # what is not asked for is not unpacked
+    assert read_npz(file, ("y",)) == {}  # other arrays are not unpacked
 
 
 def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("x.npy", archive.read("x.npy"))
-    with pytest.raises(DataError, match="it has two arrays 'x'"):
+    with pytest.raises(DataError, match="two arrays 'x'"):
         read_npz(tmp_path / "a.npz")
 
 
-def test_an_npz_with_a_member_that_is_no_array(tmp_path: Path) -> None:
+def test_an_npz_with_a_member_that_is_not_an_array(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", b"no array")
-    with pytest.raises(DataError, match=r"a\.npz is not a readable \.npz file: 'x' is no array"):
+    with pytest.raises(DataError, match=r"a\.npz .*'x'"):
         read_npz(tmp_path / "a.npz")
 
 
-def test_a_packed_table_that_unpacks_to_far_more_than_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_table_that_is_a_decompression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "edge.csv.gz").write_bytes(gzip.compress(b"0,1\n" * 10**5))
     assert len(table(tmp_path, "edge")) == 10**5
     monkeypatch.setattr(ogb, "FREE", 0)
-    with pytest.raises(DataError, match=r"edge\.csv\.gz: is no table of numbers \(it unpacks to more than \d+ bytes"):
+    with pytest.raises(DataError, match=r"edge\.csv\.gz: .*more than \d+ bytes"):
         table(tmp_path, "edge")
 
 
-def test_an_element_that_there_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_element(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit")
-    with pytest.raises(DataError, match="is no molecule: Pre-condition Violation"):
+    with pytest.raises(DataError, match="Pre-condition Violation"):
         parsed(Molecule("C[#119]", False, "x"))
 
 
-def test_a_molecule_too_large_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_molecule_with_too_many_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rdkit")
     monkeypatch.setattr(molecules, "MOST_ATOMS", 5)
     assert parsed(Molecule("CCCCC", False, "x")).GetNumAtoms() == 5
-    with pytest.raises(DataError, match="it has 6 atoms, and at most 5 are taken"):
+    with pytest.raises(DataError, match=r"6 atoms.* 5"):
         parsed(Molecule("CCCCCC", False, "x"))
 
 
-def test_an_empty_table_is_no_text(tmp_path: Path) -> None:
+def test_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "m.csv").touch()
-    with pytest.raises(DataError, match=r"m\.csv is empty; write the columns' names in its first line"):
+    with pytest.raises(DataError, match=r"m\.csv is empty"):
         read_molecules(tmp_path / "m.csv", ("SOL",))
 
 
 def test_a_recording_of_several_environments(tmp_path: Path) -> None:
     rows = {"seeds": np.zeros(1, int), "steps": np.zeros(1, int), "observations": np.zeros((1, 2)), "actions": [0]}
     np.savez(tmp_path / "r.npz", environment=np.array(["a", "b"]), **rows)
-    with pytest.raises(DataError, match=r"environment has shape \(2,\) and dtype <U1, and is one text"):
+    with pytest.raises(DataError, match=r"environment .*\(2,\) and dtype <U1"):
         read_recording(tmp_path / "r.npz")
 
 

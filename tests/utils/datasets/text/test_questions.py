@@ -1,4 +1,4 @@
-"""Questions on texts: every layout gives the same, and what is broken costs that question and is named."""
+"""Questions on texts: equal results for all layouts, and invalid questions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def written(folder: Path, name: str, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
-def test_all_layouts_give_the_same(layout: str, tmp_path: Path) -> None:
+def test_all_layouts_give_the_same_questions(layout: str, tmp_path: Path) -> None:
     found = load_questions(written(tmp_path, *LAYOUTS[layout]))
     batch = found.batch(range(2))
     assert (batch.samples, batch.targets, batch.names) == (WANTED, [("Rome",), ()], ["q1", "q2"])
@@ -66,24 +66,24 @@ def test_all_layouts_give_the_same(layout: str, tmp_path: Path) -> None:
 BROKEN: dict[str, tuple[Any, str]] = {
     "place": (
         {**FLAT[0], "answers": [{"text": "Rome", "answer_start": 12}]},
-        "answer_start 12 is not where 'Rome' stands; it is at 13",
+        "answer_start 12 is not the position of 'Rome'; it is at 13",
     ),
-    "elsewhere": ({**FLAT[0], "answers": ["Paris"]}, "its answer 'Paris' is not in the context"),
+    "elsewhere": ({**FLAT[0], "answers": ["Paris"]}, "'Paris' is not in the context"),
     "nowhere": ({**FLAT[0], "answers": [{"text": "Bonn", "answer_start": 3}]}, "it is nowhere in the context"),
     "no context": (GOOD, "it has no context"),
     "empty question": ({**FLAT[0], "question": " "}, "its question is empty"),
     "cut": ('{"question": "Wh', "not JSON"),
-    "a list": ("[1, 2]", "it is no object"),
-    "same id": ({**FLAT[0], "id": "good"}, "another question has its id 'good'"),
+    "a list": ("[1, 2]", "it is not an object"),
+    "same id": ({**FLAT[0], "id": "good"}, "same id 'good'"),
     "answers": ({**FLAT[0], "answers": 7}, "neither texts nor a list"),
-    "lengths": ({**FLAT[0], "answers": {"text": ["Rome"], "answer_start": [1, 2]}}, "not as many texts as beginnings"),
+    "lengths": ({**FLAT[0], "answers": {"text": ["Rome"], "answer_start": [1, 2]}}, "different numbers of texts"),
     "contradiction": ({**FLAT[0], "answers": [], "is_impossible": False}, "it has no answers"),
     "half a letter": ({**FLAT[0], "question": "\ud83d?"}, "half of a surrogate pair"),
 }
 
 
 @pytest.mark.parametrize("kind", sorted(BROKEN))
-def test_a_broken_question_costs_itself_and_is_named(kind: str, tmp_path: Path) -> None:
+def test_invalid_questions_are_rejected(kind: str, tmp_path: Path) -> None:
     line, why = BROKEN[kind]
     file = written(tmp_path, "a.jsonl", [{**FLAT[0], "id": "good"}, line, FLAT[1]])
     found = load_questions(file)
@@ -97,14 +97,14 @@ def test_a_broken_question_costs_itself_and_is_named(kind: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.json", '{"data": [{"parag', "is not JSON .*cut short"),
-        ("a.json", '{"data": []}', "holds no question"),
+        ("a.json", '{"data": [{"parag', "is not JSON .*truncated"),
+        ("a.json", '{"data": []}', "has no question"),
         ("a.json", '{"rows": []}', "no 'data' with paragraphs"),
-        ("a.jsonl", "", "is not JSON|holds no question"),
+        ("a.jsonl", "", "is not JSON|has no question"),
         ("b.json", None, "does not exist"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_line(name: str, content: str | None, why: str, tmp_path: Path) -> None:
+def test_invalid_files(name: str, content: str | None, why: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=why) as caught:
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_used_is_one_line(name: str, content: str | None, 
     assert "\n" not in str(caught.value)
 
 
-def test_chinese_is_told_and_stories_hold_their_answers(tmp_path: Path) -> None:
+def test_language_detection_and_synthetic_stories(tmp_path: Path) -> None:
     text = "北京是中国的首都。"
     rows = [{"question": "中国的首都是哪里？", "context": text, "answers": [{"text": "北京", "answer_start": -1}]}]
     assert load_questions(written(tmp_path, "zh.jsonl", rows)).notes[LANGUAGE] == "zh"
@@ -126,7 +126,7 @@ def test_chinese_is_told_and_stories_hold_their_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["[" * 400 + "]" * 400, '"' + "x" * 9000 + '"', "1" + "0" * 4000, "NaN"])
-def test_values_of_any_depth_and_length_cost_their_question(value: str, tmp_path: Path) -> None:
+def test_questions_with_huge_values_are_rejected(value: str, tmp_path: Path) -> None:
     file = tmp_path / "q.json"
     file.write_text(
         '[{"question": "a?", "context": "b c", "id": '
@@ -135,17 +135,14 @@ def test_values_of_any_depth_and_length_cost_their_question(value: str, tmp_path
         + value
         + "}]}]"
     )
-    with pytest.raises(DataError, match="holds no question that can be used") as caught:
+    with pytest.raises(DataError, match="has no question") as caught:
         load_questions(file)
     assert len(str(caught.value)) < 800
 
 
-def test_a_pipe_is_no_question_set(tmp_path: Path) -> None:
+def test_a_pipe(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "q.json")
-    with pytest.raises(
-        DataError,
-        match=r"q\.json is a pipe, a socket or a device, and no file; give a \.json",
-    ):
+    with pytest.raises(DataError, match=r"q\.json is a pipe"):
         load_questions(tmp_path / "q.json")

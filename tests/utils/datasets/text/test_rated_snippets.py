@@ -1,4 +1,4 @@
-"""Rated snippets: reading VADER's files, groups of texts about one film, and parts that keep groups whole."""
+"""Rated snippets: VADER's files, groups of texts about one film, and splits that keep groups together."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["7\tgood\tno rating", "7\t1.0", "7\tnan\ttext", "7\t1.0\t  ", "x\t1.0\ttext"])
-def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
+def test_the_error_for_an_invalid_line_has_its_number(tmp_path: Path, line: str) -> None:
     file = tmp_path / "snippets.txt"
     file.write_text(f"1\t1.0\tfine\n{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"snippets\.txt:2: .*correct the line"):
+    with pytest.raises(DataError, match=r"snippets\.txt:2: "):
         read_snippets(file)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_files(tmp_path: Path) -> None:
     file = tmp_path / "snippets.txt"
     for content in (b"", b"1\t1.0\t\xff\n"):
         file.write_bytes(content)
@@ -37,13 +37,13 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         read_snippets(tmp_path / "none.txt")
 
 
-def test_texts_about_one_film_are_of_one_group() -> None:
+def test_texts_about_one_film_are_in_one_group() -> None:
     texts = [
         "Serving Sara is dull.",
         "a dull evening",
         "I slept through Serving Sara's end.",
         "What a waste: you can't wait to see it end, Big Trouble is better",
-        "Nobody can't wait to see it end.",
+        "They can't wait to see it end.",
         "A DULL evening!",
     ]
     assert grouped(texts) == [0, 1, 0, 3, 3, 1]
@@ -63,6 +63,6 @@ def test_no_group_is_in_two_parts(groups: list[int], seed: int) -> None:
     assert parts == divided(groups, {"test": wanted}, "train", seed)
 
 
-def test_parts_that_cannot_be_filled_are_refused() -> None:
-    with pytest.raises(ConfigError, match="3 texts are too few for parts of 4"):
+def test_parts_that_cannot_be_filled() -> None:
+    with pytest.raises(ConfigError, match=r"3 texts .*parts of 4"):
         divided([0, 1, 2], {"test": 4}, "train", 0)

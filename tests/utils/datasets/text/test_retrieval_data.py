@@ -1,4 +1,4 @@
-"""Queries, corpora and judgments: BEIR's folder, TREC qrels, MS MARCO's tables; a bad line costs that line."""
+"""Queries, corpora and judgments: BEIR's folder, TREC qrels, MS MARCO's tables; invalid lines."""
 
 from pathlib import Path
 
@@ -37,18 +37,18 @@ def test_beirs_folder(tmp_path: Path) -> None:
     assert found.notes[CORPUS] == (["d1", "d2", "4"], ["Tea is hot", "ice", "four"])
     assert found.notes[UNJUDGED] == 1
     reasons = {one.path.name: one.reason for one in found.rejected}
-    assert "was there before" in reasons["corpus.jsonl:3"]
+    assert "occurs again" in reasons["corpus.jsonl:3"]
     assert "empty" in reasons["corpus.jsonl:4"]
     assert "not an object" in reasons["corpus.jsonl:6"]
-    assert "no passage 'd9'" in reasons["test.tsv:3"]
+    assert "passage 'd9'" in reasons["test.tsv:3"]
     assert "again" in reasons["test.tsv:5"]
-    assert "no query 'q9'" in reasons["test.tsv:7"]
+    assert "query 'q9'" in reasons["test.tsv:7"]
     assert "query passage grade" in reasons["test.tsv:8"]
-    assert "no passage of the corpus relevant" in reasons["q4"]
+    assert "no relevant passage" in reasons["q4"]
     assert len(reasons) == 8
 
 
-def test_ms_marcos_tables_with_trec_qrels_and_a_run(tmp_path: Path) -> None:
+def test_ms_marco_with_trec_qrels_and_a_run(tmp_path: Path) -> None:
     (tmp_path / "collection.tsv").write_text("0\tfirst passage\n1\tsecond one\nbroken\n")
     (tmp_path / "queries.tsv").write_text("7\twhat is second\n")
     (tmp_path / "qrels.tsv").write_text("7 0 1 1\n7\t0\t0\t-1\n")
@@ -70,23 +70,23 @@ def test_files_by_name_and_lines_of_text(tmp_path: Path) -> None:
     assert typed.samples == [Query("text", "my question")]
 
 
-def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_invalid_data(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("one\n")
     (tmp_path / "q.txt").write_text("who\n")
     (tmp_path / "r.tsv").write_text("1 2 1\n")
     (tmp_path / "bare.jsonl").write_text('{"name": 1}\n')
-    with pytest.raises(DataError, match="there are no queries"):
+    with pytest.raises(DataError, match="queries=FILE"):
         _load({"data": tmp_path / "c.txt"})
-    with pytest.raises(ConfigError, match="names no corpus"):
+    with pytest.raises(ConfigError, match="has no corpus"):
         _load({"queries": tmp_path / "q.txt"})
     with pytest.raises(ConfigError, match="passages="):
         _load({"passages": tmp_path / "q.txt"})
     files = {"corpus": tmp_path / "c.txt", "queries": tmp_path / "q.txt", "qrels": tmp_path / "r.tsv"}
-    with pytest.raises(DataError, match="line 1: there is no passage '2'"):
+    with pytest.raises(DataError, match=r"line 1: .*'2'"):
         _load(files)
     with pytest.raises(DataError, match=r"missing\.tsv does not exist"):
         _load({**files, "qrels": tmp_path / "missing.tsv"})
-    with pytest.raises(DataError, match="give each object _id and text"):
+    with pytest.raises(DataError, match="expected _id and text"):
         _load({**files, "corpus": tmp_path / "bare.jsonl"})
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has none of"):

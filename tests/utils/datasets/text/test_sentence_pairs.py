@@ -1,4 +1,4 @@
-"""Pairs of sentences with ratings: usual tables, STS-B's two layouts, SICK; sentences alone."""
+"""Pairs of sentences with ratings: tables, STS-B's two layouts, SICK; single sentences."""
 
 from pathlib import Path
 
@@ -25,15 +25,16 @@ def _file(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_glues_table_has_its_columns_by_name(tmp_path: Path) -> None:
+def test_glues_table(tmp_path: Path) -> None:
     found = load_sentences(_file(tmp_path, "dev.tsv", GLUE))
     assert found.samples == [SentencePair('A man "plays.', "A man played.")]
     assert found.targets == [4.5]
     assert found.names == ["dev.tsv:2"]
-    assert [(str(one.path.name), one.reason) for one in found.rejected] == [("dev.tsv:3", "score 'many' is no number")]
+    (one,) = found.rejected
+    assert (one.path.name, one.reason) == ("dev.tsv:3", "score 'many' is not a number")
 
 
-def test_the_benchmarks_own_file_has_no_names(tmp_path: Path) -> None:
+def test_the_benchmarks_file_without_column_names(tmp_path: Path) -> None:
     found = load_sentences(_file(tmp_path, "sts-dev.csv", STS))
     assert found.samples == [SentencePair("A, b", "C; d"), SentencePair("X", "Y")]
     assert found.targets == [2.5, 0.0]
@@ -47,7 +48,7 @@ def test_sick_and_a_folder_with_it(tmp_path: Path) -> None:
     assert found.targets == [3.2]
 
 
-def test_named_columns_and_unknown_ones(tmp_path: Path) -> None:
+def test_given_columns_and_unknown_ones(tmp_path: Path) -> None:
     file = _file(tmp_path, "own.csv", 'left,right,how\n"a, b",c,1\n,d,2\n')
     found = load_sentences(file, ["left", "right", "how"])
     assert found.samples == [SentencePair("a, b", "c")]
@@ -58,32 +59,32 @@ def test_named_columns_and_unknown_ones(tmp_path: Path) -> None:
         load_sentences(file)
 
 
-def test_objects_without_a_rating_are_pairs_all_the_same(tmp_path: Path) -> None:
+def test_pairs_without_a_rating(tmp_path: Path) -> None:
     found = load_sentences(_file(tmp_path, "p.jsonl", '{"text1": "a", "text2": "b"}\n{"text1": "a"}\nnot json\n'))
     assert found.samples == [SentencePair("a", "b")]
     assert found.targets is None
     assert len(found.rejected) == 2
 
 
-def test_sentences_alone_are_compared_with_all_others(tmp_path: Path) -> None:
+def test_single_sentences(tmp_path: Path) -> None:
     found = load_sentences(_file(tmp_path, "s.txt", "One.\n\n Two. \n"))
     assert found.samples == [SentencePair("One.", None), SentencePair("Two.", None)]
     assert found.notes[SENTENCES] == ["One.", "Two."]
     assert found.names == ["s.txt:1", "s.txt:3"]
     assert pairs_of(["a", "b"]).samples == [SentencePair("a", "b")]
     assert pairs_of(["a", "b", "c"]).notes[SENTENCES] == ["a", "b", "c"]
-    with pytest.raises(ConfigError, match="give two"):
+    with pytest.raises(ConfigError, match="pass two"):
         pairs_of(["a"])
     with pytest.raises(ConfigError, match="empty"):
         pairs_of(["a", " "])
 
 
-def test_nothing_usable_is_one_line(tmp_path: Path) -> None:
+def test_files_without_usable_sentences(tmp_path: Path) -> None:
     for name, text in (("empty.txt", "\n"), ("head.tsv", "sentence1\tsentence2\tscore\n \tb\t1\n")):
-        with pytest.raises(DataError, match="holds no sentence"):
+        with pytest.raises(DataError, match="has no sentence"):
             load_sentences(_file(tmp_path, name, text))
     with pytest.raises(DataError, match="does not exist"):
         load_sentences(tmp_path / "missing.tsv")
     (tmp_path / "none").mkdir()
-    with pytest.raises(DataError, match="holds no"):
+    with pytest.raises(DataError, match="has no"):
         load_sentences(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""Texts and labels: every format gives the same data set, and bad lines are named."""
+"""Texts and labels: equal data sets from all formats, and invalid lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from engine import ConfigError, DataError
 from utils.datasets.text.texts import Columns, load_texts
 
-ROWS = [("Good, really", "positive"), ('He said "no"', "negative"), ("短い文", "positive")]
+ROWS = [("Good, really", "positive"), ('He message "no"', "negative"), ("短い文", "positive")]
 
 
 def as_csv(rows: list[tuple[str, str]]) -> str:
@@ -33,7 +33,7 @@ def written(rows: list[tuple[str, str]], folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def test_every_format_gives_the_same(tmp_path: Path) -> None:
+def test_all_formats_give_the_same_data(tmp_path: Path) -> None:
     for path in written(ROWS, tmp_path):
         batch = load_texts(path).batch(range(len(ROWS)))
         assert list(zip(batch.samples, batch.targets or (), strict=True)) == ROWS
@@ -46,7 +46,7 @@ plain = st.text(st.characters(codec="utf-8", exclude_characters="\t\r\n"), min_s
 
 @settings(deadline=None)
 @given(rows=st.lists(st.tuples(plain, st.sampled_from(["a", "b"])), min_size=1, max_size=5))
-def test_texts_come_back_as_written(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_texts_are_read_unchanged(rows: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     for path in written(rows, tmp_path_factory.mktemp("texts")):
         batch = load_texts(path).batch(range(len(rows)))
         assert list(batch.samples) == [text for text, _ in rows], path.suffix
@@ -67,14 +67,14 @@ def test_plain_lines_and_folders(tmp_path: Path) -> None:
     assert [one.path.name for one in folder.rejected] == ["c.bin"]
 
 
-def test_labels_may_be_left_out_or_be_numbers(tmp_path: Path) -> None:
+def test_missing_and_numeric_labels(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("text\tsource\nx\ty\n")
     assert load_texts(tmp_path / "a.tsv").batch([0]).targets is None
     (tmp_path / "a.jsonl").write_text('{"text": "x", "label": 3}\n{"text": "y", "label": "4"}')
     assert load_texts(tmp_path / "a.jsonl").batch([0, 1]).targets == [3, "4"]
 
 
-def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     first = load_texts(tmp_path / "a.txt").fingerprint()
     assert load_texts(tmp_path / "a.txt").fingerprint() == first
@@ -83,75 +83,75 @@ def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.tsv", "", "is empty"),
-        ("a.tsv", "text\tlabel\n", "holds no text"),
+        ("a.tsv", "text\tlabel\n", "has no text"),
         ("a.tsv", "body\tlabel\nx\ty\n", r"the columns are 'body', 'label', .*--text_column NAME"),
-        ("a.tsv", "text\tlabel\nx\ty\tz\n", ":2: 3 fields, and there are 2 columns"),
+        ("a.tsv", "text\tlabel\nx\ty\tz\n", ":2: 3 fields, expected 2"),
         ("a.csv", 'text,label\n"x,y\n', r":2: not CSV \("),
-        ("a.csv", "text,text\na,b\n", "column 'text' stands twice"),
-        ("a.jsonl", '{"text": 1}', ":1: its 'text' is no text"),
-        ("a.jsonl", '{"text": "x", "label": [1]}', r"label \[1\] is neither"),
+        ("a.csv", "text,text\na,b\n", "column 'text' occurs twice"),
+        ("a.jsonl", '{"text": 1}', ":1: its 'text' is not a text"),
+        ("a.jsonl", '{"text": "x", "label": [1]}', r"label \[1\] must be"),
         ("a.jsonl", "", "is empty"),
         ("a.json", '{"text": "x"}', "not a list"),
         ("a.json", '[{"text": "x"}', "not JSON"),
-        ("a.txt", "\n \n", "holds no text"),
-        ("a.pdf", "x", "is no text file"),
+        ("a.txt", "\n \n", "has no text"),
+        ("a.pdf", "x", "is not a text file"),
     ],
 )
-def test_bad_files(name: str, text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_files(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_texts(tmp_path / name)
     assert str(caught.value).startswith(str(tmp_path / name))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
-        ("a.tsv", b"text\tlabel\nx\ta\n\nx\t \ny\tb\n", {4: "no label, and other texts have one"}),
+        ("a.tsv", b"text\tlabel\nx\ta\n\nx\t \ny\tb\n", {4: "no label"}),
         ("a.tsv", b"text\tlabel\nx\ta\tz\ny\tb\n \tb\nx", {2: "3 fields", 4: "'text' is empty", 5: "1 fields"}),
-        ("a.tsv", b"text\tgold_label\nx\ta\ny\t-\n", {3: "no label was agreed on"}),
+        ("a.tsv", b"text\tgold_label\nx\ta\ny\t-\n", {3: "the annotators disagreed"}),
         ("a.tsv", b"text\tlabel\nx\ta\n\xff\tb\n", {3: "not UTF-8 text"}),
         ("a.csv", b'text,label\n"x"y,a\nx,b\n"y,\nb', {2: "not CSV", 4: "up to line 5"}),
         ("a.jsonl", b'{"text": "x"}\n{\n[1]\n{"other": 1}\n{"text": "\\ud800"}\n{"text": ""}\n',
          {2: "not JSON", 3: "not an object", 4: "'text' is missing", 5: "half a character", 6: "'text' is empty"}),
-        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"}', {2: "no label, and other texts have one"}),
+        ("a.jsonl", b'{"text": "x", "label": 1}\n{"text": "y"}', {2: "no label"}),
         ("a.txt", b"ok\n\xff\nfine", {2: "not UTF-8 text"}),
     ],
 )  # fmt: skip
-def test_a_wrong_line_costs_that_line(name: str, text: bytes, said: dict[int, str], tmp_path: Path) -> None:
+def test_invalid_lines_are_rejected(name: str, text: bytes, message: dict[int, str], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(text)
     found = load_texts(tmp_path / name)
     assert len(found) >= 1
-    assert [str(one.path) for one in found.rejected] == [f"{tmp_path / name}:{number}" for number in said]
-    for one, why in zip(found.rejected, said.values(), strict=True):
+    assert [str(one.path) for one in found.rejected] == [f"{tmp_path / name}:{number}" for number in message]
+    for one, why in zip(found.rejected, message.values(), strict=True):
         assert why in one.reason
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_texts(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n\xfe")
-    with pytest.raises(DataError, match=r"a.txt:1: not UTF-8 text.*; 2 lines, and none can be used"):
+    with pytest.raises(DataError, match=r"a.txt:1: not UTF-8.*; 2 lines"):
         load_texts(tmp_path / "a.txt")
     with pytest.raises(DataError, match="does not exist"):
         load_texts(tmp_path / "b.txt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"holds no \.txt file"):
+    with pytest.raises(DataError, match=r"has no \.txt file"):
         load_texts(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_a_byte_order_mark_says_the_encoding(encoding: str, tmp_path: Path) -> None:
+def test_a_byte_order_mark_sets_the_encoding(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes("text\tlabel\r\nÄpfel\ta\r\n短い\tb\r\n".encode(encoding))
     batch = load_texts(tmp_path / "a.tsv", Columns(encoding="latin-1")).batch([0, 1])
     assert (batch.samples, batch.targets) == (["Äpfel", "短い"], ["a", "b"])
 
 
-def test_other_encodings_are_asked_for(tmp_path: Path) -> None:
+def test_other_encodings_need_a_flag(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes("text\nÄpfel\n".encode("latin-1"))
-    with pytest.raises(DataError, match="say its encoding with --encoding"):
+    with pytest.raises(DataError, match="--encoding"):
         load_texts(tmp_path / "a.tsv")
     assert load_texts(tmp_path / "a.tsv", Columns(encoding="latin-1")).batch([0]).samples == ["Äpfel"]
     with pytest.raises(ConfigError, match="--encoding 'klingon'"):
@@ -166,7 +166,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     found = load_texts(tmp_path / "a.csv", Columns("Body", label="kind"))
     assert (found.samples, found.targets) == (["one"], ["x"])
     assert load_texts(tmp_path / "a.csv", Columns("Body", "other")).samples == [("one", "two")]
-    with pytest.raises(DataError, match=r"no column 'body' .--text_column.; the columns are 'id', .*mean 'Body'"):
+    with pytest.raises(DataError, match=r"'body' .--text_column.; .*'id', .*'Body'"):
         load_texts(tmp_path / "a.csv", Columns("body"))
     with pytest.raises(DataError, match=r"no column 'x' .--label_column"):
         load_texts(tmp_path / "a.csv", Columns("Body", label="x"))
@@ -183,8 +183,8 @@ GLUE = {
     "CoLA-test": ("test.tsv", "index\tsentence\n0\tBill whistled.\n", "Bill whistled.", None),
     "MRPC": (
         "dev.tsv",
-        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t13\t14\t" He said .\t" He " said it .\r\n',
-        ('" He said .', '" He " said it .'),
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t13\t14\t" He message .\t" He " message it .\r\n',
+        ('" He message .', '" He " message it .'),
         "1",
     ),
     "QQP": (
@@ -209,7 +209,7 @@ GLUE = {
 
 @pytest.mark.parametrize("name", GLUE)
 def test_the_folders_of_glue(name: str, tmp_path: Path) -> None:
-    """The columns are those of GLUE's own files (gluebenchmark.com/tasks)."""
+    """Columns as in GLUE's own files (gluebenchmark.com/tasks)."""
     file, text, sample, label = GLUE[name]
     (tmp_path / file).write_bytes(text.encode())
     (tmp_path / "train.tsv").write_text("nothing\n")
@@ -224,7 +224,7 @@ def test_a_folder_with_tables(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text\nx\n")
     assert load_texts(tmp_path).samples == ["x"]
     (tmp_path / "two.csv").write_text("text\ny\n")
-    with pytest.raises(DataError, match=r"holds 2 tables \(one.csv, two.csv\); give the path of one"):
+    with pytest.raises(DataError, match=r"2 tables \(one.csv, two.csv\)"):
         load_texts(tmp_path)
     (tmp_path / "dev_mismatched.tsv").write_text("text\nno\n")
     (tmp_path / "dev_matched.tsv").write_text("text\nz\n")

@@ -54,7 +54,7 @@ def test_what_cannot_be_is_refused() -> None:
         criteo_features(ROWS, "md5")
     with pytest.raises(ConfigError, match="--max_rows -1 must be at least 1, or 0"):
         capped(ROWS, -1)
-    with pytest.raises(DataError, match="C1 'xyz' is no hexadecimal number"):
+    with pytest.raises(DataError, match="C1 'xyz' is not a hexadecimal number"):
         criteo_features(ROWS, "hex").encoded([{"C1": "xyz"}])
 
 

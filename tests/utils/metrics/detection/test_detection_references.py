@@ -1,4 +1,4 @@
-"""The detection metric beside pycocotools and faster-coco-eval, all twelve figures, and VOC's beside its definition."""
+"""The detection metric compared with pycocotools and faster-coco-eval (all twelve figures), and VOC's definition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATS = (
 Scene = tuple[Detections, Objects]
 whole = st.integers(0, 24)
 sides = st.integers(0, 14)
-halves = st.integers(0, 48).map(lambda number: number / 2)  # exact in binary: overlaps are equal to the last bit
+halves = st.integers(0, 48).map(lambda number: number / 2)  # exact in binary: overlaps are equal bit for bit
 
 
 @st.composite
@@ -37,7 +37,7 @@ def boxes(draw: st.DrawFn, most: int) -> np.ndarray:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> list[Scene]:
-    """Pictures with crowds, flat boxes, doubles, stated areas, several classes, and scores with many ties."""
+    """Images with crowds, empty boxes, duplicates, stated areas, several classes, and scores with many ties."""
     made = []
     for number in range(draw(st.integers(1, 4))):
         real = draw(boxes(5))
@@ -67,13 +67,13 @@ def scenes(draw: st.DrawFn) -> list[Scene]:
 
 def measured(made: list[Scene], **options: Any) -> MeanAveragePrecision:
     metric = MeanAveragePrecision(NAMES, **options)
-    for found, real in reversed(made):  # the order in which pictures come says nothing
+    for found, real in reversed(made):  # the order of the images does not matter
         metric.update([found], [real])
     return metric
 
 
 def dataset(made: list[Scene]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the scenes as COCO has them: the annotations, and the detections."""
+    """Return the scenes in COCO's format: the annotations, and the detections."""
     real, found = [], []
     for image, (guess, truth) in enumerate(made, start=1):
         for place, box in enumerate(truth.boxes.tolist()):
@@ -92,7 +92,7 @@ def dataset(made: list[Scene]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def evaluated(made: list[Scene], package: str) -> Any:
-    """Return a package's evaluation of the scenes, accumulated and summed up."""
+    """Return a package's evaluation of the scenes, accumulated and summarized."""
     content, found = dataset(made)
     with contextlib.redirect_stdout(io.StringIO()):
         if package == "pycocotools":
@@ -112,7 +112,7 @@ def evaluated(made: list[Scene], package: str) -> Any:
 
 
 def usable(made: list[Scene]) -> bool:
-    """Neither package loads an empty result, and without objects there is no value."""
+    """Return whether there are objects and detections, which both packages need."""
     return any(len(found.scores) for found, _ in made) and any((~real.crowd).any() for _, real in made)
 
 
@@ -136,7 +136,7 @@ def check(made: list[Scene], package: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
-def test_every_figure_is_the_reference_s(package: str) -> None:
+def test_every_figure_equals_the_reference(package: str) -> None:
     pytest.importorskip(package)
 
     @settings(deadline=None, max_examples=60)
@@ -151,7 +151,7 @@ def test_every_figure_is_the_reference_s(package: str) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
-def test_every_figure_is_the_reference_s_at_length(package: str) -> None:
+def test_every_figure_equals_the_reference_extensively(package: str) -> None:
     pytest.importorskip(package)
 
     @settings(deadline=None, max_examples=250)
@@ -166,7 +166,7 @@ def test_every_figure_is_the_reference_s_at_length(package: str) -> None:
 @pytest.mark.parametrize("package", ["pycocotools", "faster_coco_eval"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_many_detections_of_any_coordinates(package: str, seed: int) -> None:
-    """More than 100 of a class in a picture, coordinates that are not exact in binary, and crowds."""
+    """More than 100 detections of a class in an image, coordinates that are not exact in binary, and crowds."""
     pytest.importorskip(package)
     rng = np.random.default_rng(seed)
     made = []
@@ -184,9 +184,9 @@ def test_many_detections_of_any_coordinates(package: str, seed: int) -> None:
 
 
 def voc(made: list[Scene], label: int, year: str) -> float | None:
-    """Work out the average precision of a class step by step, as the development kit's VOCevaldet.m says."""
+    """Return the average precision of a class, computed step by step as in the development kit's VOCevaldet.m."""
     order = sorted(
-        ((-found.scores[i], number, i) for number, (found, _) in enumerate(made) for i in range(len(found.scores))),
+        ((-found.scores[i], number, i) for number, (found, _) in enumerate(made) for i in range(len(found.scores)))
     )
     total = sum(int(((real.classes == label) & ~real.crowd).sum()) for _, real in made)
     if not total:
@@ -225,7 +225,7 @@ def voc(made: list[Scene], label: int, year: str) -> float | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("year", ["2007", "2012"])
-def test_voc_s_rules(year: str) -> None:
+def test_vocs_rules(year: str) -> None:
     @settings(deadline=None, max_examples=60)
     @given(scenes())
     def compare(made: list[Scene]) -> None:

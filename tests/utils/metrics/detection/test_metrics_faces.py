@@ -1,4 +1,4 @@
-"""Precision, recall, average precision, points and false alarms of faces."""
+"""Precision, recall, average precision, landmark errors and false alarms of faces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def faces(*found: tuple[float, float, float, float, float], points: np.ndarray |
 
 
 def truth(*boxes: tuple[float, float, float, float], crowd: int = 0, points: np.ndarray | None = None) -> Objects:
-    """Return faces of left, top, width and height, the last ``crowd`` of them not to be judged by."""
+    """Return faces of left, top, width and height, the last ``crowd`` of them not evaluated."""
     rows = np.array(boxes, np.float64).reshape(-1, 4)
     hard = np.arange(len(rows)) >= len(rows) - crowd
     corners = np.concatenate([rows[:, :2], rows[:, :2] + rows[:, 2:]], axis=1)
@@ -48,19 +48,13 @@ def test_figures_by_hand() -> None:
     metric.update(found, right)
     figures = metric.secondary()
     # of 0.9 right, 0.8 wrong, 0.7 right, 0.6 ignored, 0.55 wrong; three faces
-    assert figures == {
-        "precision": 2 / 4,
-        "recall": 2 / 3,
-        "F1": 4 / 7,
-        "false_alarms": 1 / 2,
-        "faceless_pictures": 2,
-    }
+    assert figures == {"precision": 2 / 4, "recall": 2 / 3, "F1": 4 / 7, "false_alarms": 1 / 2, "faceless_pictures": 2}
     # precisions at the three recalls: 1, 2/3, 3/5
     assert metric.compute() == pytest.approx((1 + 2 / 3 + 3 / 5) / 3)
     assert (metric.name, metric.per_class()) == ("AP50", {})
 
 
-def test_the_average_precision_is_vocs() -> None:
+def test_average_precision_of_voc() -> None:
     chance = np.random.default_rng(0)
     found, right = [], []
     for _ in range(40):
@@ -76,7 +70,7 @@ def test_the_average_precision_is_vocs() -> None:
     assert 0 < ours.compute() < 1
 
 
-def test_records_are_replayed_merged_weighted_and_sent() -> None:
+def test_replay_merge_weights_and_pickling() -> None:
     found = [faces((0.9, 0, 0, 10, 10)), faces((0.8, 0, 0, 9, 9), (0.7, 30, 30, 9, 9)), faces((0.6, 0, 0, 5, 5))]
     right = [truth((0, 0, 10, 10), points=np.ones((1, 5, 2))), truth((0, 0, 10, 10)), truth()]
     whole, one, two = FaceAveragePrecision(), FaceAveragePrecision(), FaceAveragePrecision()
@@ -95,7 +89,7 @@ def test_records_are_replayed_merged_weighted_and_sent() -> None:
         whole.merge(FaceAveragePrecision(score=0.6))
 
 
-def test_the_points_error() -> None:
+def test_landmark_error() -> None:
     wanted = np.array([[[2, 2], [8, 2], [5, 5], [3, 8], [np.nan, np.nan]]], float)
     points = np.where(np.isnan(wanted), 0, wanted) + np.array([3, 4])
     metric = FaceAveragePrecision()
@@ -105,17 +99,17 @@ def test_the_points_error() -> None:
     bare = FaceAveragePrecision()
     bare.update([found], [truth((0, 0, 20, 10))])
     assert "landmark_error" not in bare.secondary()
-    with pytest.raises(InputError, match=r"points of shape \(2, 5, 2\) for labelled ones of \(1, 7, 2\)"):
+    with pytest.raises(InputError, match=r"\(2, 5, 2\).*1, 7, 2"):
         bare.update([found], [truth((0, 0, 20, 10), points=np.zeros((1, 7, 2)))])
 
 
-def test_no_face_at_all() -> None:
+def test_images_without_faces() -> None:
     metric = FaceAveragePrecision()
     metric.update([faces((0.9, 0, 0, 5, 5)), faces()], [truth(), truth((0, 0, 9, 9), crowd=1)])
-    with pytest.raises(DataError, match=r"in 2 pictures 1 faces were found at a score of 0.5; add pictures with faces"):
+    with pytest.raises(DataError, match=r"2 images 1 faces .*0\.5"):
         metric.compute()
     assert metric.secondary() == {"precision": 0, "false_alarms": 1, "faceless_pictures": 1}
-    with pytest.raises(ConfigError, match="must be from 0 to 1"):
+    with pytest.raises(ConfigError, match="from 0 to 1"):
         FaceAveragePrecision(score=2)
 
 
@@ -134,14 +128,14 @@ def test_other_categories() -> None:
 
 @dataclass
 class Bare:
-    """Boxes of a detector that has no points."""
+    """Boxes of a detector without landmarks."""
 
     boxes: np.ndarray
     scores: np.ndarray
     classes: np.ndarray
 
 
-def test_a_detector_without_points_is_measured_where_none_are_labelled() -> None:
+def test_a_detector_without_landmarks_and_labels() -> None:
     metric = FaceAveragePrecision()
     metric.update([Bare(np.array([[0, 0, 9, 9.0]]), np.array([0.9]), np.array([0]))], [truth((0, 0, 9, 9))])
     assert metric.compute() == 1

@@ -1,4 +1,4 @@
-"""``ap_per_class`` against the definitions, written out, and against COCO's own evaluation."""
+"""``ap_per_class`` compared with the definitions and with COCO's own evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def average_precision(right: Array, objects: int) -> float:
-    """Return the mean of the best precisions at or above each of 101 recalls; of detections, the surest first."""
+    """Return the mean of the maximum precisions at or above 101 recalls, for detections by falling score."""
     total = 0.0
     for level in range(101):
         best = 0.0
@@ -31,12 +31,12 @@ def average_precision(right: Array, objects: int) -> float:
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), count=st.integers(0, 25), classes=st.integers(1, 4), objects=st.integers(1, 12))
-def test_it_is_what_the_definitions_say(seed: int, count: int, classes: int, objects: int) -> None:
+def test_definitions(seed: int, count: int, classes: int, objects: int) -> None:
     random = np.random.default_rng(seed)
     tp = random.random((count, 3)) < [0.7, 0.5, 0.2]
     conf = random.permutation(np.linspace(0.01, 0.99, 40))[:count]
     predicted, wanted = random.integers(0, classes + 1, count), random.integers(0, classes, objects)
-    for label in range(classes + 1):  # no more are right than there are
+    for label in range(classes + 1):  # at most as many right detections as objects
         for column in tp.T:
             places = np.flatnonzero((predicted == label) & column)
             column[places[(wanted == label).sum() :]] = False
@@ -66,8 +66,8 @@ def test_it_is_what_the_definitions_say(seed: int, count: int, classes: int, obj
             assert ap[place, column] == pytest.approx(average_precision(own[:, column], int(totals[place])))
 
 
-def test_it_is_cocos_average_precision() -> None:
-    """Pictures of one object, each found by at most one box of the same size, so that matching needs no rules."""
+def test_average_precision_of_coco() -> None:
+    """Images of one object, each found by at most one box of the same size, so that matching needs no rules."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -109,7 +109,7 @@ def test_it_is_cocos_average_precision() -> None:
     assert ap[:, 0].mean() == pytest.approx(evaluation.stats[1])
 
 
-def test_all_right_is_one_and_nothing_found_is_zero() -> None:
+def test_perfect_and_missing_detections() -> None:
     tp, conf, labels = np.ones((4, 10), bool), np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 0, 2, 2])
     found, wrong, p, r, f1, ap, classes = ap_per_class(tp, conf, labels, labels)
     assert (found.tolist(), wrong.tolist(), classes.tolist()) == ([2, 2], [0, 0], [0, 2])
@@ -122,7 +122,7 @@ def test_all_right_is_one_and_nothing_found_is_zero() -> None:
 
 
 @pytest.mark.torch
-def test_tensors_are_taken() -> None:
+def test_tensors() -> None:
     torch = pytest.importorskip("torch")
     tp, conf, labels = np.array([[True], [False]]), np.array([0.9, 0.8]), np.array([1.0, 1.0])
     arrays = ap_per_class(tp, conf, labels, labels)
@@ -131,12 +131,12 @@ def test_tensors_are_taken() -> None:
     assert all((one == other).all() for one, other in zip(arrays, tensors, strict=True))
 
 
-def test_what_does_not_belong_together_is_refused() -> None:
+def test_mismatched_arrays() -> None:
     tp, conf, labels = np.ones((4, 10), bool), np.full(4, 0.5), np.zeros(4)
     for wrong in ((tp, conf[:3], labels, labels), (tp, conf, labels[:2], labels), (tp, conf, labels, labels[None])):
-        with pytest.raises(InputError, match="do not belong together"):
+        with pytest.raises(InputError, match="do not match"):
             ap_per_class(*wrong)
-    with pytest.raises(InputError, match="1 of 4 confidences are NaN"):
+    with pytest.raises(InputError, match=r"1 of 4 .*NaN"):
         ap_per_class(tp, [0.5, np.nan, 0.1, 0.1], labels, labels)
-    with pytest.warns(UserWarning, match="ap_per_class draws nothing"):
+    with pytest.warns(UserWarning, match="ap_per_class does not plot"):
         ap_per_class(tp, conf, labels, labels, plot=True, save_dir="x", names={0: "a"})

@@ -1,4 +1,4 @@
-"""Metrics of pages: areas against a count of pixels, matches against ICDAR's rules, rates by hand."""
+"""Metrics of pages: areas compared with counted pixels, matches by ICDAR's rules, rates computed by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pixels(outline: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_overlap_is_that_of_the_pixels(seed: int) -> None:
+def test_overlaps_equal_counted_pixels(seed: int) -> None:
     chance = np.random.default_rng(seed)
     outlines = []
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_an_overlap_is_that_of_the_pixels(seed: int) -> None:
     assert Polygon(outlines[0]).overlap(Polygon(outlines[0])) == pytest.approx(1)
 
 
-def test_turned_and_dented_outlines() -> None:
+def test_rotated_and_concave_outlines() -> None:
     diamond = np.array([[50, 0], [100, 50], [50, 100], [0, 50]], float)
     assert Polygon(box(0, 0, 100, 100)).common(Polygon(diamond)) == pytest.approx(5000)
     dented = np.array([[0, 0], [100, 0], [30, 30], [0, 100]], float)
@@ -56,7 +56,7 @@ def test_turned_and_dented_outlines() -> None:
     assert Polygon(box(0, 0, 0, 10)).overlap(Polygon(box(0, 0, 0, 10))) == 0
 
 
-def test_outlines_that_cross_themselves_overlap_by_no_more_than_all() -> None:
+def test_self_intersecting_outlines() -> None:
     crossed = Polygon(np.array([[24.0, 49], [39, 15], [13, 43], [19, 21]]))
     assert crossed.overlap(crossed) == pytest.approx(1)
 
@@ -67,7 +67,7 @@ def measured(lines: list[Line], truth: Any, **options: Any) -> PageErrorRate:
     return metric
 
 
-def test_pairs_missed_lines_and_false_ones() -> None:
+def test_matched_missed_and_surplus_lines() -> None:
     truth = Truth((Word("abcd", box(0)), Word("efgh", box(200)), Word(None, box(400))))
     lines = [Line("abxd", box(5)), Line("zz", box(205, 300)), Line("noise", box(410, 2, 50))]
     metric = measured(lines, truth)
@@ -77,17 +77,17 @@ def test_pairs_missed_lines_and_false_ones() -> None:
     assert (found["end_to_end"], found["lines"]) == (0, 2)
 
 
-def test_one_to_one_and_the_largest_overlap_first() -> None:
+def test_one_to_one_matching_by_overlap() -> None:
     truth = Truth((Word("a", box(0)),))
     metric = measured([Line("b", box(20)), Line("a", box(2))], truth)
-    assert metric.compute() == 1  # the second line is too many
+    assert metric.compute() == 1  # the second line is surplus
     found = metric.secondary()
     assert (found["precision"], found["recall"], found["end_to_end"]) == (0.5, 1, pytest.approx(2 / 3))
     half = measured([Line("a", box(0, 0, 50))], truth).secondary()
     assert half["recall"] == 0  # an overlap of 0.5 is not more than 0.5
 
 
-def test_spaces_forms_and_pages_without_outlines() -> None:
+def test_white_space_normalisation_and_pages_without_outlines() -> None:
     metric = measured([Line("Roomnine", box(0))], Truth((Word("Room nine", box(0)),)))
     assert metric.compute() == pytest.approx(1 / 9)
     assert metric.secondary()["page_cer_joined"] == 0
@@ -109,8 +109,8 @@ def test_empty_pages() -> None:
     assert math.isnan(metric.value(metric._all(), np.zeros(1)))
 
 
-def test_what_is_no_page_is_refused() -> None:
-    with pytest.raises(DataError, match="is no page's"):
+def test_invalid_input() -> None:
+    with pytest.raises(DataError, match="not that of a page"):
         measured([], "text")
     with pytest.raises(ConfigError, match="normalisation 'NFX'"):
         PageErrorRate("NFX")

@@ -1,4 +1,4 @@
-"""Perplexity: of all tokens, not of texts; exact over parts."""
+"""Perplexity over all tokens, not over texts; exact merging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def measured(scores: list[Score]) -> Perplexity:
     return metric
 
 
-def test_a_uniform_model_hesitates_between_all() -> None:
+def test_perplexity_of_a_uniform_model() -> None:
     metric = measured([Score(7 * math.log(50), 7, 20), Score(3 * math.log(50), 3, 9)])
     assert metric.compute() == pytest.approx(50)
     assert metric.secondary() == pytest.approx(
@@ -27,12 +27,12 @@ def test_a_uniform_model_hesitates_between_all() -> None:
     )
 
 
-def test_a_long_text_counts_more() -> None:
+def test_long_texts_weigh_more() -> None:
     assert measured([Score(0.0, 3, 3), Score(4 * math.log(2), 1, 1)]).compute() == pytest.approx(2)
 
 
 @given(TEXTS, st.integers(0, 8))
-def test_parts_make_the_whole(texts: list[tuple[float, int, int]], cut: int) -> None:
+def test_exact_merge(texts: list[tuple[float, int, int]], cut: int) -> None:
     scores = [Score(*one) for one in texts]
     whole, left = measured(scores), Perplexity()
     for part in (scores[cut:], scores[:cut]):
@@ -47,13 +47,13 @@ def test_weights_repeat_texts() -> None:
     assert math.isnan(Perplexity().value(records, np.zeros(2)))
 
 
-def test_what_cannot_happen_costs_everything() -> None:
+def test_probability_zero_gives_infinity() -> None:
     assert measured([Score(math.inf, 2, 4)]).compute() == math.inf
     assert measured([Score(1e6, 2, 4)]).compute() == math.inf
     assert not Perplexity.higher_is_better
 
 
-def test_the_order_of_the_texts_changes_nothing() -> None:
+def test_any_order_of_texts() -> None:
     scores = [Score(0.1 * i + 1 / 3, 7, 11) for i in range(40)]
     found = []
     for order in (scores, scores[::-1], scores[20:] + scores[:20]):

@@ -1,4 +1,4 @@
-"""Metrics of texts: edit distances as jiwer and a plain table have them, and what empty texts are."""
+"""Metrics of texts: edit distances of jiwer and of a distance table, and empty texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = st.text("abc", max_size=150)
 
 
 def by_table(one: str, other: str) -> int:
-    """Return the edit distance by the table of all beginnings."""
+    """Return the edit distance by the table of all prefixes."""
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
         last, row[0] = row[0], i
@@ -29,7 +29,7 @@ def by_table(one: str, other: str) -> int:
 
 @given(LONG, LONG)
 @settings(max_examples=25, deadline=None)
-def test_edit_distance_is_that_of_the_table(one, other):
+def test_edit_distance_equals_the_table(one, other):
     assert edit_distance(one, other) == by_table(one, other) == edit_distance(other, one)
 
 
@@ -43,7 +43,7 @@ def test_rates_agree_with_jiwer(pairs):
     assert metric.secondary()["wer"] == pytest.approx(jiwer.wer(right, read))
 
 
-def test_the_rate_is_over_all_characters_together():
+def test_the_rate_is_over_all_characters():
     metric = CharacterErrorRate()
     metric.update(["abcdefghij", "x"], ["abcdefghij", "y"])
     assert metric.compute() == 1 / 11
@@ -66,7 +66,7 @@ def test_empty_texts():
         assert np.isnan(nothing.value(nothing._all(), np.zeros(2)))
 
 
-def test_case_spaces_and_ways_to_write_a_character():
+def test_case_spaces_and_normalisation():
     metric = SequenceAccuracy()
     metric.update(["AB c", "a b", "e\u0301"], ["ab C", "ab", "é"])
     figures = metric.secondary()
@@ -80,13 +80,13 @@ def test_case_spaces_and_ways_to_write_a_character():
         assert one.compute() == right
 
 
-def test_a_line_that_was_not_read_is_wrong_even_where_nothing_is_to_be_read():
+def test_an_unread_line_is_wrong_even_for_an_empty_target():
     metric = SequenceAccuracy()
     metric.update([Text("", float("nan")), Text("", 0.0)], ["", ""])
     assert metric.compute() == 0.5
 
 
-def test_parts_together_are_the_whole_and_travel():
+def test_exact_merge_and_pickling():
     read, right = ["ab", "b", "cc", ""], ["ab", "a", "c", "x"]
     whole, parts = CharacterErrorRate("NFKC"), [CharacterErrorRate("NFKC") for _ in range(2)]
     whole.update(read, right)
@@ -98,10 +98,10 @@ def test_parts_together_are_the_whole_and_travel():
         whole.merge(CharacterErrorRate("NFC"))
 
 
-def test_what_is_no_text_is_one_line():
+def test_invalid_input():
     with pytest.raises(InputError, match="a prediction is a int"):
         SequenceAccuracy().update([3], ["3"])
-    with pytest.raises(DataError, match="the right answer 3 is no text"):
+    with pytest.raises(DataError, match="target 3 is not"):
         SequenceAccuracy().update(["3"], [3])
-    with pytest.raises(ConfigError, match="normalisation 'NFD' must be one of"):
+    with pytest.raises(ConfigError, match="'NFD' must be one of"):
         SequenceAccuracy("NFD")

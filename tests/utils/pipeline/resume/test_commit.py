@@ -91,7 +91,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("name", ["result.json", "lr0.1"])
-def test_a_kill_at_any_call_leaves_no_result_beside_other_records(
+def test_a_kill_at_any_call_leaves_no_result_with_other_records(
     name: str, tmp_path: Path, run_python: RunPython
 ) -> None:
     (tmp_path / "kills.py").write_text(KILLS)
@@ -135,7 +135,7 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_step")
-def test_a_result_has_its_own_records_and_their_hash(tmp_path: Path) -> None:
+def test_a_result_names_its_records_and_their_hash(tmp_path: Path) -> None:
     for name in ("lr0.1", "lr0.2"):
         assert run("--json", tmp_path / name) == 0
         said = json.loads((tmp_path / name).read_text())
@@ -151,7 +151,7 @@ def test_a_result_has_its_own_records_and_their_hash(tmp_path: Path) -> None:
         find_records(tmp_path / "lr0.1")
 
 
-def test_what_older_results_say_of_their_records(tmp_path: Path) -> None:
+def test_records_of_older_results(tmp_path: Path) -> None:
     records, result = tmp_path / "r.samples.csv", tmp_path / "r.json"
     records.write_text("index,name,label,top1\n")
     said: dict[str, object]
@@ -182,20 +182,20 @@ def test_what_older_results_say_of_their_records(tmp_path: Path) -> None:
         ("d/new", "d/new/inner"),
     ],
 )
-def test_a_result_in_the_place_of_the_journal_is_refused(given: str, resumed: str, tmp_path: Path) -> None:
+def test_a_result_cannot_replace_the_journal(given: str, resumed: str, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to("d")
     assert given in refused("--json", tmp_path / given, "--resume", tmp_path / resumed)
     assert list((tmp_path / "d").iterdir()) == []
 
 
-def test_a_result_beside_the_journal_is_not_refused(tmp_path: Path) -> None:
+def test_a_result_next_to_the_journal(tmp_path: Path) -> None:
     for name in ("result.json", "journal.json", "journal-0of2.json"):
         argv = ["--json", str(tmp_path / name), "--resume", str(tmp_path)]
         options(None, CLASSIFICATION, "valid", argv, ckpt=MODEL, data_path=DATA, input_size=32)
 
 
-def test_answers_saved_in_the_place_of_the_records_are_refused(tmp_path: Path) -> None:
+def test_saved_answers_cannot_replace_records(tmp_path: Path) -> None:
     from utils.tasks.detection.task import DETECTION
 
     for name in ("r.samples.csv", "r.samples.npz", ".r.samples.csv.part"):
@@ -205,7 +205,7 @@ def test_answers_saved_in_the_place_of_the_records_are_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("umask", "mode"), [("077", 0o600), ("002", 0o664), ("022", 0o644)])
-def test_files_have_the_permissions_that_the_umask_leaves(
+def test_permissions_of_new_files_follow_the_umask(
     umask: str, mode: int, tmp_path: Path, run_python: RunPython
 ) -> None:
     code = f"import os, runpy, sys\nos.umask(0o{umask})\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"
@@ -217,7 +217,7 @@ def test_files_have_the_permissions_that_the_umask_leaves(
 
 
 @pytest.mark.usefixtures("one_step")
-def test_a_file_that_is_written_again_keeps_its_permissions(tmp_path: Path) -> None:
+def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path) -> None:
     for _ in range(2):
         assert run("--json", tmp_path / "r.json") == 0
         modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("r.json", "r.samples.csv")]

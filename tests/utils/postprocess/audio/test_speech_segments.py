@@ -18,7 +18,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "silero_segments.json").
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_they_are_sileros(case: dict[str, Any]) -> None:
+def test_segments_equal_sileros(case: dict[str, Any]) -> None:
     names = ("rate", "chunk", "threshold", "low", "min_speech", "min_silence", "pad")
     rules = Rules(*(case[name] for name in names))
     found = speech_segments(case["probabilities"], rules, case["samples"])
@@ -55,7 +55,7 @@ def test_a_stream_gives_the_segments_of_the_whole(rules: Rules, levels: list[flo
     assert all(one[1] <= other[0] for one, other in pairwise(found))
 
 
-def test_a_segment_is_told_as_soon_as_its_end_stands() -> None:
+def test_a_segment_is_returned_once_its_end_is_final() -> None:
     segmenter = Segmenter(Rules())
     assert segmenter.feed([0.9] * 20) == []
     assert segmenter.speaking
@@ -76,6 +76,6 @@ def test_a_segment_is_told_as_soon_as_its_end_stands() -> None:
         ({"min_silence": float("inf")}, "--min_silence inf"),
     ],
 )
-def test_rules_that_cannot_be(how: dict[str, float], said: str) -> None:
+def test_invalid_rules(how: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Rules(**how)  # type: ignore[arg-type]

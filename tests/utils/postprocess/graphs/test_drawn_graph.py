@@ -1,4 +1,4 @@
-"""Graphs as pictures: within their size, with something on them, whatever the places."""
+"""Graphs as images: within their size, with something on them, whatever the places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = np.zeros((2, 0), np.int64)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7, 250])
-def test_a_graph_without_places(nodes: int) -> None:
+def test_a_graph_without_positions(nodes: int) -> None:
     ring = np.array([[at, (at + 1) % nodes] for at in range(nodes)]).T if nodes > 2 else NOTHING
     look = laid_out(nodes, ring)
     assert np.isfinite(look.points).all()

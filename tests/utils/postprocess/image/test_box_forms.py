@@ -41,7 +41,7 @@ def written(boxes: np.ndarray, box_format: str, box_units: str) -> np.ndarray:
 @given(
     st.sampled_from(BOX_FORMATS), st.sampled_from(BOX_UNITS), st.sampled_from(("xyxy", "cxcywh")), st.integers(0, 99)
 )
-def test_boxes_of_any_form_come_back(box_format: str, box_units: str, native: str, seed: int) -> None:
+def test_roundtrip_of_boxes(box_format: str, box_units: str, native: str, seed: int) -> None:
     right = np.sort(np.random.default_rng(seed).uniform(0, 40, (5, 2, 2)), axis=1).reshape(5, 4)
     given_numbers = written(right, box_format, box_units)
     read = corners(given_numbers, BoxForm(native), None)  # as a layout of another form reads them
@@ -51,14 +51,14 @@ def test_boxes_of_any_form_come_back(box_format: str, box_units: str, native: st
     assert again.classes.tolist() == found.classes.tolist()
 
 
-def test_shares_need_the_inputs_size() -> None:
-    with pytest.raises(InputError, match="say it with --input_size"):
+def test_relative_boxes_need_the_inputs_size() -> None:
+    with pytest.raises(InputError, match="--input_size"):
         corners(np.zeros((1, 4)), BoxForm(box_units="unit"), None)
 
 
 @settings(deadline=None)
 @given(st.floats(0.0, 1.0), st.sampled_from(("probability", "logit", "twice")))
-def test_scores_come_back_and_order_stays(share: float, form: str) -> None:
+def test_roundtrip_of_scores_in_order(share: float, form: str) -> None:
     inside = min(max(share, 1e-9), 1 - 1e-9)
     raw = {"probability": inside, "logit": np.log(inside / (1 - inside)), "twice": 1 / (1 + np.exp(-inside))}[form]
     found = BoxForm(score_form=form)

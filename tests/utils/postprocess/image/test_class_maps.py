@@ -57,7 +57,7 @@ def test_class_numbers_are_resized_as_pillow_does(rows: int, columns: int, heigh
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_letterbox_is_undone(data: st.DataObject) -> None:
-    """Where the picture covers whole cells, the scores are those cut to it and then resized."""
+    """Where the image covers whole cells, the scores are those cut to it and then resized."""
     step = data.draw(st.sampled_from([1, 2, 4, 8]))
     cells = [data.draw(st.integers(1, 20)) for _ in range(2)]
     starts = [data.draw(st.integers(0, count - 1)) for count in cells]
@@ -87,7 +87,7 @@ def test_ties_and_nan() -> None:
     assert best_classes(lowest, whole(1, 1)).tolist() == [[0]]
 
 
-def test_memory_does_not_grow_with_the_classes() -> None:
+def test_memory_is_independent_of_the_classes() -> None:
     """150 classes of 640 x 640 pixels would take 246 MB at once."""
     scores = np.random.default_rng(0).normal(size=(150, 16, 16)).astype(np.float32)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Boxes drawn on pictures."""
+"""Boxes drawn on images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PIL import Image
 from utils.postprocess.image.drawn_boxes import draw_boxes
 
 
-def test_boxes_stand_where_they_should() -> None:
+def test_positions_of_boxes() -> None:
     source = Image.new("RGB", (400, 300))
     drawn = np.asarray(draw_boxes(source, [{"label": "cat", "score": 0.9, "box": [40, 100, 200, 250]}]))
     lit = drawn.any(axis=2)
@@ -19,21 +19,21 @@ def test_boxes_stand_where_they_should() -> None:
     assert not np.asarray(source).any()
 
 
-def test_a_name_goes_inside_where_there_is_no_room_above() -> None:
+def test_a_name_is_inside_without_room_above() -> None:
     box = [40, 3, 200, 250]
     lit = np.asarray(draw_boxes(Image.new("RGB", (400, 300)), [{"label": "cat", "score": 0.9, "box": box}])).any(axis=2)
     assert not lit[:3].any()
     assert lit[8:14, 44:60].any()
 
 
-def test_tiny_pictures_are_enlarged_and_empty_boxes_drawn() -> None:
+def test_small_images_are_enlarged_and_empty_boxes_drawn() -> None:
     drawn = draw_boxes(Image.new("RGB", (10, 5)), [{"label": "猫", "score": 1.0, "box": [3.0, 2.0, 3.0, 2.0]}])
     assert drawn.size == (320, 160)
     assert np.asarray(drawn).any()
     assert draw_boxes(Image.new("RGB", (10, 5)), []).size == (320, 160)
 
 
-def test_a_name_at_the_edge_is_on_the_picture() -> None:
+def test_a_name_at_the_edge_is_inside_the_image() -> None:
     def field(box: list[float]) -> tuple[int, int]:
         """Return the size of the filled field behind the name: all of its colour but the thin lines of the box."""
         drawn = np.asarray(draw_boxes(Image.new("RGB", (400, 300)), [{"label": "cat", "score": 0.9, "box": box}]))

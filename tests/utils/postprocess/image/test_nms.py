@@ -33,7 +33,7 @@ def share(a: list[float], b: list[float]) -> float:
 
 @settings(deadline=None)
 @given(candidates(), st.sampled_from([0.0, 0.31, 0.5, 0.72, 1.0]), st.sampled_from([1, 3, 1024]))
-def test_it_is_what_the_definition_says(found: Detections, threshold: float, block: int) -> None:
+def test_suppression_equals_its_definition(found: Detections, threshold: float, block: int) -> None:
     """One pair at a time: a box stays unless one that stays, surer and of its class, overlaps it too much."""
     boxes = found.boxes.tolist()
     kept: list[int] = []
@@ -83,7 +83,7 @@ def test_overlaps() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (Detections(np.zeros((2, 4)), np.zeros(1), np.zeros(1)), "do not belong together"),
+        (Detections(np.zeros((2, 4)), np.zeros(1), np.zeros(1)), "pass N x 4, N and N"),
         (Detections(np.zeros((1, 4)), np.array([np.nan]), np.zeros(1)), "1 of 1 scores are NaN"),
     ],
 )

@@ -39,7 +39,7 @@ def random_outputs(pictures: int, queries: int, seed: int = 0) -> dict[str, Any]
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000), queries=st.integers(1, 40), most=st.integers(1, 130))
-def test_scores_are_means_over_a_class_own_tokens(seed: int, queries: int, most: int, bert: CaptionTokenizer) -> None:
+def test_scores_are_means_over_a_class_tokens(seed: int, queries: int, most: int, bert: CaptionTokenizer) -> None:
     outputs = random_outputs(2, queries, seed)
     found = PostProcessCocoGrounding(most, API, bert)(outputs, [[100, 200], [50, 80]])
     tokens = 1 / (1 + np.exp(-outputs["pred_logits"].astype(np.float64)))
@@ -86,8 +86,8 @@ def test_tensors_in_tensors_out(bert: CaptionTokenizer) -> None:
     assert all(np.array_equal(got[name].numpy(), want[name]) for name in want)
 
 
-def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokenizer, tmp_path: Path) -> None:
-    """As in scripts for one picture: preprocess(path), then the picture's ``size`` as Pillow gives it."""
+def test_swapped_sizes_of_files_just_read(bert: CaptionTokenizer, tmp_path: Path) -> None:
+    """As in scripts for one image: preprocess(path), then the image's ``size`` as Pillow gives it."""
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
     outputs, post = random_outputs(1, 5), PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
     want = post(outputs, [[30, 40]])[0]["boxes"]
@@ -95,7 +95,7 @@ def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokeni
     assert not np.array_equal(want, other)
     images, *_ = preprocess(tmp_path / "a.png", bert, "cat .", resize_shape=8)
     assert np.array_equal(post(outputs, [[30, 40]])[0]["boxes"], want)
-    with pytest.warns(UserWarning, match="target_sizes have the width first"):
+    with pytest.warns(UserWarning, match="target_sizes .*width first"):
         turned = post(outputs, [[40, 30]])[0]["boxes"]
     assert np.array_equal(turned, want)
     assert post(outputs, [[80, 60]])[0]["boxes"].max() > want.max()  # another size than the file's is what it says
@@ -103,22 +103,22 @@ def test_width_first_is_seen_where_the_picture_was_just_read(bert: CaptionTokeni
     assert np.array_equal(post(outputs, [[40, 30]])[0]["boxes"], other)
 
 
-def test_what_is_not_a_number_finds_nothing(bert: CaptionTokenizer) -> None:
+def test_nan_finds_nothing(bert: CaptionTokenizer) -> None:
     outputs = random_outputs(2, 5)
     outputs["pred_logits"][1, 2, 3] = np.nan
-    with pytest.warns(UserWarning, match="picture 1 of the batch: scores or boxes are not numbers"):
+    with pytest.warns(UserWarning, match="image 1 of the batch: .*not numbers"):
         found = PostProcessCocoGrounding(4, API, bert)(outputs, [[30, 40]] * 2)
     assert [len(one["scores"]) for one in found] == [4, 0]
     assert found[1]["boxes"].shape == (0, 4)
 
 
-def test_what_does_not_belong_together(bert: CaptionTokenizer) -> None:
+def test_inconsistent_arguments(bert: CaptionTokenizer) -> None:
     post = PostProcessCocoGrounding(coco_api=API, tokenlizer=bert)
-    with pytest.raises(InputError, match="do not belong together"):
+    with pytest.raises(InputError, match="pass N x Q x T, N x Q x 4 and N x 2"):
         post(random_outputs(2, 5), [[30, 40]])
     short = random_outputs(1, 5)
     short["pred_logits"] = short["pred_logits"][:, :, :7]
-    with pytest.raises(InputError, match="tokens up to place 7, pred_logits only 7"):
+    with pytest.raises(InputError, match=r"8 tokens, .* pred_logits only 7"):
         post(short, [[30, 40]])
     with pytest.raises(ConfigError, match="num_select 0"):
         PostProcessCocoGrounding(0, API, bert)

@@ -34,7 +34,7 @@ def names(charset: str) -> list[str]:
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0, -1, 1]), st.integers(1, 5))
-def test_a_wide_beam_finds_the_likeliest_text_of_all(seed, blank, steps):
+def test_a_wide_beam_is_exact(seed, blank, steps):
     logits = np.random.default_rng(seed).normal(size=(1, steps, 3)) * 2
     wanted = every_text(probabilities(logits)[0], "ab", blank)
     (found,) = beam(logits, "ab", blank, width=200)
@@ -47,7 +47,7 @@ def made_of(text: str, words: list[str]) -> bool:
     return text in words or any(text.startswith(f"{word} ") and made_of(text[len(word) + 1 :], words) for word in words)
 
 
-def test_a_word_that_goes_on_behind_a_blank_keeps_no_other_from_following():
+def test_a_word_with_a_space_does_not_exclude_other_words():
     charset, wanted = "newyorkca ", "new car"
     outputs = np.full((1, len(wanted), len(charset) + 1), 0.01)
     for step, character in enumerate(wanted):
@@ -59,7 +59,7 @@ def test_a_word_that_goes_on_behind_a_blank_keeps_no_other_from_following():
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.text("ab ", min_size=1, max_size=3), min_size=1, max_size=4))
 @example(0, ["a", "a b", "b"])
-def test_with_a_lexicon_only_its_words_are_read_and_the_likeliest_of_them(seed, words):
+def test_the_most_likely_words_of_a_lexicon(seed, words):
     steps = probabilities(np.random.default_rng(seed).normal(size=(1, 5, 4)) * 2)
     every = every_text(steps[0], "ab ", 0)
     wanted = {text: share for text, share in every.items() if made_of(text, words)}
@@ -68,20 +68,20 @@ def test_with_a_lexicon_only_its_words_are_read_and_the_likeliest_of_them(seed, 
     assert wanted[found.text] == pytest.approx(found.score, rel=1e-5)
 
 
-def test_a_narrow_beam_never_claims_more_than_the_text_has():
+def test_a_narrow_beam_does_not_overestimate():
     steps = probabilities(RNG.normal(size=(20, 6, 4)))
     for one, found in zip(steps, beam(steps, "abc", width=2), strict=True):
         assert found.score <= every_text(one, "abc", 0)[found.text] * (1 + 1e-5)
 
 
-def test_many_paths_beat_the_likeliest_one():
+def test_many_paths_beat_the_most_likely_one():
     """Graves' example: the likeliest path is all blank, the likeliest text is not."""
     steps = np.array([[[0.6, 0.4], [0.6, 0.4]]])
     assert greedy(steps, "a")[0].text == ""
     assert beam(steps, "a")[0] == ("a", pytest.approx(0.64))
 
 
-def test_sure_steps_are_read_as_greedy_reads_them_with_many_classes():
+def test_unambiguous_steps_give_the_greedy_text():
     charset = [chr(0x4E00 + i) for i in range(3000)]
     path = RNG.integers(0, 3001, 40)
     logits = np.zeros((1, 40, 3001), np.float32)
@@ -89,8 +89,8 @@ def test_sure_steps_are_read_as_greedy_reads_them_with_many_classes():
     assert beam(logits, charset)[0].text == greedy(logits, charset)[0].text
 
 
-def test_what_cannot_be():
-    with pytest.raises(ConfigError, match=r"no word of the lexicon can be written .* such as 'xyz'"):
+def test_invalid_arguments():
+    with pytest.raises(ConfigError, match=r"no word of the lexicon .*'xyz'"):
         Lexicon(["xyz", ""], names("ab"))
     assert Lexicon(["ab", "éa"], names("ab")).unwritable == ["éa"]
     with pytest.raises(ConfigError, match="width 0 must be at least 1"):

@@ -14,7 +14,7 @@ from utils.postprocess.text.drawn_page import draw_page
 LINE = {"text": "Room 9", "points": [[20, 30], [180, 30], [180, 60], [20, 60]]}
 
 
-def test_what_a_line_says_stands_beside_it() -> None:
+def test_texts_are_next_to_their_lines() -> None:
     page = Image.new("RGB", (200, 100), (120, 120, 120))
     drawn = np.asarray(draw_page(page, [LINE]))
     assert drawn.shape == (100, 408, 3)
@@ -27,12 +27,12 @@ def test_what_a_line_says_stands_beside_it() -> None:
     assert (np.asarray(draw_page(page, []))[:, 208:] == 255).all()
 
 
-def test_without_a_font_a_number_stands_for_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_replaces_text_without_a_font(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(fonts.VARIABLE, raising=False)
     monkeypatch.setattr(fonts, "_folders", lambda: iter(()))
     monkeypatch.setattr(fonts, "_downloaded", lambda: None)
     page = Image.new("RGB", (200, 100), (120, 120, 120))
-    with pytest.warns(UserWarning, match=r"no font here can draw 2 characters, such as '太初'.*--font"):
+    with pytest.warns(UserWarning, match=r"2 characters, .*'太初'.*--font"):
         drawn = draw_page(page, [{**LINE, "text": "太初"}])
     same = draw_page(page, [{**LINE, "text": "1: (2 characters without a font)"}])
     assert drawn.tobytes() == same.tobytes()

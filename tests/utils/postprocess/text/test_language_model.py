@@ -38,7 +38,7 @@ def read(text: str, **options: float) -> LanguageModel:
     return read_arpa(text.splitlines(), "x.arpa", **options)
 
 
-def test_probabilities_are_backed_off_as_katz_has_it():
+def test_back_off_of_katz():
     model = read(ARPA)
     assert model.order == 2
     assert model.likely([], "a") == -0.1
@@ -51,19 +51,19 @@ def test_probabilities_are_backed_off_as_katz_has_it():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("hello", "no ARPA file"),
-        (ARPA.replace("\\end\\", ""), "cut short"),
-        (ARPA.replace("-0.4 a b", "-0.4 a b c d"), r"x.arpa:14: '-0.4 a b c d' is no 2-gram"),
-        (ARPA.replace("-0.9 b", "low b"), "no logarithms"),
-        (ARPA.replace("2-grams:", "x-grams:"), "no heading"),
+        ("hello", "not an ARPA file"),
+        (ARPA.replace("\\end\\", ""), "truncated"),
+        (ARPA.replace("-0.4 a b", "-0.4 a b c d"), r"x.arpa:14: '-0.4 a b c d' is not a 2-gram"),
+        (ARPA.replace("-0.9 b", "low b"), "'low b' has an invalid logarithm"),
+        (ARPA.replace("2-grams:", "x-grams:"), "not a heading"),
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(text, says):
+def test_damaged_files(text, says):
     with pytest.raises(DataError, match=says):
         read(text)
 
 
-def test_our_own_models_add_up_to_one():
+def test_probabilities_of_our_models_sum_to_one():
     path = Path(__file__).parents[4] / "example/speech/prompts_ctc/language.py"
     spec = importlib.util.spec_from_file_location("prompts_language", path)
     language = importlib.util.module_from_spec(spec)
@@ -74,7 +74,7 @@ def test_our_own_models_add_up_to_one():
         assert sum(10 ** model.likely(before, word) for word in words) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_wide_beam_finds_the_text_that_both_like_best():
+def test_a_wide_beam_finds_the_best_text_with_a_language_model():
     chance = np.random.default_rng(0)
     model = read(ARPA, weight=0.8, bonus=0.3)
     for _ in range(6):

@@ -28,7 +28,7 @@ def labelled(mask: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=60, deadline=None)
 @given(arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, max_side=18)))
-def test_components_are_those_of_scipy(mask: np.ndarray) -> None:
+def test_components_equal_scipys(mask: np.ndarray) -> None:
     wanted, _ = ndimage.label(mask, np.ones((3, 3)))
     np.testing.assert_array_equal(labelled(mask), wanted)
 
@@ -45,7 +45,7 @@ points = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), min_siz
 
 @settings(max_examples=40, deadline=None)
 @given(points)
-def test_no_turned_rectangle_is_smaller(given: list[tuple[int, int]]) -> None:
+def test_no_rotated_rectangle_is_smaller(given: list[tuple[int, int]]) -> None:
     cloud = np.array(given, np.float64)
     box = smallest_rectangle(cloud)
     angles = np.linspace(0, math.pi / 2, 2001)
@@ -61,7 +61,7 @@ def test_no_turned_rectangle_is_smaller(given: list[tuple[int, int]]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(points)
-def test_a_hull_turns_one_way_and_holds_all(given: list[tuple[int, int]]) -> None:
+def test_a_hull_is_convex_and_contains_all_points(given: list[tuple[int, int]]) -> None:
     hull = convex_hull(np.array(given, np.float64))
     if len(hull) < 3:
         return
@@ -86,7 +86,7 @@ def rectangle(
 
 
 @pytest.mark.parametrize("angle", [0, 7, 30, -30, 50, 90])
-def test_a_straight_line_is_grown_by_what_the_training_shrank_it(angle: float) -> None:
+def test_a_straight_line_is_expanded(angle: float) -> None:
     (found,) = find_lines(drawn(rectangle(angle)))
     distance = 200 * 24 * 1.5 / (2 * 224)
     wanted = Polygon(rectangle(angle, (200 + 2 * distance, 24 + 2 * distance)))
@@ -100,7 +100,7 @@ def test_a_straight_line_is_grown_by_what_the_training_shrank_it(angle: float) -
         assert found.outline[0][0] > 200
 
 
-def test_what_is_hardly_higher_than_wide_is_not_turned() -> None:
+def test_a_slightly_high_line_is_not_rotated() -> None:
     (found,) = find_lines(drawn(rectangle(0, (30, 36))))
     assert found.outline[1][0] > found.outline[0][0]
     assert found.outline[1][1] == pytest.approx(found.outline[0][1])
@@ -122,7 +122,7 @@ def test_a_bent_line_is_followed(start: float, end: float) -> None:
     assert len(straight.outline) == 4
 
 
-def test_a_midline_of_an_arc_is_as_long_as_it_is() -> None:
+def test_length_of_an_arcs_midline() -> None:
     runs = components(drawn(arc(140, 12, -150, -30)) > 0)
     points = midline(*runs.of(0))
     assert length_of(points) == pytest.approx(140 * math.radians(120), rel=0.05)
@@ -134,7 +134,7 @@ def test_a_midline_of_an_arc_is_as_long_as_it_is() -> None:
     assert outline[0][1] < outline[-1][1]  # the upper side first
 
 
-def test_little_weak_and_no_lines() -> None:
+def test_small_weak_and_no_lines() -> None:
     weak = drawn(rectangle(0)) * 0.45
     assert find_lines(weak) == []
     assert len(find_lines(weak, Settings(box_threshold=0.4))) == 1

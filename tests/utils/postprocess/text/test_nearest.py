@@ -17,7 +17,7 @@ def test_blocks_change_nothing(queries: int, vectors: int, count: int, block: in
     np.testing.assert_array_equal(found.scores, np.take_along_axis(a @ b.T, order, axis=1))
 
 
-def test_what_a_query_finds_does_not_hang_on_the_others() -> None:
+def test_queries_are_independent() -> None:
     rng = np.random.default_rng(0)
     queries, vectors = (rng.standard_normal((n, 32)).astype(np.float32) for n in (37, 300))
     whole = nearest(queries, vectors, 10, block=64)

@@ -20,5 +20,5 @@ from utils.postprocess.text.pieces import joined
         (["▁he", "llo", "▁you"], "hello you"),
     ],
 )
-def test_blanks_stand_between_words_alone(pieces: list[str], text: str) -> None:
+def test_spaces_are_between_words_only(pieces: list[str], text: str) -> None:
     assert joined(pieces) == text

@@ -55,19 +55,19 @@ def test_greedy_takes_the_first_of_equal_ones() -> None:
     assert Chooser(Sampling())(logits, [0, 1], [[0], [0]]).tolist() == [1, 0]
 
 
-def test_greedy_heeds_the_penalty_only() -> None:
+def test_greedy_uses_the_penalty_only() -> None:
     logits = np.array([[1.0, 3.0, 2.5]], np.float32)
     assert Chooser(Sampling(penalty=2.0, temperature=9.0, top_k=1))(logits, [0], [[1]]).tolist() == [2]
     assert penalized(logits, [[1]], 1.0) is logits
 
 
-def test_equal_ones_at_the_edge_stay() -> None:
+def test_equal_logits_at_the_limit_are_kept() -> None:
     logits = np.array([[1.0, 2.0, 2.0, 0.0]], np.float32)
     assert np.isfinite(best_k(logits, 1)).tolist() == [[False, True, True, False]]
     assert best_k(logits, 0) is logits
 
 
-def test_the_best_one_always_stays() -> None:
+def test_the_best_token_is_always_kept() -> None:
     assert np.isfinite(nucleus(logits_of(1), 1e-9)).sum(axis=1).tolist() == [1, 1, 1]
 
 
@@ -89,7 +89,7 @@ def test_draws_do_not_depend_on_batch_or_order(seed: int, order: list[int], spli
             assert found == [step[i] for i in part]
 
 
-def test_a_sample_that_is_over_does_not_shift_the_others() -> None:
+def test_a_finished_sample_does_not_change_the_others() -> None:
     logits, how = logits_of(3, 2), Sampling(True)
     both, one = Chooser(how, seeds_of(["a", "b"])), Chooser(how, seeds_of(["a", "b"]))
     first = both(logits, [0, 1], [[], []])
@@ -97,7 +97,7 @@ def test_a_sample_that_is_over_does_not_shift_the_others() -> None:
     assert both(logits, [0, 1], [[], []])[1] == one(logits[1:], [1], [[]])[0]
 
 
-def test_equal_prompts_go_their_own_ways() -> None:
+def test_equal_prompts_have_different_seeds() -> None:
     assert len({seed_of(0, "a"), seed_of(0, "a", 1), seed_of(1, "a"), seed_of(0, "b")}) == 4
 
 

@@ -62,7 +62,7 @@ def test_nan_is_no_answer_with_a_score() -> None:
     assert best_answer([lost], TEXT, longest=3, count=1, silent=False).answer.text == ""
 
 
-def test_spaces_around_an_answer_are_no_part_of_it() -> None:
+def test_spaces_around_an_answer_are_removed() -> None:
     spans = np.array([(0, 0), (0, 2), (2, 5), (5, 8)], np.int64)  # as a byte-level tokenizer may have them
     one = Window(np.array([0.0, 0, 9, 0]), np.array([0.0, 0, 9, 0]), spans, np.array([False, True, True, True]), (0, 0))
     answer = best_answer([one], TEXT, longest=3, count=1, silent=False).answer

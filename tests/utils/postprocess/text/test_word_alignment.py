@@ -18,7 +18,7 @@ def collapsed(path: tuple[int, ...]) -> list[int]:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 2), min_size=1, max_size=3))
-def test_the_path_is_the_likeliest_of_all_that_give_the_text(seed, classes):
+def test_the_path_is_the_most_likely_one(seed, classes):
     steps = np.log(np.random.default_rng(seed).dirichlet(np.ones(3), 6))
     best = max(
         (path for path in product(range(3), repeat=6) if collapsed(path) == classes),
@@ -30,9 +30,9 @@ def test_the_path_is_the_likeliest_of_all_that_give_the_text(seed, classes):
     assert path.tolist() == list(best)
 
 
-def test_a_text_that_does_not_fit_is_refused():
+def test_a_text_that_is_too_long():
     steps = np.log(np.full((3, 3), 1 / 3))
     assert aligned(steps, []).shape == (0, 2)
     assert aligned(steps, [1, 1]).tolist() == [[0, 1], [2, 3]]
-    with pytest.raises(ConfigError, match="no path of 3 steps gives the 4 characters"):
+    with pytest.raises(ConfigError, match=r"3 steps .* 4 characters"):
         aligned(steps, [1, 1, 2, 1])

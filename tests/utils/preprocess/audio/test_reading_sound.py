@@ -18,8 +18,8 @@ soxr = pytest.importorskip("soxr")
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_told", set())
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_warned", set())
 
 
 def tone(rate: int, seconds: float, hertz: float = 440.0) -> np.ndarray:
@@ -41,21 +41,21 @@ def test_flac_and_wav_give_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac"])
-def test_a_part_is_what_lies_there(tmp_path: Path, name: str) -> None:
+def test_parts_of_recordings(tmp_path: Path, name: str) -> None:
     whole = read_sound(saved(tmp_path / name, tone(8000, 2.0), 8000)).samples
     part = read_sound(Recording(tmp_path / name, 0.5, 1.0)).samples
     assert np.array_equal(part, whole[4000:12000])
     assert np.array_equal(read_sound(Recording(tmp_path / name, 1.5)).samples, whole[12000:])
     assert len(read_sound(Recording(tmp_path / name, 0.0, 2.03)).samples) == 16000, "a rounded time"
     for start, seconds in ((0.5, 1.6), (2.5, None), (2.0, None)):
-        with pytest.raises(DataError, match=r"is listed, and a\.\w+ is 2.00 s long"):
+        with pytest.raises(DataError, match=r"a\.\w+ is 2.00 s long"):
             read_sound(Recording(tmp_path / name, start, seconds))
 
 
-def test_stereo_is_the_mean_and_said_once(tmp_path: Path) -> None:
+def test_stereo_is_averaged_with_one_warning(tmp_path: Path) -> None:
     left = tone(16000, 0.1)
     file = saved(tmp_path / "a.wav", np.stack([left, np.zeros_like(left)], 1), subtype="FLOAT")
-    with pytest.warns(UserWarning, match="2 channels are mixed down .*a.wav"):
+    with pytest.warns(UserWarning, match="2 channels .*a.wav"):
         sound = read_sound(file)
     assert np.allclose(sound.samples, left / 2)
     with warnings.catch_warnings():
@@ -63,37 +63,37 @@ def test_stereo_is_the_mean_and_said_once(tmp_path: Path) -> None:
         read_sound(file)
 
 
-def test_another_rate_is_resampled_and_said_or_refused(tmp_path: Path) -> None:
+def test_other_rates_are_resampled_with_a_warning_or_refused(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.wav", tone(44100, 1.0), 44100, subtype="FLOAT")
-    with pytest.warns(UserWarning, match="44100 Hz are resampled to 16000 Hz"):
+    with pytest.warns(UserWarning, match="44100 Hz .*16000 Hz"):
         sound = read_sound(file, 16000)
     assert (sound.rate, len(sound.samples)) == (16000, 16000)
     assert np.abs(sound.samples - tone(16000, 1.0))[200:-200].max() < 1e-3
-    with pytest.raises(DataError, match="44100 Hz, and 16000 Hz are asked for"):
+    with pytest.raises(DataError, match=r"44100 Hz, .*16000 Hz"):
         read_sound(file, 16000, exact=True)
 
 
-def test_silence_is_said(tmp_path: Path) -> None:
+def test_silence_is_warned_of(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="a.wav: all samples are 0"):
         assert not read_sound(saved(tmp_path / "a.wav", np.zeros(100))).samples.any()
     with pytest.warns(UserWarning, match="b.wav: all samples are 0.5: silence"):
         read_sound(saved(tmp_path / "b.wav", np.full(100, 0.5)))
-    with pytest.warns(UserWarning, match="c.wav: 0.00625 s long, in which nothing can be heard"):
+    with pytest.warns(UserWarning, match="c.wav: 0.00625 s"):
         read_sound(saved(tmp_path / "c.wav", tone(16000, 0.1)[:100]), 16000)
 
 
-def test_a_rate_that_cannot_be(tmp_path: Path) -> None:
+def test_an_invalid_rate(tmp_path: Path) -> None:
     saved(tmp_path / "a.wav", tone(16000, 0.1), rate=7)
-    with pytest.raises(DataError, match="its head says 7 Hz, and sound has 1000 to 1000000 Hz"):
+    with pytest.raises(DataError, match=r" 7 Hz, .*1000 to 1000000 Hz"):
         read_sound(tmp_path / "a.wav", 16000)
 
 
 def test_bad_floats_are_refused(tmp_path: Path) -> None:
     broken = tone(16000, 0.1)
     broken[[3, 5]] = np.nan, np.inf
-    with pytest.raises(DataError, match="2 of 1600 samples are NaN or infinite"):
+    with pytest.raises(DataError, match="2 of 1600 samples are NaN"):
         read_sound(saved(tmp_path / "a.wav", broken, subtype="FLOAT"))
-    with pytest.raises(DataError, match="its floats go up to 9830"):
+    with pytest.raises(DataError, match=r"floats .*9830"):
         read_sound(saved(tmp_path / "b.wav", tone(16000, 0.1) * 32768, subtype="FLOAT"))
 
 
@@ -102,29 +102,29 @@ def test_a_flac_cut_short_is_refused(tmp_path: Path) -> None:
     whole = saved(tmp_path / "a.flac", noise).read_bytes()
     for share in (0.02, 0.5, 0.99):
         (tmp_path / "b.flac").write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(DataError, match=r"b\.flac: .*cut short"):
+        with pytest.raises(DataError, match=r"b\.flac: .*truncated"):
             read_sound(tmp_path / "b.flac")
     (tmp_path / "c.flac").write_bytes(b"fLaC and words")
     with pytest.raises(DataError, match=r"c\.flac: damaged"):
         read_sound(tmp_path / "c.flac")
 
 
-def test_what_is_not_there_and_what_is_a_folder(tmp_path: Path) -> None:
+def test_missing_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "d.wav").mkdir()
     for name in ("no.wav", "d.wav"):
         with pytest.raises(DataError, match=f"{name}: cannot be read"):
             read_sound(tmp_path / name)
 
 
-def test_a_missing_package_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     file = saved(tmp_path / "a.flac", tone(16000, 0.1))
     monkeypatch.setitem(sys.modules, "soundfile", None)
     monkeypatch.setitem(sys.modules, "soxr", None)
-    with pytest.raises(ConfigError, match=r"soundfile, which is not installed; run: .*audio"):
+    with pytest.raises(ConfigError, match=r"soundfile, .*run: .*audio"):
         read_sound(file)
-    with pytest.raises(ConfigError, match=r"8000 Hz for a model of 16000 Hz needs the package soxr"):
+    with pytest.raises(ConfigError, match=r"8000 Hz .*16000 Hz .*soxr"):
         resampled(tone(8000, 0.1), 8000, 16000)
     assert len(resampled(tone(8000, 0.1), 8000, 8000)) == 800
 
@@ -136,7 +136,7 @@ def test_resampling_is_soxrs() -> None:
     assert resampled(sound[:0], 8000, 16000).shape == (0,)
 
 
-def test_what_the_new_rate_cannot_hold_is_gone_and_the_rest_is_kept() -> None:
+def test_frequencies_above_the_new_band_are_removed() -> None:
     kept, gone = tone(48000, 1.0, 3000.0), tone(48000, 1.0, 9000.0)
     found = resampled(kept + gone, 48000, 16000)[1000:-1000]
     wanted = tone(16000, 1.0, 3000.0)[1000:-1000]

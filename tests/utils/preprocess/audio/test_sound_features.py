@@ -53,7 +53,7 @@ def test_whispers_features(bands: int) -> None:
         {"centre": False},
     ],
 )
-def test_log_mel_is_what_transformers_computes(how: dict[str, Any]) -> None:
+def test_log_mel_equals_transformers(how: dict[str, Any]) -> None:
     audio = pytest.importorskip("transformers.audio_utils")
     one = LogMel(**how)
     bank = audio.mel_filter_bank(
@@ -143,8 +143,8 @@ def test_a_long_recording_is_computed_in_blocks_and_forgotten() -> None:
     assert len(features(np.tile(NOISE, 20), LogMel())) == 1 + 20 * len(NOISE) // 160
 
 
-def test_what_hangs_on_the_loudest_value_is_no_stream() -> None:
-    with pytest.raises(ConfigError, match="cannot be made piece by piece"):
+def test_features_relative_to_the_maximum_cannot_be_streamed() -> None:
+    with pytest.raises(ConfigError, match=r"8 below the .*piece by piece"):
         FeatureStream(WHISPER)
 
 
@@ -160,7 +160,7 @@ def test_settings_travel_with_a_model() -> None:
         ({}, "is missing"),
         ({KEY: "[1]"}, "no 'kind'"),
         ({KEY: json.dumps({"kind": "cqt"})}, "no 'kind'"),
-        ({KEY: json.dumps({"kind": "fbank", "dither": 1.0})}, "'dither' is none"),
+        ({KEY: json.dumps({"kind": "fbank", "dither": 1.0})}, "'dither' is not one of"),
         ({KEY: json.dumps({"kind": "fbank", "shape": "round"})}, "shape 'round' must be one of"),
         ({KEY: json.dumps({"kind": "log_mel", "hop": 0})}, "hop 0 must be"),
         ({KEY: json.dumps({"kind": "log_mel", "hop": "ten"})}, "hop 'ten' must be"),
@@ -168,16 +168,16 @@ def test_settings_travel_with_a_model() -> None:
         ({KEY: "{"}, "is not JSON"),
     ],
 )
-def test_settings_that_cannot_be_are_a_line(stored: dict[str, str], said: str) -> None:
+def test_invalid_settings(stored: dict[str, str], said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         settings_of(Stored(stored, Path("a.onnx")))
     assert str(caught.value).startswith("a.onnx: ")
 
 
 def test_a_filter_without_a_frequency_is_refused() -> None:
-    with pytest.raises(ConfigError, match="holds no frequency"):
+    with pytest.raises(ConfigError, match=r"filter [0-9]+ "):
         mel_bank(16000, 64, 80, 0.0, 8000.0, "htk", True)
-    with pytest.raises(ConfigError, match="holds no frequency"):
+    with pytest.raises(ConfigError, match=r"filter [0-9]+ "):
         kaldi_bank(16000, 64, 80, 20.0, 8000.0)
 
 

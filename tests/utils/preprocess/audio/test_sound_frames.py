@@ -50,7 +50,7 @@ def test_levels() -> None:
     assert np.allclose(shifted(FEATURES, -mean, 1 / std), (FEATURES - mean) / std, atol=1e-6)
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_numbers_of_frames() -> None:
     with pytest.raises(ConfigError, match="0 frames every 1"):
         stacked(FEATURES, 0, 1)
     with pytest.raises(ConfigError, match="order -1"):

@@ -43,7 +43,7 @@ def test_all_bytes_of_the_laws(form: str, code: int) -> None:
     assert np.array_equal(companded(code), wanted)
 
 
-def test_what_is_written_is_the_nearest_that_mu_law_has(tmp_path: Path) -> None:
+def test_written_samples_are_the_nearest_of_mu_law(tmp_path: Path) -> None:
     sound = np.random.default_rng(1).normal(0, 0.3, 501)
     write_mu_law(tmp_path / "a.wav", sound, 16000)
     found, rate = soundfile.read(tmp_path / "a.wav", dtype="float64")
@@ -78,20 +78,20 @@ def test_a_streamed_wav_goes_on_to_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (wav((b"fmt ", FMT), (b"data", SOUND))[:-20], "cut short: its head says 0.01 s"),
+        (wav((b"fmt ", FMT), (b"data", SOUND))[:-20], "truncated: .* 0.01 s"),
         (wav((b"fmt ", FMT)), "its samples are missing"),
         (wav((b"LIST", b"abcd")), "no chunk 'fmt '"),
         (wav((b"fmt ", FMT[:8])), "has 8 bytes"),
-        (wav((b"data", SOUND)), "before what says their form"),
+        (wav((b"data", SOUND)), "samples precede the chunk 'fmt '"),
         (wav((b"fmt ", struct.pack("<HHIIHH", 1, 0, 8000, 16000, 2, 16)), (b"data", SOUND)), "0 channels"),
         (wav((b"fmt ", struct.pack("<HHIIHH", 1, 1, 8000, 16000, 4, 16)), (b"data", SOUND)), "16 bits in 4 bytes"),
         (wav((b"fmt ", FMT), (b"data", b"")), "holds no samples"),
-        (b"", "an empty file"),
-        (b"RIFF", "no sound file"),
-        (b"these are words\n", "no sound file"),
+        (b"", "empty file"),
+        (b"RIFF", "not a sound file"),
+        (b"these are words\n", "not a sound file"),
     ],
 )
-def test_damaged_files_are_a_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_damaged_files(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "a.wav").write_bytes(content)
     with pytest.raises(DataError, match=said) as caught:
         read_sound(tmp_path / "a.wav")
@@ -101,7 +101,7 @@ def test_damaged_files_are_a_line(tmp_path: Path, content: bytes, said: str) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 243), st.binary(min_size=1, max_size=4))
-def test_no_damage_is_a_crash(place: int, garbage: bytes) -> None:
+def test_damage_raises_no_other_error(place: int, garbage: bytes) -> None:
     import tempfile
 
     content = bytearray(wav((b"fmt ", FMT), (b"data", SOUND)))

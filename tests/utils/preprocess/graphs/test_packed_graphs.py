@@ -32,7 +32,7 @@ def heard(x: Array, found: Messages) -> Array:
 
 @given(parts(), st.sampled_from([Limits(), Limits((8, 40), (20, 90), (3,)), Limits((6,), (15,), ())]))
 @settings(max_examples=25, deadline=None)
-def test_each_graph_hears_what_it_hears_alone(graphs: list[Part], limits: Limits) -> None:
+def test_graphs_of_a_batch_are_independent(graphs: list[Part], limits: Limits) -> None:
     sizes = [(len(one.nodes), len(one.found.source)) for one in graphs]
     batches = pack(sizes, limits)
     assert [place for batch in batches for place in batch] == list(range(len(graphs)))
@@ -62,14 +62,14 @@ def test_the_kinds_of_messages() -> None:
     nothing = np.zeros((2, 0), np.int64)
     assert messages(2, nothing, "symmetric", loops=True).weight.tolist() == [1, 1]
     assert messages(2, nothing, "mean", loops=False).weight.size == 0
-    with pytest.raises(ConfigError, match="of kind 'most' are none of symmetric, mean, sum"):
+    with pytest.raises(ConfigError, match=r"'most' .*symmetric, mean, sum"):
         messages(1, nothing, "most", loops=True)
 
 
-def test_a_graph_that_no_batch_takes() -> None:
+def test_a_graph_larger_than_any_batch() -> None:
     assert pack([], Limits()) == []
     assert pack([(3, 1), (3, 1), (3, 1)], Limits((6,))) == [range(2), range(2, 3)]
-    for size, said in (((9, 1), "has 9 nodes, and there are plans for 8 at most; give a larger --nodes"),
-                       ((1, 99), "has 99 edges, and there are plans for 20 at most")):  # fmt: skip
+    for size, said in (((9, 1), "9 nodes, .* 8; .*--nodes"),
+                       ((1, 99), "99 edges, .* 20; .*--edges")):  # fmt: skip
         with pytest.raises(DataError, match=said):
             pack([(1, 1), size], Limits((8,), (20,)))

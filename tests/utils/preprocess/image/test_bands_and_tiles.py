@@ -1,4 +1,4 @@
-"""Bands of a picture made straight, and pictures cut into tiles."""
+"""Bands of an image made straight, and images cut into tiles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_band_of_several_pieces_and_grey() -> None:
     np.testing.assert_allclose(np.asarray(found, float), np.asarray(page.crop((10, 20, 70, 36)), float), atol=2)
 
 
-def test_what_reaches_out_repeats_the_edge() -> None:
+def test_edges_are_repeated_outside_the_image() -> None:
     outside = CORNERS - (20, 30)  # half out at the left and above
     found = np.asarray(straightened(gradient(), outside))
     assert found.shape == (16, 60, 3)

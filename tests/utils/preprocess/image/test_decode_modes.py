@@ -13,9 +13,8 @@ from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from engine import ConfigError
-from utils.preprocess.image.classification import MEAN, STD
 from utils.preprocess.image.images import Decoded, decode_file, open_image
-from utils.preprocess.image.modes import DECODES
+from utils.preprocess.image.modes import DECODES, MEAN, STD
 from utils.preprocess.image.resizing import resize_and_crop
 from utils.preprocess.paddle.classification import preprocess as preprocess_paddle
 from utils.preprocess.pytorch.classification import preprocess
@@ -107,7 +106,7 @@ def test_reduced_is_fused_where_nothing_can_be_reduced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [(2050, 1540), (1027, 1030)])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_reduced_is_upright(size: tuple[int, int], orientation: int, tmp_path: Path) -> None:
-    """Sizes that the scale does not divide: the part of the last pixel that is beyond the picture is not shown."""
+    """Sizes that the scale does not divide: the part of the last pixel that is beyond the image is not shown."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     path = jpeg("chelsea", size, tmp_path, exif=exif)

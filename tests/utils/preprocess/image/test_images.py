@@ -1,4 +1,4 @@
-"""Pictures of every kind come out upright, RGB and eight-bit, or as one clear error."""
+"""Images of every kind come out upright, RGB and eight-bit, or as one clear error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def saved(image: Image.Image, path: Path, **options: object) -> Path:
 
 
 def grey(image: Image.Image) -> np.ndarray:
-    """Return the one plane of a picture whose three must be equal."""
+    """Return the one plane of an image whose three must be equal."""
     array = np.asarray(image)
     assert (array[:, :, 0] == array[:, :, 1]).all()
     assert (array[:, :, 0] == array[:, :, 2]).all()
@@ -175,14 +175,14 @@ def refused(path: Path) -> str:
 
 
 def test_missing_and_folder(tmp_path: Path) -> None:
-    assert "no such picture" in refused(tmp_path / "no.png")
+    assert "no such image" in refused(tmp_path / "no.png")
     assert "it is a folder" in refused(tmp_path)
 
 
 def test_not_a_picture(tmp_path: Path) -> None:
     for name in ("notes.txt", "notes.png"):
-        (tmp_path / name).write_text("a text file among the pictures")
-        assert "is not a picture" in refused(tmp_path / name)
+        (tmp_path / name).write_text("a text file among the images")
+        assert "is not an image" in refused(tmp_path / name)
     (tmp_path / "empty.jpg").touch()
     assert "is empty" in refused(tmp_path / "empty.jpg")
 
@@ -260,8 +260,8 @@ def test_damaged_file_opened_by_the_caller(tmp_path: Path) -> None:
     path = tmp_path / "t.png"
     whole = saved(Image.fromarray(COLOUR), tmp_path / "w.png").read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with Image.open(path) as image, pytest.raises(DataError, match="picture 3: truncated or damaged"):
-        to_rgb(image, "picture 3")
+    with Image.open(path) as image, pytest.raises(DataError, match="image 3: truncated or damaged"):
+        to_rgb(image, "image 3")
 
 
 def test_from_several_threads(tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ def test_from_several_threads(tmp_path: Path) -> None:
         assert {type(result) for result in pool.map(attempt, [bad, bomb] * 20)} == {str}
 
 
-def test_what_cannot_be_read_is_also_an_error_of_input(tmp_path: Path) -> None:
-    """Scripts that people have go on with the next picture after ``except IOError``."""
-    (tmp_path / "a.png").write_bytes(b"no picture")
+def test_unreadable_images_are_also_oserrors(tmp_path: Path) -> None:
+    """Existing scripts continue with the next image after ``except IOError``."""
+    (tmp_path / "a.png").write_bytes(b"no image")
     for path in (tmp_path / "a.png", tmp_path / "none.png", tmp_path):
         with pytest.raises(IOError, match=path.name) as found:
             open_image(path)

@@ -51,6 +51,6 @@ def test_grey_lines_fixed_widths_and_a_sliver():
     assert line_input(picture(50, 20).convert("P"), form)[0].shape == (1, 32, 100)
 
 
-def test_an_unknown_name_is_one_line():
+def test_unknown_names():
     with pytest.raises(ConfigError, match=r"channel order 'rgb' of text lines must be one of GRAY, RGB, BGR"):
         line_input(picture(9, 9), LineForm(channel_order="rgb"))

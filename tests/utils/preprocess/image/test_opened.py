@@ -1,4 +1,4 @@
-"""Which files are opened as pictures: formats that are meant, sizes that can be held, and nothing that is started."""
+"""Supported formats and sizes of image files; no program is started."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from engine import DataError, PictureError
 from tests.fuzz.makers import odd_pictures
 from utils.datasets.image.mask_codes import INDEX, read_mask
 from utils.draw import save_drawn
-from utils.preprocess.image.images import open_image, upright_size
-from utils.preprocess.image.opened import LONGEST_SIDE, PLUGINS, opened
+from utils.preprocess.image.images import LONGEST_SIDE, PLUGINS, open_image, opened, upright_size
 
 
 def stored(folder: Path, content: bytes, name: str = "p.png") -> Path:
@@ -35,7 +34,7 @@ def refused(path: Path) -> str:
 
 @pytest.fixture
 def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a program of that name first on PATH; return the file that it leaves when it is started."""
+    """Put a program ``gs`` first on PATH; return the file that it creates when it is started."""
     mark, program = tmp_path / "started", tmp_path / "bin" / "gs"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\ntouch '{mark}'\n")
@@ -43,17 +42,17 @@ def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     from PIL import EpsImagePlugin
 
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # where it was looked for before
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # reset Pillow's cache
     return mark
 
 
-def test_an_eps_starts_nothing(tmp_path: Path, ghostscript: Path) -> None:
+def test_an_eps_does_not_start_ghostscript(tmp_path: Path, ghostscript: Path) -> None:
     path = stored(tmp_path, odd_pictures.EPS)
-    assert "is not a picture in a format that is read here (JPEG, PNG," in refused(path)
-    with pytest.raises(DataError, match="format that is read here"):
+    assert "is not an image in a supported format (JPEG, PNG," in refused(path)
+    with pytest.raises(DataError, match="supported format"):
         read_mask(path, INDEX, 255, (28, 28))
     (tmp_path / "out").mkdir()
-    drawing = stored(tmp_path / "out", odd_pictures.EPS, "good.png")  # a name that a drawn picture would take
+    drawing = stored(tmp_path / "out", odd_pictures.EPS, "good.png")  # the name of a drawn image
     good = stored(tmp_path, odd_pictures.saved("L", "PNG"), "good.png")
     assert save_drawn(good, ["x"], tmp_path / "out") != drawing
     assert not ghostscript.exists()
@@ -61,13 +60,13 @@ def test_an_eps_starts_nothing(tmp_path: Path, ghostscript: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:IM image format is deprecated")
 @pytest.mark.parametrize("kind", sorted(odd_pictures._OTHERS))
-def test_formats_that_nobody_means(tmp_path: Path, kind: str) -> None:
+def test_unsupported_formats(tmp_path: Path, kind: str) -> None:
     refused(stored(tmp_path, odd_pictures._OTHERS[kind]()))
 
 
 @pytest.mark.parametrize("form", PLUGINS)
 @pytest.mark.parametrize("name", ["right", "p.png", "p.tif", "p", "p.eps"])
-def test_formats_that_are_read_whatever_their_name(tmp_path: Path, form: str, name: str) -> None:
+def test_supported_formats_with_any_name(tmp_path: Path, form: str, name: str) -> None:
     path = stored(tmp_path, odd_pictures.saved("RGB", form), f"p.{form.lower()}" if name == "right" else name)
     assert open_image(path).size == upright_size(path) == (28, 28)
 
@@ -112,7 +111,7 @@ def test_scans_of_a_usual_progressive_jpeg(tmp_path: Path) -> None:
         assert image.info["progressive"]
 
 
-def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_do_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.png")
     assert "it is a pipe" in refused(tmp_path / "p.png")
     with pytest.raises(DataError, match="it is a pipe"):

@@ -101,10 +101,10 @@ def test_damaged_files(damage: bytes, at: int, kind: str) -> None:
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
-    assert "no such picture" in assert_same(tmp_path / "no.png")
+    assert "no such image" in assert_same(tmp_path / "no.png")
     assert "it is a folder" in assert_same(tmp_path)
-    (tmp_path / "a.png").write_text("no picture")
-    assert "is not a picture" in assert_same(tmp_path / "a.png")
+    (tmp_path / "a.png").write_text("no image")
+    assert "is not an image" in assert_same(tmp_path / "a.png")
 
 
 def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_tensors_give_tensors(bert: CaptionTokenizer) -> None:
     ]
 
 
-def test_sizes_follow_the_engine_where_nobody_says_one(picture: Path, bert: CaptionTokenizer) -> None:
+def test_default_sizes_are_those_of_the_engine(picture: Path, bert: CaptionTokenizer) -> None:
     declare_shapes([[1, 3, 96, 96], [4, 10], [4, 10], [4, 10]])
     images, numbers, kinds, mask = preprocess(picture, bert, CAPTION)
     assert (images.shape, numbers.shape) == ((1, 3, 96, 96), (1, 10))
@@ -84,15 +84,15 @@ def test_sizes_follow_the_engine_where_nobody_says_one(picture: Path, bert: Capt
     images, numbers, *_ = preprocess(picture, bert, CAPTION)
     assert (images.shape[2:], numbers.shape) == ((320, 320), (1, 7))
     declare_shapes([[1, 3, 96, 64], [4, 5]])
-    with pytest.raises(ConfigError, match="96x64; this preprocessing makes squares"):
+    with pytest.raises(ConfigError, match="96x64"):
         preprocess(picture, bert, CAPTION)
-    with pytest.raises(ConfigError, match="7 tokens, input_size of the engine says 5"):
+    with pytest.raises(ConfigError, match=r"7 tokens, .*input_size has 5"):
         preprocess(picture, bert, CAPTION, resize_shape=64)
     declare_shapes(None)
     assert declared_shapes() == ()
 
 
-def test_what_is_no_picture(tmp_path: Path, bert: CaptionTokenizer) -> None:
+def test_invalid_images(tmp_path: Path, bert: CaptionTokenizer) -> None:
     with pytest.raises(DataError, match=r"none\.png"):
         preprocess(tmp_path / "none.png", bert, CAPTION)
     for given in (np.zeros((3, 8, 8), np.float32), np.zeros((1, 3, 8, 8), np.uint8), np.zeros((0, 3, 8, 8))):

@@ -96,19 +96,19 @@ def test_a_tokenizer_that_ends_the_library(tmp_path: Path, monkeypatch: pytest.M
 
     (tmp_path / "tokenizer.json").write_text("{}")
     monkeypatch.setattr(captions, "read_tokenizer", read)
-    with pytest.raises(DataError, match=r"cannot be read \(out of its depth\); give a folder with tokenizer.json or"):
+    with pytest.raises(DataError, match=r"\(out of its depth\); .* tokenizer.json or"):
         get_tokenlizer(tmp_path)
 
 
-def test_what_cannot_be_asked_for(bert: Path) -> None:
+def test_invalid_captions(bert: Path) -> None:
     tokenizer = get_tokenlizer(bert)
-    with pytest.raises(InputError, match="asks for nothing"):
+    with pytest.raises(InputError, match="caption ' ' is empty"):
         encoded(tokenizer, " ")
-    with pytest.raises(InputError, match="pass what get_tokenlizer returns"):
+    with pytest.raises(InputError, match=r"tokenizer is a str; .*get_tokenlizer"):
         encoded(str(bert), "cat .")
     with pytest.raises(DataError, match="class ' ' has no token"):
         tokens_of(tokenizer, ["cat", " "])
     with pytest.raises(InputError, match="padding='longest'"):
         tokenizer(["cat", "hot dog"], return_tensors="np")
-    with pytest.raises(InputError, match="'tf' is not known"):
+    with pytest.raises(InputError, match="'tf' is not supported"):
         tokenizer("cat", return_tensors="tf")

@@ -37,5 +37,5 @@ def test_numbers() -> None:
     known, unknown = numbered(["a", "[UNK]", "b", "a"])
     assert encode("b x A b", known, unknown).tolist() == [2, 1, 0, 2]
     assert encode("b x A b", known, unknown, 2).tolist() == [2, 1]
-    with pytest.raises(ModelError, match=r"m.onnx: its vocabulary has no token <unk> or \[UNK\]"):
+    with pytest.raises(ModelError, match=r"m.onnx: .*<unk> or \[UNK\]"):
         numbered(["a"], "m.onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +128,10 @@ def test_a_grey_input_needs_a_mean_of_its_own(notes: Any, data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("shape", "dtype", "said"),
     [
-        ((None, 4, 8, 8), "float32", "pictures need"),
-        ((None, 8, 8, 4), "float32", "pictures need"),
-        ((None, 8, 8), "float32", "pictures need"),
-        ((None, 3, 8, 8, 8), "float32", "pictures need"),
+        ((None, 4, 8, 8), "float32", "images need"),
+        ((None, 8, 8, 4), "float32", "images need"),
+        ((None, 8, 8), "float32", "images need"),
+        ((None, 3, 8, 8, 8), "float32", "images need"),
         ((None, 3, 8, 8), "int8", "takes int8"),
         ((None, 8, 8, 3), "bool", "takes bool"),
         ((None, 3, 8, 8), "object", "takes object"),
@@ -214,3 +215,14 @@ def test_tasks_that_give_floats_refuse_other_inputs(dtype: str, data: Path) -> N
     with pytest.raises(ConfigError, match="gives floats"):
         bound(TEXT_RECOGNITION, Model(Path("m.onnx"), (spec,), (), dtype)).prepare([min(data.glob("*/*.png"))])
     assert Model(Path("m.onnx"), dtype="float64").float_dtype == "float64"
+
+
+def test_another_model_replaces_the_settings_of_the_first(data: Path) -> None:
+    task, files = bound(Classification, None, input_size=[SIDE]), sorted(data.glob("*/*.png"))[:2]
+    given = [json.dumps({"mean": [mean] * 3, "std": [1.0] * 3}) for mean in (0.0, 1.0)]
+    spec = TensorSpec("x", np.dtype(np.float32), (None, 3, SIDE, SIDE))
+    models = [Model(Path("m.onnx"), (spec,), metadata={"preprocess": one}) for one in given]
+    first, second = (task.bind(model).prepare(files).arrays[0] for model in models)
+    np.testing.assert_allclose(first - second, 1, atol=1e-6)
+    again = pickle.loads(pickle.dumps(task)).prepare(files).arrays[0]  # noqa: S301
+    np.testing.assert_array_equal(again, second)

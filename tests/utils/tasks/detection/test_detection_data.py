@@ -93,14 +93,14 @@ def test_classes_that_become_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("aeroplane", "line 1: write the data set's name = the model's label"),
-        ("a = b\n= c", "line 2: write the data set's name"),
-        ("a = b\na = c", "line 2: 'a' stands twice"),
+        ("aeroplane", "line 1: expected"),
+        ("a = b\n= c", "line 2: expected"),
+        ("a = b\na = c", "line 2: 'a'"),
         ("{", "is not JSON"),
-        ('{"a": 1}', "a name is no text"),
+        ('{"a": 1}', "must be a string"),
         ("\xff", "cannot be read"),
-        ("persn = car", "'persn' is no class of .*val.json; did you mean 'person'?"),
-        ("x = y", "'x' is no class of .*val.json; remove it"),
+        ("persn = car", "'persn' .*val.json; .*'person'"),
+        ("x = y", "'x' .*val.json; remove"),
     ],
 )
 def test_bad_files_of_names(text: str, said: str, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_flag_names_the_rules_that_there_are() -> None:
 def test_data_without_objects_is_an_error(tiny: Path, tmp_path: Path) -> None:
     content = json.loads((tiny / "data" / "val.json").read_text()) | {"annotations": []}
     (tiny / "data" / "empty.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"mAP: .* no object"):
+    with pytest.raises(DataError, match=r"^mAP: "):
         run(tiny, tmp_path, "--data_path", str(tiny / "data" / "empty.json"))
 
 

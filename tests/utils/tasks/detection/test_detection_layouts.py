@@ -227,9 +227,9 @@ def _seen(outputs: list[Array], names: tuple[str, ...], labels: Any) -> Any:
 
 
 AMBIGUOUS = [
-    (("output",), [(1, COUNT, 8)], "may be yolov6 or yolox; say which with --layout"),
-    (("a", "b", "c"), [(1, 3, *grid, 8) for grid in CELLS], "may be yolov5_maps or yolov7_maps"),
-    (("logits", "pred_boxes"), [(1, 9, 5), (1, 9, 4)], "may be detr or rtdetr"),
+    (("output",), [(1, COUNT, 8)], "fit yolov6 and yolox; .*--layout"),
+    (("a", "b", "c"), [(1, 3, *grid, 8) for grid in CELLS], "fit yolov5_maps and yolov7_maps"),
+    (("logits", "pred_boxes"), [(1, 9, 5), (1, 9, 4)], "fit detr and rtdetr"),
 ]
 
 
@@ -261,7 +261,7 @@ def test_flags_override_metadata() -> None:
     np.testing.assert_allclose(got.boxes, [[10, 10, 30, 30]], atol=1e-4)
     with pytest.raises(ConfigError, match=r"--layout yolo9: .*did you mean"):
         decode(rows_x(found), geometry, stored, options_of("yolo9"))
-    with pytest.raises(ModelError, match="layout 'yolo9' is none of"):
+    with pytest.raises(ModelError, match="layout 'yolo9' is not one of"):
         decode(rows_x(found), geometry, model(("output",), layout="yolo9"), options_of(None))
     segment = model(("output",))
     segment.metadata["task"] = "segment"  # type: ignore[index]

@@ -116,11 +116,11 @@ def test_scripts_have_separate_thresholds() -> None:
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ([(1, 5, 4)], r"its outputs \(output_0 \[1, 5, 4\], for 1 samples\) have none of the known layouts"),
-        ([(1, 5, 4), (1, 6, 2)], r"boxes \[1, 5, 4\], scores \[1, 6, 2\], for 1 samples\) have none of the known"),
-        ([(1, 5, 3), (1, 5, 2)], "say with --layout which of boxes"),
+        ([(1, 5, 4)], r"its outputs \(output_0 \[1, 5, 4\], for 1 samples\) fit no known layout"),
+        ([(1, 5, 4), (1, 6, 2)], r"boxes \[1, 5, 4\], scores \[1, 6, 2\], for 1 samples\) fit no known"),
+        ([(1, 5, 3), (1, 5, 2)], "set --layout to one of boxes"),
         ([(2, 5, 4), (2, 5, 2)], "for 1 samples"),
-        ([(1, 5, 4), (1, 5)], "none of the known layouts"),
+        ([(1, 5, 4), (1, 5)], "no known layout"),
     ],
 )
 def test_outputs_of_another_shape(shapes: list[tuple[int, ...]], said: str) -> None:
@@ -178,5 +178,5 @@ def test_invalid_options(given: dict[str, object], said: str) -> None:
 
 def test_unreadable_picture_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"a.png: is not a picture"):
+    with pytest.raises(DataError, match=r"a.png: is not an image"):
         bound(Detection, MODEL).prepare([tmp_path / "a.png"])

@@ -140,9 +140,9 @@ def test_unknown_users_and_histories(data: Path, tmp_path: Path) -> None:
     found = _run("single", tmp_path, ckpt, "--history", "i3", "i7", "--save", str(tmp_path / "out"), data_path=data)
     assert found["answers"][0]["answer"]["items"][0]["id"] == "i8"
     assert (tmp_path / "out" / "history.png").is_file()
-    with pytest.raises(DataError, match="--history: it is empty"):
+    with pytest.raises(DataError, match="--history is empty"):
         _run("single", tmp_path, ckpt, "--history", "", data_path=data)
-    with pytest.raises(DataError, match="has none of them"):
+    with pytest.raises(DataError, match="--users nobody"):
         _run("single", tmp_path, ckpt, "--users", "nobody", data_path=data)
 
 

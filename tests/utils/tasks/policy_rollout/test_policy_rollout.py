@@ -143,11 +143,11 @@ def test_where_no_episode_ends_there_is_no_metric(tmp_path: Path) -> None:
         (["--env", "Push-v0", "--episodes", 0], r"--episodes 0 must be at least 1"),
         (["--env", "Plain-v0", "--seed", -1], r"--seed -1 must be at least 0"),
         (["--env", "Plain-v0", "--max_steps", 0], r"--max_steps 0 must be at least 1"),
-        (["--env", "Words-v0"], r"actions of kind Text cannot be said by one output of a policy"),
-        (["--env", "Spaceless-v0"], r"does not say what it shows and takes .*; give it an observation_space"),
+        (["--env", "Words-v0"], r"actions of kind Text"),
+        (["--env", "Spaceless-v0"], r"--env Spaceless-v0: .*observation_space"),
         (["--env", "Plain-v0", "--seed", 2**63], r"--seed 9223372036854775808 with --episodes 10 passes"),
         (["--env", "FrozenLake-v1"], r"an observation has shape \[16\], and the policy's input observation takes"),
-        (["--env", "Blackjack-v1"], r"observations of kind Tuple are no array; wrap the environment"),
+        (["--env", "Blackjack-v1"], r"observations of kind Tuple"),
     ],
 )
 def test_invalid_environments_are_one_line(words: list[object], said: str, tmp_path: Path) -> None:
@@ -234,12 +234,12 @@ def recording(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"actions": np.array(["0", "1"])}, "actions are of <U1, no numbers; write one with"),
-        ({"observations": np.array([["0", "1"]] * 2)}, "observations are of <U1, no numbers; write one with"),
+        ({"actions": np.array(["0", "1"])}, "actions have dtype <U1"),
+        ({"observations": np.array([["0", "1"]] * 2)}, "observations have dtype <U1"),
         ({"actions": np.array([0, 2])}, "seed 1001 of the recording: Plain-v0 has no action 2; record it again"),
         ({"actions": np.array([0.5, 1])}, "seed 1000 of the recording: Plain-v0 has no action 0.5; record it again"),
         ({"observations": np.full((2, 2), np.nan)}, "seed 1000 of the recording: it shows an observation with NaN"),
-        (None, "is no recording (it is no .npz file); write one with"),
+        (None, "not an .npz file"),
     ],
 )
 def test_invalid_recording_is_one_line(columns: dict[str, Any] | None, said: str, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_missing_output(tmp_path: Path) -> None:
     model = load(ckpt)
     helper.set_model_props(model, {"policy": json.dumps({"env": "Plain-v0", "output": "q"})})
     save(model, ckpt)
-    with pytest.raises(ModelError, match=r"output 'q' is the action, and the policy has no such output \(value"):
+    with pytest.raises(ModelError, match=r"output 'q' .*\(value"):
         run("valid", ckpt)
 
 

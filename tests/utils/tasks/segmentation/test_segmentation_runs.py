@@ -41,10 +41,10 @@ def spoilt(tiny: Path, folder: Path) -> dict[str, str]:
         return np.asarray(Image.open(masks / f"discs_{number:02}.png"))
 
     said = {
-        save(0, np.zeros((9, 7), np.uint8)): "the mask has 7x9 pixels and its picture 64x64",
+        save(0, np.zeros((9, 7), np.uint8)): "7x9 pixels.* 64x64",
         save(1, sized(1) + 4): "class 7 at|class 4 at|class 5 at|class 6 at",
-        save(2, np.array([[3, 5, 7]] * 3, np.uint8)[None].repeat(48, 0)[:, :1].repeat(64, 1)): "a colour picture",
-        save(3, np.full(sized(3).shape, 40_000, np.uint16)): "holds 40000",
+        save(2, np.array([[3, 5, 7]] * 3, np.uint8)[None].repeat(48, 0)[:, :1].repeat(64, 1)): "a colour image",
+        save(3, np.full(sized(3).shape, 40_000, np.uint16)): "40000 is not a class number",
     }
     (masks / "discs_04.png").unlink()
     said["discs_04.png"] = "its mask .* does not exist"

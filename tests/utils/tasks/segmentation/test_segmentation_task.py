@@ -151,7 +151,7 @@ def test_pictures_of_several_sizes_share_a_batch(tmp_path: Path) -> None:
     ("shape", "given", "said"),
     [
         ((None, 3, None, None), {}, "--input_size, or --resize short_side"),
-        ((None, 4, 8, 8), {}, "pictures need N x C x H x W"),
+        ((None, 4, 8, 8), {}, "N x C x H x W"),
     ],
 )
 def test_unknown_sizes(shape: tuple[int | None, ...], given: Any, said: str, tmp_path: Path) -> None:

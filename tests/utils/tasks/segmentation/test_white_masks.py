@@ -121,8 +121,8 @@ def test_a_mask_that_contradicts_the_others_is_refused(tmp_path: Path) -> None:
         (square(200, 100), 21, "class 100"),
         (square(2, 1), 2, "class 2"),
         (Image.fromarray(square(255)).convert("L").resize((SIDE * 2, SIDE * 2)), 2, "64x64 pixels"),
-        (Image.fromarray(np.stack([square(255), square(0), square(0)], -1)), 2, "a colour picture"),
-        (square(65535, dtype=np.uint16), 21, "holds 65535"),
+        (Image.fromarray(np.stack([square(255), square(0), square(0)], -1)), 2, "a colour image"),
+        (square(65535, dtype=np.uint16), 21, "65535 is not a class number"),
     ],
 )
 def test_mask_levels_without_a_class_are_one_line(made: Any, channels: int, said: str, tmp_path: Path) -> None:

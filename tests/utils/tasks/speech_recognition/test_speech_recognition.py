@@ -232,9 +232,9 @@ def test_files_beside_the_sound_are_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"--lexicon .*words\.txt .*pipe"):
         lines_of(tmp_path / "words.txt", "--lexicon")
     for line, said in (
-        ("\\" + "9" * 5000 + "-grams:", "no heading"),
-        ("nan a", "no logarithms"),
-        ("inf a", "no logarithms"),
+        ("\\" + "9" * 5000 + "-grams:", "not a heading"),
+        ("nan a", "invalid logarithm"),
+        ("inf a", "invalid logarithm"),
     ):
         with pytest.raises(DataError, match=said) as caught:
             read_arpa(["\\1-grams:", line, "\\end\\"], "m")

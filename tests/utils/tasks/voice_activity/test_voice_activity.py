@@ -146,7 +146,7 @@ def test_invalid_recordings_are_reported_and_skipped(tmp_path: Path, capsys: pyt
     assert {name: said[name].rpartition(": ")[0] == "" for name in said}.keys() == {
         "cut.wav", "words.wav", "empty.wav", "nothing.wav",
     }  # fmt: skip
-    assert "cut short: its head says 2.50 s and 1.25 s are there" in said["cut.wav"]
+    assert "truncated: its header says 2.50 s, but it has 1.25 s" in said["cut.wav"]
     assert "Traceback" not in errors
 
 
@@ -180,7 +180,7 @@ def test_other_rates_can_be_rejected(tmp_path: Path) -> None:
     write_mu_law(tmp_path / "a.wav", SOUND[::2], 8000)
     code, found = run("single", tmp_path / "a.wav", tmp_path / "r.json", "--other_rate", "refuse")
     assert code == 2
-    assert "8000 Hz, and 16000 Hz are asked for" in found["failures"][0]["reason"]
+    assert "8000 Hz, but 16000 Hz are needed" in found["failures"][0]["reason"]
 
 
 @pytest.mark.parametrize("flags", [["--threshold", "2"], ["--low_threshold", "0.9"], ["--pad", "-1"]])

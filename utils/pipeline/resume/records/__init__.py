@@ -1,6 +1,6 @@
-"""What the metric says of every single sample, as a file beside the JSON result, for paired comparisons of runs.
+"""The metric's records of each sample, in a file next to the JSON result, for paired comparisons of runs.
 
-One number per sample is kept as CSV, for people too (:mod:`.rows`); all other records as arrays (:mod:`.arrays`).
+One number per sample is stored as CSV (:mod:`.rows`), all other records as arrays (:mod:`.arrays`).
 """
 
 import pkgutil
@@ -10,8 +10,7 @@ __path__ = pkgutil.extend_path(__path__, __name__)
 from utils.pipeline.resume.records.file import RecordsFile
 from utils.pipeline.resume.records.kept import Kept
 from utils.pipeline.resume.records.names import HASH, find_records, records_path
-from utils.pipeline.resume.records.rows import RecordWriter, SampleRecord, SampleRecords
-from utils.pipeline.resume.records.writer import record_writer
+from utils.pipeline.resume.records.rows import RecordWriter, SampleRecord, SampleRecords, record_writer
 
 __all__ = [
     "HASH",

@@ -1,17 +1,18 @@
 """Records files that hold arrays: any number of records per sample, of any plain dtype, with their units.
 
-A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, with another one of where each ends.
+A ``.npz`` of plain arrays (no pickle). Texts are UTF-8 in one array of bytes, with a second array of their ends.
 
 =================  =====================================================================================================
-``metric_name``    what the records are of, as bytes
-``index``          per sample its place in the data set
+``metric_name``    name of the metric, as bytes
+``index``          per sample its position in the data set
 ``name``           per sample its name; ``name_ends``
 ``ran``            per sample whether it could be run
-``values``         per record what the metric kept, ordered by samples
+``values``         per record the metric's values, ordered by samples
 ``sample``         per record the position of its sample in ``index``
-``unit``           names of the units, sorted; ``unit_ends``. Neither these nor the two below where there are no units
-``sample_unit``    per sample the position of its unit in ``unit``; not there where only records have units
-``record_unit``    per record the same; not there where the metric leaves it to the samples
+``unit``           names of the units, sorted; ``unit_ends``. Missing without units, with the two below
+``sample_unit``    per sample the position of its unit in ``unit``; missing if only records have units
+``margin``         per sample its margin (``utils.metrics.base.Records``); missing if the metric computes none
+``record_unit``    per record the position of its unit; missing if only samples have units
 =================  =====================================================================================================
 """
 
@@ -31,7 +32,7 @@ from utils.datasets.base import Batch
 from utils.metrics.base import Records
 from utils.pipeline.resume.records.file import RecordsFile
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest a zip can name: the same records give the same bytes at any time
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip, so that equal records give equal bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -39,10 +40,11 @@ class RecordArrays:
     """The columns of a records file.
 
     Attributes:
-        metric_name: what the records are of.
-        index: per sample its place in the data set, int64. name, ran: per sample.
-        values: what the metric kept, records first. sample: per record the position of its sample, int64.
-        sample_units, record_units: names of units per sample and per record; ``None`` where these have none.
+        metric_name: name of the metric.
+        index: per sample its position in the data set, int64. names, ran: per sample.
+        values: of the metric, records first. sample: per record the position of its sample, int64.
+        sample_units, record_units: names of units per sample and per record; ``None``: no units.
+        margins: per sample, float64, NaN for samples that were not run; ``None``: the metric computes none.
     """
 
     metric_name: str
@@ -53,31 +55,37 @@ class RecordArrays:
     sample: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     sample_units: list[str] | None = None
     record_units: list[str] | None = None
+    margins: Array | None = None
 
 
 class ArrayRecordWriter(RecordsFile):
-    """Writes the ``.npz`` file of a metric whose records are not one number per sample; all at once, at the end."""
+    """Writes the ``.npz`` file of a metric whose records are not one number per sample, at the end of the run."""
 
     _mode: ClassVar[dict[str, Any]] = {"mode": "wb"}
 
-    def __init__(self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1) -> None:
+    def __init__(
+        self, path: Path, metric_name: str, *, rank: int = 0, size: int = 1, has_margins: bool = False
+    ) -> None:
         super().__init__(path, metric_name, rank=rank, size=size)
         self._columns = RecordArrays(metric_name)
+        self._margins: list[Array] | None = [] if has_margins else None
         self._values: list[Array] = []
         self._samples: list[Array] = []
         self._ran: list[Array] = []
 
     def write(self, batch: Batch, record: Array | Records | None, good: Sequence[int] | None = None) -> None:
-        """Take in one step; the record is any that a metric may return."""
+        """Take in one step; the record may have any form that metrics return."""
         count, start = len(batch.names), len(self._columns.names)
         good = () if record is None else range(count) if good is None else good
         ran = np.zeros(count, np.bool_)
         ran[np.asarray(good, np.intp)] = True
-        own = None
+        own, margins = None, np.full(count, np.nan)
         if record is not None:
             record = record if isinstance(record, Records) else Records(record)
             positions = _positions(record, len(good))
             own = None if record.units is None else list(record.units)
+            if record.margins is not None:
+                margins[np.asarray(good, np.intp)] = record.margins
             self._check(record)
             self._values.append(record.values)
             self._samples.append(start + np.asarray(good, np.int64)[positions])
@@ -88,6 +96,8 @@ class ArrayRecordWriter(RecordsFile):
             columns.record_units = _extended(columns.record_units, own, before, len(record.values))
         columns.names += batch.names
         self._ran.append(ran)
+        if self._margins is not None:
+            self._margins.append(margins)
 
     def _check(self, record: Records) -> None:
         first = next((values for values in self._values if len(values)), record.values)
@@ -105,6 +115,8 @@ class ArrayRecordWriter(RecordsFile):
         if filled:
             columns.values = np.concatenate(filled)
         columns.sample = np.concatenate([columns.sample, *self._samples])
+        if self._margins is not None:
+            columns.margins = np.concatenate([np.zeros(0), *self._margins])
         write_arrays(columns, cast("IO[bytes]", self._file))
 
 
@@ -127,9 +139,9 @@ def _within(samples: Array, good: int) -> bool:
 
 
 def _extended(names: list[str] | None, more: list[str] | None, before: int, count: int) -> list[str] | None:
-    """Return the names of units with those of a batch behind them."""
+    """Append the names of units of a batch."""
     if (names is None) is not (more is None) and before and count:
-        raise InputError("a batch names units and another does not; let them be named for all or none")
+        raise InputError("one batch has units and another does not; name them for all batches or none")
     return names if more is None else (names or []) + list(more)
 
 
@@ -137,7 +149,7 @@ def _extended(names: list[str] | None, more: list[str] | None, before: int, coun
 
 
 def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
-    """Write the columns with the samples by their index and the records by their samples; the rest by names."""
+    """Write the columns: samples by index, records by sample, units by name."""
     order = np.argsort(columns.index, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
@@ -151,6 +163,8 @@ def write_arrays(columns: RecordArrays, file: IO[bytes]) -> None:
         "sample": samples[by_sample],
         **_texts("name", [columns.names[i] for i in order.tolist()]),
     }
+    if columns.margins is not None:
+        arrays["margin"] = columns.margins[order]
     named = (("sample_unit", columns.sample_units, order), ("record_unit", columns.record_units, by_sample))
     table = sorted({name for _, names, _ in named for name in names or ()})
     codes = {name: code for code, name in enumerate(table)}
@@ -168,7 +182,7 @@ def read_arrays(path: Path) -> RecordArrays:
     """Read a records file.
 
     Raises:
-        DataError: it cannot be read, or is no records file.
+        DataError: it cannot be read, or is not a records file.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -176,7 +190,7 @@ def read_arrays(path: Path) -> RecordArrays:
     except OSError as error:
         raise DataError(f"records file {path} cannot be read: {error.strerror or error}; check the path") from error
     except (ValueError, KeyError, IndexError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no records file: {one_line(error)}; write the file again") from error
+        raise DataError(f"{path} is not a records file: {one_line(error)}; write the file again") from error
 
 
 def _columns(archive: Any) -> RecordArrays:
@@ -194,14 +208,16 @@ def _columns(archive: Any) -> RecordArrays:
         archive["sample"],
         named("sample_unit"),
         named("record_unit"),
+        archive["margin"] if "margin" in archive else None,  # noqa: SIM401 - an archive has no get()
     )
     count, records = len(found.index), len(found.values)
     lengths = [len(found.names), len(found.ran), count if found.sample_units is None else len(found.sample_units)]
+    lengths.append(count if found.margins is None else len(found.margins))
     of_records = [len(found.sample), records if found.record_units is None else len(found.record_units)]
     if set(lengths) != {count} or set(of_records) != {records}:
         raise ValueError("its columns have different lengths")
     if records and not (found.sample.min() >= 0 and found.sample.max() < count):
-        raise ValueError("a record is of a sample that is not there")
+        raise ValueError("a record has an unknown sample")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What both kinds of records files share: how one is written."""
+"""Base class of the writers of records files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _CHUNK = 2**14
-"""Bytes of a file that are hashed at once: a long run needs little memory."""
+"""Bytes of a file that are hashed at once, to save memory."""
 
 
 class RecordsFile(ABC):
     """A records file that is written step by step, in the order of the samples, and appears when it is complete.
 
-    A context manager: leaving it completes the file, leaving it by an exception writes none. What a killed run leaves
-    behind, ``.<name>.part``, is overwritten by the next one. The same samples and records give the same bytes.
+    A context manager: its end completes the file, an exception discards it. A killed run leaves ``.<name>.part``, which
+    the next run overwrites. Equal samples and records give equal bytes.
 
     Args:
-        path: the file; an older one stays until the new one is complete, which also removes one of the other kind.
-        metric_name: what the records are of.
-        rank, size: which part of the data set this is (:func:`utils.datasets.sharding.shard`): sample ``i`` has the
-            index ``rank + i * size``.
+        path: the file; an older file stays until the new one is complete; a file of the other kind is removed then.
+        metric_name: name of the metric.
+        rank, size: the part of the data set (:func:`utils.datasets.sharding.shard`): sample ``i`` has the index
+            ``rank + i * size``.
 
     Raises:
         ConfigError: the file cannot be written, or another run writes it.
@@ -58,9 +58,9 @@ class RecordsFile(ABC):
         """Take in one step.
 
         Args:
-            batch: the whole batch as the data set gave it, with the samples that failed.
-            record: what the metric's ``update`` returned for the samples that made it; ``None`` where none did.
-            good: positions in the batch of the samples that made it; ``None`` where all did (none, without a record).
+            batch: the whole batch of the data set, with the samples that failed.
+            record: return value of the metric's ``update`` for the good samples; ``None`` if no sample is good.
+            good: positions in the batch of the good samples; ``None``: all (without a record: none).
 
         Raises:
             InputError: the record does not fit the good samples.
@@ -69,10 +69,10 @@ class RecordsFile(ABC):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Write what is still to be written before the file is complete."""
+        """Write the rest of the file."""
 
     def close(self) -> None:
-        """Complete the file, and let it appear; a second call, or one after :meth:`discard`, does nothing.
+        """Complete the file and put it in place; a second call, or one after :meth:`discard`, has no effect.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -81,14 +81,14 @@ class RecordsFile(ABC):
             self.complete().place()
 
     def complete(self) -> Kept:
-        """Complete the file, which appears by :meth:`Kept.place`, together with what names it.
+        """Complete the file; :meth:`Kept.place` puts it in place.
 
         Raises:
             ConfigError: the file cannot be written.
         """
         try:
             self._finish()
-            self._file.close()  # flushes; the descriptor stays, and with it the lock
+            self._file.close()  # flushes; the descriptor stays open with the lock
             os.fsync(self._handle)
             handle, self._handle = self._handle, -1
             return Kept(self.path, hash_files(self._part, chunk=_CHUNK), self._part, _lock=handle)
@@ -97,10 +97,10 @@ class RecordsFile(ABC):
             raise unwritable(self.path, error) from error
 
     def discard(self) -> None:
-        """Write no file after all; an older one stays."""
+        """Delete the unfinished file; an older file stays."""
         if self._handle < 0:
             return
-        with suppress(OSError):  # a full disk, most likely the reason why there is nothing to keep
+        with suppress(OSError):  # for example a full disk
             self._file.close()
         self._part.unlink(missing_ok=True)
         self._release()

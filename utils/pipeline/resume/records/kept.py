@@ -1,4 +1,4 @@
-"""A records file that is complete and waits for its JSON result: both take their places together."""
+"""A complete records file that is put in place together with its JSON result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from utils.pipeline.resume.records.names import remove_other_kind, unwritable
 
 @dataclass(slots=True)
 class Kept:
-    """Records that are on the disk.
+    """Records on the disk.
 
     Attributes:
-        path: the file they are for. sha256: of its content.
-        waiting: where the content lies until :meth:`place`; ``None`` where it is in its place.
-        parts: files that it was merged from, and that go then.
-        lost: the file will not appear.
+        path: the final file. sha256: of its content.
+        waiting: the temporary file until :meth:`place`; ``None`` afterwards.
+        parts: files that it was merged from, which :meth:`place` removes.
+        lost: the records were discarded.
     """
 
     path: Path
@@ -30,7 +30,7 @@ class Kept:
     _lock: int = -1
 
     def place(self) -> None:
-        """Let the file appear; a second call does nothing.
+        """Put the file in place; a second call has no effect.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -50,7 +50,7 @@ class Kept:
             self.discard()
 
     def discard(self) -> None:
-        """Let no file appear after all; an older one stays, and so does one that is in its place."""
+        """Delete the temporary file; a file that is in place stays."""
         if self.waiting is not None:
             with suppress(OSError):
                 self.waiting.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The per-sample records of several processes: one file each, merged into one in the order of the data set."""
+"""Merge the records files of several processes into one, in the order of the data set."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def part_path(path: Path, rank: int, size: int) -> Path:
 
 
 def merged(path: Path, parts: Sequence[Kept]) -> Kept:
-    """Return the records of the whole run, made of those of its parts, which go when they take their place.
+    """Return the records of the whole run; the files of the parts are removed when the merged file is put in place.
 
     Args:
-        path: the file to write. parts: by rank; one whose hash is empty may hold anything.
+        path: the file to write. parts: by rank; a part with an empty hash is not checked.
 
     Raises:
         DataError: a part is missing, or the parts are not of one run.
@@ -51,7 +51,7 @@ def merged(path: Path, parts: Sequence[Kept]) -> Kept:
 
 
 def _check_parts(parts: Sequence[Kept]) -> None:
-    """Refuse a part that is not the one its process has written: another run's, where two write into one folder."""
+    """Check that each part is the one its process has written, and not of another run in the same folder."""
     for part in parts:
         _opened(part.path).close()
         if part.sha256 and hash_files(part.path) != part.sha256:
@@ -64,12 +64,12 @@ def _merge_rows(parts: list[Path], path: Path) -> None:
         rows = [_rows(stack.enter_context(_opened(part))) for part in parts]
         headers = [next(part, "") for part in rows]
         first = [next(part, "") for part in rows]
-        # A part without a sample cannot know whether samples have units: what the others say goes.
-        said = {header for header, row in zip(headers, first, strict=True) if row} or set(headers)
-        if len(said) > 1 or not set(headers) <= said | {header.replace(",unit,", ",", 1) for header in said}:
+        # A part without samples does not know whether samples have units; the headers of the others are used.
+        filled = {header for header, row in zip(headers, first, strict=True) if row} or set(headers)
+        if len(filled) > 1 or not set(headers) <= filled | {header.replace(",unit,", ",", 1) for header in filled}:
             _refuse(path, sorted(set(headers)))
         with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.writelines(said)
+            file.writelines(filled)
             file.writelines(first)
             file.writelines(chain.from_iterable(zip_longest(*rows, fillvalue="")))
 
@@ -87,10 +87,11 @@ def _merge_arrays(parts: list[Path], path: Path) -> None:
 
 
 def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> RecordArrays:
-    """Return the columns of all parts behind each other; the arguments are those of :func:`_of_one_run`."""
+    """Return the concatenated columns of all parts; arguments as for :func:`_of_one_run`."""
     from utils.pipeline.resume.records.arrays import RecordArrays
 
     starts = np.cumsum([0, *(len(one.index) for one in found)])
+    margins = [one.margins for one in found if one.margins is not None] or None
     return RecordArrays(
         found[0].metric_name,
         np.concatenate([one.index for one in found]),
@@ -100,23 +101,25 @@ def _joined_arrays(found: list[RecordArrays], filled: list[RecordArrays], record
         np.concatenate([one.sample + start for one, start in zip(found, starts, strict=False)]),
         _joined([one.sample_units for one in filled]),
         _joined([one.record_units for one in recorded]),
+        None if margins is None else np.concatenate(margins),
     )
 
 
 def _of_one_run(found: list[RecordArrays], filled: list[RecordArrays], recorded: list[RecordArrays]) -> bool:
-    """Say whether parts have one metric, name units alike, and hold records of one kind.
+    """Return whether parts have one metric, the same kinds of units, and records of one dtype and shape.
 
     Args:
-        found: all parts. filled: those with samples: no other can know of units. recorded: those with records.
+        found: all parts. filled: those with samples; others do not know of units. recorded: those with records.
     """
     metrics = {one.metric_name for one in found}
     units = {one.sample_units is None for one in filled}
+    margins = {one.margins is None for one in found}
     kinds = {(one.values.dtype, one.values.shape[1:], one.record_units is None) for one in recorded}
-    return max(len(metrics), len(units), len(kinds)) == 1
+    return max(len(metrics), len(units), len(margins), len(kinds)) == 1
 
 
 def _empty(found: list[RecordArrays]) -> Array:
-    """Return no records, of the dtype that the first part with samples has."""
+    """Return an array of no records with the dtype of the first part with samples."""
     return next((one.values for one in found if one.ran.any()), found[0].values)
 
 
@@ -142,7 +145,7 @@ def _opened(part: Path) -> TextIO:
 
 
 def _rows(file: TextIO) -> Iterator[str]:
-    """Yield the rows as they are written; a quoted name may hold line breaks."""
+    """Yield the rows as text; a quoted name may contain line breaks."""
     row = ""
     for line in file:
         row += line

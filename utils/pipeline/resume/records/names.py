@@ -1,4 +1,4 @@
-"""How records files are called, and which of them belongs to a JSON result."""
+"""Names of records files, and the records file of a JSON result."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ SUFFIXES = (".csv", ".npz")
 """Endings of the two kinds of records files."""
 
 HASH = "records_sha256"
-"""Key of a JSON result: SHA-256 of the records it was written with, in hexadecimal; their name is in ``records``."""
+"""Key of a JSON result: SHA-256 of its records file, in hexadecimal; key ``records`` has the file name."""
 
 _MIDDLE = ".samples"
 _MOST_JSON = 64 << 20
-"""Bytes of a JSON result that are read."""
+"""Largest number of bytes of a JSON result that are read."""
 
 
 def records_path(result: Path, metric: Metric | None = None) -> Path:
-    """Return the file that goes with a JSON result: ``result.samples.csv`` for ``result.json``.
+    """Return the records file of a JSON result: ``result.samples.csv`` for ``result.json``.
 
-    Of a name that does not end in ``.json`` all is kept: ``lr0.1.samples.csv`` for ``lr0.1``. Metrics whose records are
-    not one number per sample have ``result.samples.npz``.
+    A name without ``.json`` is kept: ``lr0.1.samples.csv`` for ``lr0.1``. Metrics whose records are not one number per
+    sample have ``result.samples.npz``.
     """
     return records_paths(result)[metric is not None and not metric.per_sample]
 
 
 def records_paths(result: Path) -> tuple[Path, Path]:
-    """Return the files that may go with a JSON result, one of each kind."""
+    """Return the possible records files of a JSON result, one of each kind."""
     name = result.name if result.name == ".json" else result.name.removesuffix(".json")
     csv, npz = (result.with_name(f"{name}{_MIDDLE}{suffix}") for suffix in SUFFIXES)
     return csv, npz
 
 
 def find_records(result: Path) -> Path | None:
-    """Return the records file of a JSON result; ``None`` where there is none.
+    """Return the records file of a JSON result; ``None``: there is none.
 
-    A result that does not say which (an older one, or a script's own) has the one that lies beside it.
+    A result without the key ``records`` (of an older version, or of another script) has the file next to it.
 
     Raises:
         DataError: the file is not the one that the result was written with, or cannot be read.
     """
-    said = _said(result)
-    named = said.get("records")
+    content = _content(result)
+    named = content.get("records")
     path = result.with_name(named) if isinstance(named, str) and named == Path(named).name and named else None
-    if HASH not in said:
+    if HASH not in content:
         if path is not None and path.is_file():
             return path
-        has_none = said.get("kind") == "prediction" or ("records" in said and named is None)
+        has_none = content.get("kind") == "prediction" or ("records" in content and named is None)
         return None if has_none else next(filter(Path.is_file, records_paths(result)), None)
     if path is None or not path.is_file():
         return None
@@ -59,13 +59,13 @@ def find_records(result: Path) -> Path | None:
         found = hash_files(path)
     except OSError as error:
         raise DataError(f"records file {path} cannot be read: {error.strerror}; check the path") from error
-    if found != said[HASH]:
+    if found != content[HASH]:
         raise DataError(f"{path} is not the records file that {result} was written with; run it again")
     return path
 
 
-def beside(result: Path) -> dict[str, Path | None]:
-    """Return the files that a run with this JSON result writes beside it, by how they are named in an error."""
+def companions(result: Path) -> dict[str, Path | None]:
+    """Return the files that a run writes next to this JSON result, by their description in an error."""
     found: dict[str, Path | None] = {}
     for path in records_paths(result):
         found[f"the records of --json, {path.suffix}"] = path
@@ -74,13 +74,13 @@ def beside(result: Path) -> dict[str, Path | None]:
 
 
 def refuse_others(result: Path, saved: Path | None) -> None:
-    """Refuse to write over the records of another result, which would name this run's then.
+    """Check that a run does not overwrite the records of another result.
 
     Args:
         result: the run's ``--json``. saved: its ``--save_predictions``.
 
     Raises:
-        ConfigError: it names both results.
+        ConfigError: it does; the message names both results.
     """
     for flag, path in (("--json", result), ("--save_predictions", saved)):
         for one in () if path is None else (path, *(records_paths(path) if path is result else ())):
@@ -90,15 +90,15 @@ def refuse_others(result: Path, saved: Path | None) -> None:
 
 
 def owner(records: Path) -> Path | None:
-    """Return the JSON result that names a file as its records; ``None`` where none beside it does."""
+    """Return the JSON result in the same folder whose records file this is; ``None``: there is none."""
     kind = next((suffix for suffix in SUFFIXES if records.name.endswith(f"{_MIDDLE}{suffix}")), None)
     name = "" if kind is None else records.name.removesuffix(f"{_MIDDLE}{kind}")
     results = [records.with_name(f"{name}{end}") for end in ("", ".json")] if name else []
-    return next((one for one in results if one.is_file() and _said(one).get("records") == records.name), None)
+    return next((one for one in results if one.is_file() and _content(one).get("records") == records.name), None)
 
 
-def _said(result: Path) -> dict[str, Any]:
-    """Return what a JSON result says; nothing where it cannot be read."""
+def _content(result: Path) -> dict[str, Any]:
+    """Return the content of a JSON result; empty if it cannot be read."""
     try:
         found = json.loads(read_regular(result, _MOST_JSON))
     except (OSError, ValueError, RecursionError):
@@ -107,14 +107,14 @@ def _said(result: Path) -> dict[str, Any]:
 
 
 def unwritable(path: Path, error: OSError) -> ConfigError:
-    """Return one line of what the system has against a records file."""
+    """Return the error for a records file that cannot be written."""
     return ConfigError(
-        f"records file {path} cannot be written: {error.strerror}; see to space and permissions of the folder of --json"
+        f"records file {path} cannot be written: {error.strerror}; check space and permissions of the folder of --json"
     )
 
 
 def remove_other_kind(path: Path) -> None:
-    """Remove the records of an earlier run by another metric: one result has one records file."""
+    """Remove a records file of the other kind, written by an earlier run with another metric."""
     for suffix in SUFFIXES:
         if suffix != path.suffix:
             path.with_suffix(suffix).unlink(missing_ok=True)

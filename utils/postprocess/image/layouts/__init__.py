@@ -1,6 +1,6 @@
-"""Layouts of detectors' outputs: a table from a name to what reads the candidates from the outputs.
+"""Layouts of detectors' outputs: a table from names to functions that read candidates from the outputs.
 
-A new layout is a file here with ``LAYOUTS`` of its own, and a word below. docs/detection_layouts.md lists them.
+To add a layout, add a module here with ``LAYOUTS``, and its name to :data:`TABLE`. See docs/detection_layouts.md.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ TABLE: dict[str, Layout] = {
 
 
 def choose(outputs: Outputs, name: str | None, ckpt: object) -> Layout:
-    """Return the layout of a model's outputs: the one asked for, else the one its export stored, else what fits.
+    """Return the layout of a model's outputs: the given one, else the one stored by the export, else the one that fits.
 
     Args:
         outputs: of any call.
-        name: what ``--layout`` says, if anything.
+        name: of ``--layout``, or ``None``.
         ckpt: the model, for messages.
 
     Raises:
-        ConfigError: there is no layout of this name.
-        ModelError: the export stored a name that is none, or several layouts fit.
+        ConfigError: the given name is unknown.
+        ModelError: the stored name is unknown, or several layouts fit.
         InputError: no layout fits.
     """
     if name is not None:
         if name not in TABLE:
-            raise ConfigError(f"--layout {name}: no such layout;{did_you_mean(name, TABLE)} use {', '.join(TABLE)}")
+            raise ConfigError(f"--layout {name}: unknown layout;{did_you_mean(name, TABLE)} use {', '.join(TABLE)}")
         return TABLE[name]
     stored = outputs.note.get("layout")
     if stored is not None:
         if stored not in TABLE:
-            raise ModelError(f"{ckpt}: metadata {NOTE!r}: layout {stored!r} is none of {', '.join(TABLE)}")
+            raise ModelError(f"{ckpt}: metadata {NOTE!r}: layout {stored!r} is not one of {', '.join(TABLE)}")
         return TABLE[stored]
     fitting = [one for one in TABLE.values() if one.fits is not None and one.fits(outputs)]
     if len(fitting) == 1:
@@ -56,11 +56,11 @@ def choose(outputs: Outputs, name: str | None, ckpt: object) -> Layout:
         )
     if not fitting:
         raise InputError(
-            f"{ckpt}: its outputs ({found}, for {outputs.samples} samples) have none of the known layouts; "
-            f"say with --layout which of {', '.join(TABLE)}, or export it again"
+            f"{ckpt}: its outputs ({found}, for {outputs.samples} samples) fit no known layout; "
+            f"set --layout to one of {', '.join(TABLE)}, or export it again"
         )
     raise ModelError(
-        f"{ckpt}: its outputs ({found}) may be {' or '.join(one.name for one in fitting)}; say which with --layout"
+        f"{ckpt}: its outputs ({found}) fit {' and '.join(one.name for one in fitting)}; choose one with --layout"
     )
 
 

@@ -1,4 +1,4 @@
-"""Anchors: boxes at every cell of a feature map, which a network moves and resizes."""
+"""Anchors: reference boxes at every cell of a feature map, which a network moves and resizes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from engine import Array
 
 DELTA_CLIP = math.log(1000.0 / 16)
-"""Largest logarithm of a growth that is believed; torchvision's, so that exp does not overflow."""
+"""Maximum logarithm of a size ratio, torchvision's, so that exp does not overflow."""
 
 
 def moved(deltas: Array, anchors: Array, weights: Sequence[float] = (1, 1, 1, 1), clip: float = DELTA_CLIP) -> Array:
-    """Return N x 4 boxes (left, top, right, bottom) from anchors and what a network says about them, float32.
+    """Return N x 4 boxes (left, top, right, bottom) from anchors and a network's deltas, float32.
 
-    Girshick et al. (2014), appendix C: the centre moves by a share of the anchor's size, the size grows by exp.
+    Girshick et al. (2014), appendix C: the centre moves by a share of the anchor's size, the size is scaled by exp.
 
     Args:
-        deltas: N x 4: across, down, logarithms of the growth of width and height, each times its weight.
+        deltas: N x 4: x and y shifts, logarithms of the ratios of width and height, each times its weight.
         anchors: N x 4 corners.
-        weights: what the deltas are divided by.
-        clip: the largest logarithm.
+        weights: divisors of the deltas.
+        clip: maximum logarithm.
     """
     deltas, anchors = np.asarray(deltas, np.float32), np.asarray(anchors, np.float32)
     size = anchors[:, 2:] - anchors[:, :2]
@@ -45,7 +45,7 @@ def cell_anchors(sizes: Sequence[float], ratios: Sequence[float]) -> Array:
 
 
 def at_cells(cell: Array, rows: Array, columns: Array, stride: tuple[int, int]) -> Array:
-    """Return anchors (N x 4, one per place) moved to cells; ``stride`` is down and across in pixels."""
+    """Return anchors (N x 4, one per position) moved to cells; ``stride`` is (vertical, horizontal) in pixels."""
     start = np.stack([columns * stride[1], rows * stride[0]] * 2, axis=1).astype(np.float32)
     anchors: Array = start + cell
     return anchors

@@ -1,4 +1,4 @@
-"""What a layout of outputs is, and the steps that several of them share."""
+"""Definition of a layout of outputs, and the steps shared by several layouts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from engine import Array, InputError, ModelError
 from utils.postprocess.image.nms import Detections
 
 NOTE = "detection"
-"""The key under which an export stores the layout of its outputs and what decoding them needs, a JSON object."""
+"""Metadata key of an export for the layout of its outputs and the parameters of its decoding, a JSON object."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model answered for some pictures, and what is known about it.
+    """Outputs of a model for some images, and the parameters of their decoding.
 
     Attributes:
         names, arrays: of its outputs, in their order.
-        samples: how many pictures.
-        places: samples x 4: where each picture lies in the input: left, top, width, height in pixels of the input.
-        size: height and width of the input in pixels; ``None`` where the batch decided.
-        labels: how many classes the model has labels for; ``None`` where none are stored.
-        note: what the export stored under :data:`NOTE`.
-        least: candidates below this score are left out.
+        samples: number of images.
+        places: samples x 4: position of each image in the input: left, top, width, height in pixels of the input.
+        size: height and width of the input in pixels; ``None`` if open.
+        labels: number of the model's labels; ``None`` if none are stored.
+        note: metadata of the export under :data:`NOTE`.
+        least: minimum score of candidates.
         best_class: a box is a candidate of its best class only, not of every class above ``least``.
     """
 
@@ -42,7 +42,7 @@ class Outputs:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the outputs."""
+        """Shapes of the outputs."""
         return tuple(array.shape for array in self.arrays)
 
     def noted(self, name: str) -> Any:
@@ -61,20 +61,20 @@ Reader = Callable[[Outputs], list[Detections]]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model's outputs say what is where.
+    """Layout of a detector's outputs.
 
     Attributes:
-        name: as ``--layout`` and an export's note have it.
-        shapes: the outputs in words, for people.
-        read: the candidates of each picture, boxes in pixels of the input; what has NaN is none.
-        fits: says whether outputs have this layout, by their names and shapes; ``None``: nothing in them tells.
-        final: what is read is the answer: nothing is suppressed.
-        clipped: boxes are clipped to the picture before the suppression, not after it.
+        name: used by ``--layout`` and an export's note.
+        shapes: description of the outputs.
+        read: returns the candidates of each image, boxes in pixels of the input; those with NaN are dropped.
+        fits: returns whether outputs have this layout, by their names and shapes; ``None``: it cannot be recognised.
+        final: the candidates are the result, without suppression.
+        clipped: boxes are clipped to the image before the suppression, not after it.
         box_format: of the boxes in the outputs (:data:`~utils.postprocess.image.box_forms.BOX_FORMATS`).
-        rows: changes each row of scores; ``None`` where scores do not lie in rows.
-        scores: the place of the output with the scores, and some of those of the first picture, where they are
-            probabilities as they are; ``None`` in a layout that makes them of other numbers.
-        takes_logits: reading applies a sigmoid or a softmax to what is no box.
+        rows: changes each row of scores; ``None`` if scores are not in rows.
+        scores: returns the index of the output with the scores, and some of those of the first image, if they are
+            unchanged probabilities; ``None`` in a layout that computes them from other numbers.
+        takes_logits: reading applies a sigmoid or a softmax to the scores.
     """
 
     name: str
@@ -90,13 +90,13 @@ class Layout:
 
 
 def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = None) -> Detections:
-    """Return one picture's candidates: its pairs of box and class with a sufficient score.
+    """Return one image's candidates: its pairs of box and class with a sufficient score.
 
     Args:
         boxes: Q x 4 in pixels of the input.
         scores: Q x C.
-        outputs: says the least score, and whether only a box's best class counts.
-        top_k: as many of each class at most, the surest; ``None``: all.
+        outputs: for the minimum score, and whether only a box's best class counts.
+        top_k: maximum number per class, by score; ``None``: all.
     """
     boxes, scores = np.asarray(boxes, np.float64), np.asarray(scores)
     enough = (scores >= outputs.least) & ~np.isnan(boxes).any(axis=1, keepdims=True)
@@ -109,7 +109,7 @@ def pairs(boxes: Array, scores: Array, outputs: Outputs, top_k: int | None = Non
 
 
 def surest_of_classes(found: Detections, top_k: int) -> Detections:
-    """Return at most ``top_k`` detections of each class, the surest."""
+    """Return at most ``top_k`` detections of each class, by score."""
     order = np.lexsort((-found.scores, found.classes))
     sorted_classes = found.classes[order]
     start = np.searchsorted(sorted_classes, sorted_classes)
@@ -118,33 +118,38 @@ def surest_of_classes(found: Detections, top_k: int) -> Detections:
 
 
 def surest(found: Detections, top_k: int) -> Detections:
-    """Return at most ``top_k`` detections, the surest first."""
+    """Return at most ``top_k`` detections, highest score first."""
     return taken(found, np.argsort(-found.scores, kind="stable")[:top_k])
 
 
 def taken(found: Detections, places: Array) -> Detections:
-    """Return the detections at these places."""
+    """Return the detections at these indices."""
     return Detections(found.boxes[places], found.scores[places], found.classes[places])
 
 
 def joined(parts: Sequence[Detections]) -> Detections:
-    """Return all detections of several parts of a picture's output."""
+    """Return all detections of several parts of an image's output."""
     return Detections(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def without_nan(found: Detections) -> Detections:
-    """Leave out what has NaN as its score or in its box."""
+    """Remove detections with NaN in the score or the box."""
     return taken(found, np.flatnonzero(~np.isnan(found.scores) & ~np.isnan(found.boxes).any(axis=1)))
 
 
+def sufficient(found: Detections, outputs: Outputs) -> Detections:
+    """Remove detections with NaN or with a score below the minimum."""
+    return without_nan(taken(found, np.flatnonzero(found.scores >= outputs.least)))
+
+
 def corners(boxes: Array) -> Array:
-    """Return ... x 4 boxes given by centre, width and height as left, top, right, bottom."""
+    """Convert ... x 4 boxes from centre, width and height to left, top, right, bottom."""
     half = boxes[..., 2:] / 2
     return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
 
 
 def sigmoid(values: Array) -> Array:
-    """Return the logistic function of values, without an overflow, in float32 at least."""
+    """Return the logistic function of values, without overflow, in float32 at least."""
     values = np.asarray(values, np.result_type(values, np.float32))
     shrunk = np.exp(-np.abs(values))
     shares: Array = np.where(values >= 0, 1 / (1 + shrunk), shrunk / (1 + shrunk))
@@ -160,22 +165,22 @@ def softmax(values: Array) -> Array:
 
 
 def logit(score: float) -> float:
-    """Return the value whose logistic function is ``score``."""
+    """Return the inverse of the logistic function."""
     with np.errstate(divide="ignore"):
         return float(np.log(score) - np.log1p(-score))
 
 
 SEEN = 1024
-"""Boxes of a batch's first picture whose scores are looked at before they are read."""
+"""Number of boxes of a batch's first image whose scores are checked."""
 
 
 def seen(scores: Array, axis: int) -> Array:
-    """Return at most about :data:`SEEN` boxes' scores of one picture, from all over it; boxes lie on this axis."""
+    """Return about :data:`SEEN` boxes' scores of one image, evenly spaced along the axis of the boxes."""
     step = max(1, scores.shape[axis] // SEEN)
     return scores[::step] if axis == 0 else scores[:, ::step]
 
 
 def refuse(outputs: Outputs, needs: str) -> InputError:
-    """Return the error of outputs that do not have a layout's shapes."""
+    """Return the error for outputs that do not have a layout's shapes."""
     found = ", ".join(f"{name} {list(array.shape)}" for name, array in zip(outputs.names, outputs.arrays, strict=False))
     return InputError(f"the outputs are {found} for {outputs.samples} samples; this layout needs {needs}")

@@ -1,8 +1,8 @@
-"""RetinaNet and FCOS: a map of logits and one of boxes per level of a feature pyramid, as torchvision computes them.
+"""RetinaNet and FCOS: maps of logits and boxes per level of a feature pyramid, as in torchvision.
 
 Lin et al., "Focal Loss for Dense Object Detection" (2017); Tian et al., "FCOS: Fully Convolutional One-Stage Object
-Detection" (2019). The outputs are the maps as the last convolutions give them, so that their sizes tell the anchors for
-any height and width of the input.
+Detection" (2019). The outputs are the maps of the last convolutions, whose sizes determine the anchors for any height
+and width of the input.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from utils.postprocess.image.layouts.base import Layout, Outputs, joined, logit,
 from utils.postprocess.image.nms import Detections
 
 TOP_K = 1000
-"""Candidates of a level."""
+"""Maximum candidates of a level."""
 
 RETINANET_NEEDS = "logits_0.. N x (A * C) x H x W and boxes_0.. N x (A * 4) x H x W, a map per level"
 FCOS_NEEDS = "logits_0.. N x C x H x W, boxes_0.. N x 4 x H x W and centers_0.. N x 1 x H x W, a map per level"
 
 
 def read_retinanet(outputs: Outputs) -> list[Detections]:
-    """Return the surest candidates of every level: logits through a sigmoid, anchors moved by their deltas.
+    """Return the best candidates of every level: logits through a sigmoid, anchors moved by their deltas.
 
     Raises:
         InputError: the outputs have other shapes.
@@ -42,7 +42,7 @@ def read_retinanet(outputs: Outputs) -> list[Detections]:
 
 
 def _anchored(logits: Array, deltas: Array, cell: Array, stride: tuple[int, int], outputs: Outputs) -> Detections:
-    """Return one level's candidates in one picture."""
+    """Return one level's candidates in one image."""
     height, width = logits.shape[1:]
     split = logits.reshape(len(cell), -1, height, width)
     kinds, classes, rows, columns = np.nonzero(split >= logit(outputs.least))
@@ -55,9 +55,9 @@ def _anchored(logits: Array, deltas: Array, cell: Array, stride: tuple[int, int]
 
 
 def read_fcos(outputs: Outputs) -> list[Detections]:
-    """Return the surest candidates of every level: distances to four edges, scores with centredness.
+    """Return the best candidates of every level: distances to four edges, scores with centredness.
 
-    A score is the root of the product of the class's and the centre's sigmoid; distances are in anchors' sizes.
+    A score is the square root of the product of the sigmoids of class and centredness; distances are in anchors' sizes.
 
     Raises:
         InputError: the outputs have other shapes.
@@ -78,8 +78,8 @@ def read_fcos(outputs: Outputs) -> list[Detections]:
 def _centred(
     logits: Array, distances: Array, centers: Array, size: float, stride: tuple[int, int], outputs: Outputs
 ) -> Detections:
-    """Return one level's candidates in one picture."""
-    # the centre's share is at most 1, so what is below the square of the least score need not be looked at
+    """Return one level's candidates in one image."""
+    # centredness is at most 1, so class scores below the square of the minimum score can be skipped
     classes, rows, columns = np.nonzero(logits >= logit(outputs.least**2))
     scores = np.sqrt(sigmoid(logits[classes, rows, columns]) * sigmoid(centers[0, rows, columns]))
     enough = scores >= outputs.least
@@ -92,13 +92,13 @@ def _centred(
 
 
 def _plain(boxes: Array, best: Detections) -> Detections:
-    """Return candidates as float64, without those that have NaN in the box (a NaN is never a sufficient score)."""
+    """Return candidates as float64, without those with NaN in the box (a NaN is never a sufficient score)."""
     kept = ~np.isnan(boxes).any(axis=1)
     return Detections(boxes[kept].astype(np.float64), best.scores[kept].astype(np.float64), best.classes[kept])
 
 
 def _levels(outputs: Outputs, kinds: int, needs: str) -> list[tuple[Array, ...]]:
-    """Return the maps by kind: one per level of each."""
+    """Return the maps by kind, one per level."""
     count = len(outputs.noted("sizes"))
     arrays = outputs.arrays
     if len(arrays) != kinds * count or any(one.ndim != 4 or len(one) != outputs.samples for one in arrays):
@@ -107,10 +107,10 @@ def _levels(outputs: Outputs, kinds: int, needs: str) -> list[tuple[Array, ...]]
 
 
 def _strides(outputs: Outputs, logits: tuple[Array, ...]) -> list[tuple[int, int]]:
-    """Return how many pixels of the input lie between the cells of each level, down and across.
+    """Return the vertical and horizontal stride of each level in pixels of the input.
 
-    As torchvision takes them: whole pixels of the input's size over the map's. The size itself follows from the finest
-    map where the batch decided it, as inputs are padded to a multiple of its stride.
+    As in torchvision: the input's size over the map's, rounded down. An open size follows from the finest map, as
+    inputs are padded to a multiple of its stride.
     """
     finest = int(outputs.noted("stride"))
     height, width = outputs.size or tuple(finest * side for side in logits[0].shape[2:])

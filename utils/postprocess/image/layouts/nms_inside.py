@@ -1,20 +1,20 @@
-"""Exports that hold the suppression in the graph: what comes out is the answer."""
+"""Exports with the suppression in the graph: their outputs are the result."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from engine import Array
-from utils.postprocess.image.layouts.base import Layout, Outputs, refuse, taken, without_nan
+from utils.postprocess.image.layouts.base import Layout, Outputs, refuse, sufficient, taken
 from utils.postprocess.image.nms import Detections
 
 EFFICIENT = "num_dets N x 1, boxes N x M x 4 (corners in pixels), scores N x M and classes N x M"
-SELECTED = "selected K x 3 (picture, class, box), boxes N x Q x 4 (corners in pixels) and scores N x C x Q"
-ROWS = "K x 7: picture, left, top, right, bottom in pixels, class, score"
+SELECTED = "selected K x 3 (image, class, box), boxes N x Q x 4 (corners in pixels) and scores N x C x Q"
+ROWS = "K x 7: image, left, top, right, bottom in pixels, class, score"
 
 
 def _efficient(outputs: Outputs) -> tuple[Array, Array, Array, Array] | None:
-    """Return count, boxes, scores and classes, in their usual order; ``None`` where they cannot be these."""
+    """Return count, boxes, scores and classes; ``None`` if the shapes do not fit."""
     if len(outputs.arrays) != 4:
         return None
     count, boxes, scores, classes = outputs.arrays
@@ -25,12 +25,12 @@ def _efficient(outputs: Outputs) -> tuple[Array, Array, Array, Array] | None:
 
 
 def fits_efficient(outputs: Outputs) -> bool:
-    """Say whether there are four outputs: a count, boxes, scores and classes."""
+    """Return whether there are four outputs: a count, boxes, scores and classes."""
     return _efficient(outputs) is not None
 
 
 def read_efficient(outputs: Outputs) -> list[Detections]:
-    """Return the first ``num_dets`` of each picture: the outputs of TensorRT's EfficientNMS."""
+    """Return the first ``num_dets`` of each image: the outputs of TensorRT's EfficientNMS."""
     parts = _efficient(outputs)
     if parts is None:
         raise refuse(outputs, EFFICIENT)
@@ -38,12 +38,12 @@ def read_efficient(outputs: Outputs) -> list[Detections]:
     found = []
     for count, box, score, label in zip(counts.reshape(-1).tolist(), boxes, scores, classes, strict=True):
         some = Detections(box.astype(np.float64), score.astype(np.float64), label.astype(np.int64))
-        found.append(_enough(taken(some, np.arange(min(max(int(count), 0), len(score)))), outputs))
+        found.append(sufficient(taken(some, np.arange(min(max(int(count), 0), len(score)))), outputs))
     return found
 
 
 def _selected(outputs: Outputs) -> tuple[Array, Array, Array] | None:
-    """Return the selection, boxes and scores, by their shapes; ``None`` where they cannot be these."""
+    """Return the selection, boxes and scores, by their shapes; ``None`` if the shapes do not fit."""
     if len(outputs.arrays) != 3:
         return None
     picks = [one for one in outputs.arrays if one.ndim == 2 and one.shape[1] == 3 and one.dtype.kind in "iu"]
@@ -55,12 +55,12 @@ def _selected(outputs: Outputs) -> tuple[Array, Array, Array] | None:
 
 
 def fits_selected(outputs: Outputs) -> bool:
-    """Say whether there is a selection K x 3 of whole numbers, with the boxes and scores it points into."""
+    """Return whether there is a selection K x 3 of integers, and the boxes and scores that it indexes."""
     return _selected(outputs) is not None
 
 
 def read_selected(outputs: Outputs) -> list[Detections]:
-    """Return what ONNX's NonMaxSuppression selected."""
+    """Return the selection of ONNX's NonMaxSuppression."""
     parts = _selected(outputs)
     if parts is None:
         raise refuse(outputs, SELECTED)
@@ -71,17 +71,17 @@ def read_selected(outputs: Outputs) -> list[Detections]:
         some = Detections(
             boxes[i, places].astype(np.float64), scores[i, classes, places].astype(np.float64), classes.astype(np.int64)
         )
-        found.append(_enough(some, outputs))
+        found.append(sufficient(some, outputs))
     return found
 
 
 def fits_rows(outputs: Outputs) -> bool:
-    """Say whether there is one output of seven numbers per object."""
+    """Return whether there is one output of seven numbers per object."""
     return len(outputs.arrays) == 1 and outputs.arrays[0].ndim == 2 and outputs.arrays[0].shape[1] == 7
 
 
 def read_rows(outputs: Outputs) -> list[Detections]:
-    """Return the rows of each picture: YOLOv7's end-to-end export."""
+    """Return the rows of each image: YOLOv7's end-to-end export."""
     if not fits_rows(outputs):
         raise refuse(outputs, ROWS)
     rows = outputs.arrays[0].astype(np.float64)
@@ -89,12 +89,8 @@ def read_rows(outputs: Outputs) -> list[Detections]:
     for i in range(outputs.samples):
         own = rows[rows[:, 0] == i]
         some = Detections(own[:, 1:5], own[:, 6], np.nan_to_num(own[:, 5]).astype(np.int64))
-        found.append(_enough(some, outputs))
+        found.append(sufficient(some, outputs))
     return found
-
-
-def _enough(found: Detections, outputs: Outputs) -> Detections:
-    return without_nan(taken(found, np.flatnonzero(found.scores >= outputs.least)))
 
 
 LAYOUTS = (

@@ -1,4 +1,4 @@
-"""What an export may store for reading a detector's outputs, checked before any layout reads it."""
+"""Check of the parameters that an export stores for decoding a detector's outputs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from tecoinfer_modelzoo.json_values import is_number
 
 MOST = 1 << 20
-"""Above any number of pixels, cells or boxes that a note may speak of."""
+"""Upper limit of numbers of pixels, cells or boxes in a note."""
 
 
 def problem_of(note: Mapping[str, Any]) -> str | None:
-    """Return which value of a note cannot be, in a few words; ``None`` where all can."""
+    """Return a description of an invalid value of a note; ``None`` if all are valid."""
     for name, (fits, wanted) in _KNOWN.items():
         if note.get(name) is not None and not fits(note[name]):
             return f"{name} {note[name]!r:.60} must be {wanted}"
@@ -24,7 +24,7 @@ def problem_of(note: Mapping[str, Any]) -> str | None:
         found = {name: len(note[name]) for name in ("aspect_ratios", "steps") if note.get(name)}
         wrong = next((name for name, count in found.items() if count != len(grids)), None)
         wrong = "scales" if wrong is None and len(note.get("scales") or grids) <= len(grids) else wrong
-        return wrong and f"{wrong} and the {len(grids)} grids are not of the same maps"
+        return wrong and f"{wrong} must have one entry for each of the {len(grids)} grids"
     return None
 
 
@@ -65,4 +65,4 @@ _KNOWN: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a list of pairs of numbers per map",
     ),
 }
-"""What each key may be, where it is stored."""
+"""Check of each key, and its description."""

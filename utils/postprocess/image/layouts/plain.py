@@ -1,4 +1,4 @@
-"""Boxes and scores as they are: the layout of the zoo's own small detectors."""
+"""Boxes and scores without further decoding: the layout of the zoo's own small detectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _ordered(outputs: Outputs) -> tuple[Array, Array]:
 
 
 def fits(outputs: Outputs) -> bool:
-    """Say whether there are two outputs that can be boxes and scores, and no name says that they are others."""
+    """Return whether there are two outputs with shapes of boxes and scores, and no name of another layout."""
     if len(outputs.arrays) != 2 or "logits" in outputs.names:
         return False
     boxes, scores = _ordered(outputs)
@@ -45,7 +45,7 @@ def change_scores(outputs: Outputs, change: Callable[[Array], Array]) -> tuple[A
 
 
 def _scores(outputs: Outputs) -> tuple[int, Array] | None:
-    """Return some scores of the first picture, as :attr:`Layout.scores`."""
+    """Return some scores of the first image for :attr:`Layout.scores`."""
     return (
         (0 if outputs.names == ("scores", "boxes") else 1, seen(_ordered(outputs)[1][0], 0)) if fits(outputs) else None
     )

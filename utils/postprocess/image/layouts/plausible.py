@@ -1,7 +1,7 @@
-"""Outputs that a layout can read and that mean something else: exports for other tasks, other channels than labels.
+"""Detection of outputs that fit a layout but have another meaning: exports for other tasks or other classes.
 
-By its shape a pose or segmentation export of the YOLO family is a detector of more classes. Its "scores" then are
-pixels, angles or coefficients of masks, and what tells them apart is that a probability lies from 0 to 1.
+A pose or segmentation export of the YOLO family has the shape of a detector with more classes. Its "scores" are pixels,
+angles or coefficients of masks, which are recognised because probabilities are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from engine import Array, InputError
 from utils.postprocess.image.layouts.base import Layout, Outputs, refuse
 
 OUTSIDE = 0.02
-"""How far rounding (float16, int8) may move a probability out of 0..1."""
+"""Tolerance for probabilities outside 0..1, by rounding (float16, int8)."""
 
 MASKS = 32
 """Coefficients per mask of the YOLO family's segmentation exports."""
 
 
 def refuse_prototypes(outputs: Outputs) -> None:
-    """Refuse a segmentation export: boxes N x P x Q and, in a second output, prototypes of masks N x M x h x w.
+    """Raise an error for a segmentation export: boxes N x P x Q and a second output of mask prototypes N x M x h x w.
 
     Raises:
         InputError: the outputs are such.
@@ -37,10 +37,10 @@ def refuse_prototypes(outputs: Outputs) -> None:
 
 
 def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
-    """Refuse numbers that the layout reads as probabilities and that are none.
+    """Raise an error if scores that the layout reads as probabilities are not.
 
     Raises:
-        InputError: a score among those looked at is not from 0 to 1; NaN is passed over.
+        InputError: a checked score is not from 0 to 1; NaN is ignored.
     """
     if layout.scores is None or not outputs.samples:
         return
@@ -55,13 +55,13 @@ def refuse_improbable(outputs: Outputs, layout: Layout) -> None:
 
 
 def refuse_score(score: float, outputs: Outputs, place: int | None = None) -> None:
-    """Refuse a score that is not a probability.
+    """Raise an error if a score is not a probability.
 
     Args:
-        score: any number. outputs: of the model. place: of the output that has it; ``None``: not known.
+        score: any number. outputs: of the model. place: index of its output; ``None``: not known.
 
     Raises:
-        InputError: it is not from 0 to 1.
+        InputError: the score is not from 0 to 1.
     """
     if -OUTSIDE <= score <= 1 + OUTSIDE or np.isnan(score):
         return
@@ -71,13 +71,13 @@ def refuse_score(score: float, outputs: Outputs, place: int | None = None) -> No
         array = outputs.arrays[place]
         name, guess = f"output {outputs.names[place]!r} {list(array.shape)} holds", _guess(array)
     raise InputError(
-        f"{name} a score of {score:.4g}, and a probability lies from 0 to 1; {guess}use --score_form logit where "
-        "scores are logits, or --layout NAME where the outputs mean something else"
+        f"{name} a score of {score:.4g}, but probabilities are from 0 to 1; {guess}use --score_form logit if "
+        "scores are logits, or --layout NAME if the outputs have another layout"
     )
 
 
 def _guess(array: Array) -> str:
-    """Return what an output may be whose scores are none: part of a sentence, empty where nothing fits."""
+    """Return a guess of the export's task, as part of a sentence; empty if there is none."""
     if array.ndim != 3:
         return ""
     width = min(array.shape[1:])

@@ -1,7 +1,7 @@
-"""Set outputs: every query is one object or none, so nothing is suppressed. DETR, RT-DETR and OWL-ViT, by transformers.
+"""Set outputs of DETR, RT-DETR and OWL-ViT in transformers: every query is one object or none, without suppression.
 
-``pred_boxes`` are centre, width and height, relative to the picture as it lies in the input (not to its padding). What
-an open-vocabulary detector calls relative to its padded square is relative to the whole input.
+``pred_boxes`` are centre, width and height, relative to the image in the input (without padding); for an
+open-vocabulary detector with a padded square, relative to the whole input.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from utils.postprocess.image.layouts.base import (
     refuse,
     sigmoid,
     softmax,
+    sufficient,
     surest,
-    taken,
-    without_nan,
 )
 from utils.postprocess.image.nms import Detections
 
@@ -43,12 +42,12 @@ def _classes(outputs: Outputs) -> int:
 
 
 def fits_detr(outputs: Outputs) -> bool:
-    """Say whether the outputs have DETR's names, and one class more than labels, if there are labels."""
+    """Return whether the outputs have DETR's names, and one class more than labels, if there are labels."""
     return _named(outputs) and outputs.labels in (None, _classes(outputs) - 1)
 
 
 def fits_rtdetr(outputs: Outputs) -> bool:
-    """Say whether the outputs have DETR's names, and as many classes as labels, if there are labels."""
+    """Return whether the outputs have DETR's names, and as many classes as labels, if there are labels."""
     return _named(outputs) and outputs.labels in (None, _classes(outputs))
 
 
@@ -63,12 +62,12 @@ def read_detr(outputs: Outputs) -> list[Detections]:
         shares = softmax(one)[:, :-1]
         classes = shares.argmax(axis=1)
         best = shares[np.arange(len(shares)), classes].astype(np.float64)
-        found.append(_enough(Detections(_placed(box, place), best, classes), outputs))
+        found.append(sufficient(Detections(_placed(box, place), best, classes), outputs))
     return found
 
 
 def read_rtdetr(outputs: Outputs) -> list[Detections]:
-    """Return the surest pairs of query and class by sigmoid, as many as there are queries (or the note's ``top_k``).
+    """Return the best pairs of query and class by sigmoid, as many as there are queries (or the note's ``top_k``).
 
     Zhu et al., "Deformable DETR" (2020); Zhao et al., "DETRs Beat YOLOs on Real-time Object Detection" (2023).
     """
@@ -77,12 +76,12 @@ def read_rtdetr(outputs: Outputs) -> list[Detections]:
     for one, box, place in zip(logits, boxes, outputs.places, strict=True):
         queries, classes = np.nonzero(~np.isnan(one))
         every = Detections(_placed(box, place)[queries], sigmoid(one[queries, classes]).astype(np.float64), classes)
-        found.append(_enough(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
+        found.append(sufficient(surest(every, int(outputs.note.get("top_k", len(one)))), outputs))
     return found
 
 
 def read_owl(outputs: Outputs) -> list[Detections]:
-    """Return each box with its best query (the classes are the text queries) by sigmoid.
+    """Return each box with its best text query, which is its class, by sigmoid.
 
     Minderer et al., "Simple Open-Vocabulary Object Detection with Vision Transformers" (2022).
     """
@@ -92,18 +91,14 @@ def read_owl(outputs: Outputs) -> list[Detections]:
     pictures = zip(logits, boxes, strict=True)
     found = []
     for one, box in pictures:
-        classes = one.argmax(axis=1)  # of the logits: several may be so sure that their shares are all 1
+        classes = one.argmax(axis=1)  # of the logits, as several sigmoids may be rounded to 1
         best = sigmoid(one[np.arange(len(one)), classes]).astype(np.float64)
-        found.append(_enough(Detections(_placed(box, whole), best, classes), outputs))
+        found.append(sufficient(Detections(_placed(box, whole), best, classes), outputs))
     return found
 
 
-def _enough(found: Detections, outputs: Outputs) -> Detections:
-    return without_nan(taken(found, np.flatnonzero(found.scores >= outputs.least)))
-
-
 def _placed(boxes: Array, place: Array) -> Array:
-    """Return relative centres and sizes as corners in pixels of the input, float64."""
+    """Convert relative centres and sizes to corners in pixels of the input, float64."""
     placed: Array = corners(np.asarray(boxes, np.float64)) * np.tile(place[2:], 2) + np.tile(place[:2], 2)
     return placed
 

@@ -1,4 +1,4 @@
-"""SSD: one box and C + 1 logits per default box, as torchvision's SSD300 and SSDlite320 give them.
+"""SSD: one box and C + 1 logits per default box, as in torchvision's SSD300 and SSDlite320.
 
 Liu et al., "SSD: Single Shot MultiBox Detector" (2016), sections 2.1 and 2.2. The order of the default boxes, the
 weights of the coder (10, 10, 5, 5) and the steps of the post-processing are those of torchvision.models.detection.
@@ -21,10 +21,10 @@ NEEDS = "bbox_regression N x A x 4 and cls_logits N x A x (C + 1)"
 
 
 def default_boxes(outputs: Outputs) -> Array:
-    """Return A x 4 float32 boxes (left, top, right, bottom) in pixels: all of a cell together, row by row.
+    """Return A x 4 float32 boxes (left, top, right, bottom) in pixels, grouped by cell, row by row.
 
     The note has ``grids`` (height and width of each feature map), ``aspect_ratios`` (a list per map), ``scales`` (one
-    more than maps, relative to the input) and, where the cells are not spread evenly, ``steps`` in pixels.
+    more than maps, relative to the input) and, for cells that are not evenly spaced, ``steps`` in pixels.
     """
     height, width = outputs.size or tuple(outputs.noted("size"))
     scales, ratios = outputs.noted("scales"), outputs.noted("aspect_ratios")
@@ -43,7 +43,7 @@ def default_boxes(outputs: Outputs) -> Array:
 
 
 def _sizes(scale: float, following: float, ratios: list[float]) -> list[tuple[float, float]]:
-    """Return width and height of a cell's boxes: two squares, then each ratio lying and upright."""
+    """Return width and height of a cell's boxes: two squares, then for each ratio a wide and a tall box."""
     between = math.sqrt(scale * following)
     sizes = [(scale, scale), (between, between)]
     for ratio in ratios:
@@ -53,15 +53,15 @@ def _sizes(scale: float, following: float, ratios: list[float]) -> list[tuple[fl
 
 
 def fits(outputs: Outputs) -> bool:
-    """Say whether the outputs have the names torchvision gives them."""
+    """Return whether the outputs have torchvision's names."""
     return sorted(outputs.names) == ["bbox_regression", "cls_logits"]
 
 
 def read(outputs: Outputs) -> list[Detections]:
-    """Return, per class but the background (class 0), the surest boxes.
+    """Return the best boxes of each class except the background (class 0).
 
     Raises:
-        InputError: the outputs do not have as many boxes as the note's grids make.
+        InputError: the number of boxes is not that of the note's grids.
     """
     if len(outputs.arrays) != 2:
         raise refuse(outputs, NEEDS)

@@ -1,8 +1,8 @@
 """The YOLO family: one tensor with every cell's box and scores.
 
-What differs between the generations is whether there is a score that any object is there (up to v7: yes), which axis
-the cells are on, and what is left for the host to do. ``cells`` are all cells of the feature maps at the strides 8, 16
-and 32 (and 64); a model with anchors has three boxes per cell.
+The generations differ in the object score (up to v7), in the axis of the cells, and in the steps left to the host.
+``cells`` are all cells of the feature maps at the strides 8, 16 and 32 (and 64); a model with anchors has three boxes
+per cell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def grids(size: tuple[int, int], strides: tuple[int, ...]) -> list[tuple[int, in
 
 
 def cells(outputs: Outputs) -> list[int]:
-    """Return how many cells an input of this size may have; empty where the size is not known."""
+    """Return the possible numbers of cells for an input of this size; empty if the size is not known."""
     if outputs.size is None:
         return []
     strides = outputs.note.get("strides")
@@ -52,14 +52,14 @@ def cells(outputs: Outputs) -> list[int]:
 
 
 def _only(outputs: Outputs) -> Array | None:
-    """Return the only output where it is N x P x Q."""
+    """Return the only output if it is N x P x Q, else ``None``."""
     if len(outputs.arrays) != 1 or outputs.arrays[0].ndim != 3 or len(outputs.arrays[0]) != outputs.samples:
         return None
     return outputs.arrays[0]
 
 
 def _rows(outputs: Outputs, kinds: tuple[int, ...]) -> bool:
-    """Say whether there is a row of 5 + C numbers for each of so many boxes per cell."""
+    """Return whether there is a row of 5 + C numbers for each of this many boxes per cell."""
     found = _only(outputs)
     if found is None or (outputs.labels is not None and found.shape[2] != 5 + outputs.labels):
         return False
@@ -67,17 +67,17 @@ def _rows(outputs: Outputs, kinds: tuple[int, ...]) -> bool:
 
 
 def fits_v5(outputs: Outputs) -> bool:
-    """Say whether there are three boxes per cell."""
+    """Return whether there are three boxes per cell."""
     return _rows(outputs, (ANCHORS,))
 
 
 def fits_free(outputs: Outputs) -> bool:
-    """Say whether there is one box per cell, in rows: YOLOv6's layout, and YOLOX's."""
+    """Return whether there is one box per cell, in rows: the layout of YOLOv6 and YOLOX."""
     return _rows(outputs, (1,))
 
 
 def fits_v8(outputs: Outputs) -> bool:
-    """Say whether there is one box per cell, in columns."""
+    """Return whether there is one box per cell, in columns."""
     found = _only(outputs)
     if found is None or (outputs.labels is not None and found.shape[1] != 4 + outputs.labels):
         return False
@@ -85,7 +85,7 @@ def fits_v8(outputs: Outputs) -> bool:
 
 
 def fits_end(outputs: Outputs) -> bool:
-    """Say whether there are rows of six numbers, and not one for each cell."""
+    """Return whether there are rows of six numbers, but not one for each cell."""
     found = _only(outputs)
     if found is None or found.shape[2] != 6:
         return False
@@ -107,7 +107,7 @@ def read_v8(outputs: Outputs) -> list[Detections]:
 
 
 def read_x(outputs: Outputs) -> list[Detections]:
-    """Return every pair of box and class of YOLOX's outputs: cells' places are added here.
+    """Return every pair of box and class of YOLOX's outputs; the positions of the cells are added here.
 
     Ge et al., "YOLOX: Exceeding YOLO Series in 2021": x = (x + column) * stride, w = exp(w) * stride.
     """
@@ -137,7 +137,7 @@ def _cell_places(size: tuple[int, int], strides: tuple[int, ...]) -> tuple[Array
 
 
 def read_end(outputs: Outputs) -> list[Detections]:
-    """Return the rows with a sufficient score: v10's and v26's heads find each object once."""
+    """Return the rows with a sufficient score: the heads of v10 and v26 find each object once."""
     found = []
     for one in _table(outputs, 6, END):
         if one.shape[1] != 6:
@@ -148,19 +148,19 @@ def read_end(outputs: Outputs) -> list[Detections]:
 
 
 def _in_rows(outputs: Outputs, first: int = 4, end: int | None = None) -> tuple[int, Array] | None:
-    """Return scores that stand behind the boxes of rows, as :attr:`Layout.scores`."""
+    """Return the scores after the boxes of rows for :attr:`Layout.scores`."""
     found = outputs.arrays[0]
     return (0, seen(found[0, :, first:end], 0)) if found.ndim == 3 else None
 
 
 def _in_columns(outputs: Outputs) -> tuple[int, Array] | None:
-    """Return scores that stand below the boxes of columns."""
+    """Return the scores below the boxes of columns for :attr:`Layout.scores`."""
     found = outputs.arrays[0]
     return (0, seen(found[0, 4:], 1)) if found.ndim == 3 else None
 
 
 def _table(outputs: Outputs, width: int, needs: str) -> Array:
-    """Return the first output, N x P x Q; exports of v5 to v7 may have the maps behind it."""
+    """Return the first output, N x P x Q; exports of v5 to v7 may have maps as further outputs."""
     found = outputs.arrays[0]
     if found.ndim != 3 or len(found) != outputs.samples or found.shape[2] < width:
         raise refuse(outputs, needs)
@@ -174,7 +174,7 @@ def _scored(rows: Array, outputs: Outputs) -> Detections:
 
 
 def _likely(rows: Array, most: Array, outputs: Outputs) -> Array:
-    """Return the rows whose largest possible score is enough; most rows of a picture go here."""
+    """Return the rows whose maximum score is sufficient, which removes most rows of an image."""
     return rows[np.flatnonzero(most >= outputs.least)]
 
 
@@ -192,11 +192,11 @@ V7_ANCHORS = (
     ((36, 75), (76, 55), (72, 146)),
     ((142, 110), (192, 243), (459, 401)),
 )
-"""Width and height in pixels, per stride 8, 16, 32: the published configurations' for COCO."""
+"""Width and height in pixels, per stride 8, 16, 32, of the published configurations for COCO."""
 
 
 def fits_maps(outputs: Outputs) -> bool:
-    """Say whether there is a map for each of three strides, with three boxes per cell."""
+    """Return whether there is a map for each of three strides, with three boxes per cell."""
     arrays = outputs.arrays
     if len(arrays) != len(V5_ANCHORS) or any(one.ndim not in (4, 5) or len(one) != outputs.samples for one in arrays):
         return False
@@ -207,7 +207,7 @@ def fits_maps(outputs: Outputs) -> bool:
 
 
 def _split(found: Array) -> Array | None:
-    """Return a map as N x 3 x H x W x (5 + C); ``None`` where it cannot be that."""
+    """Return a map as N x 3 x H x W x (5 + C); ``None`` if the shape does not fit."""
     if found.ndim == 5:
         return found if found.shape[1] == ANCHORS and found.shape[4] > 5 else None
     if found.ndim != 4 or found.shape[1] % ANCHORS or found.shape[1] < 6 * ANCHORS:
@@ -224,7 +224,7 @@ def _read_maps(outputs: Outputs, anchors: tuple[tuple[tuple[int, int], ...], ...
     if any(one is None for one in made) or len(sizes) != len(made) or len(strides) != len(made):
         raise refuse(outputs, f"{MAPS}, with as many maps as anchors")
     if any(len(own) != ANCHORS for own in sizes):
-        raise ModelError(f"metadata 'detection': anchors {list(sizes)} needs {ANCHORS} of them per map")
+        raise ModelError(f"metadata 'detection': anchors {list(sizes)} must have {ANCHORS} per map")
     maps = list(zip(made, sizes, strides, strict=True))
     return [
         joined([_of_map(grown[i], own, stride, outputs) for grown, own, stride in maps if grown is not None])
@@ -233,7 +233,7 @@ def _read_maps(outputs: Outputs, anchors: tuple[tuple[tuple[int, int], ...], ...
 
 
 def _of_map(found: Array, anchors: Sequence[Sequence[float]], stride: int, outputs: Outputs) -> Detections:
-    """Return the candidates of one picture's map, 3 x H x W x (5 + C)."""
+    """Return the candidates of one image's map, 3 x H x W x (5 + C)."""
     kinds, rows, columns = np.nonzero(found[..., 4] >= logit(outputs.least))
     some = sigmoid(found[kinds, rows, columns])
     some[:, :2] = (2 * some[:, :2] - 0.5 + np.stack([columns, rows], axis=1)) * stride

@@ -28,7 +28,7 @@ def merge_records(path: Path, size: int) -> None:
 
 
 @given(NAMES, st.integers(1, 5))
-def test_one_row_of_each_in_turn(tmp_path_factory: pytest.TempPathFactory, names: list[str], size: int) -> None:
+def test_rows_of_parts_are_interleaved(tmp_path_factory: pytest.TempPathFactory, names: list[str], size: int) -> None:
     folder = tmp_path_factory.mktemp("records")
     for rank in range(size):
         write(part_path(folder / "merged.csv", rank, size), names, rank, size)
@@ -42,7 +42,7 @@ def test_one_row_of_each_in_turn(tmp_path_factory: pytest.TempPathFactory, names
 
 def test_a_part_is_missing(tmp_path: Path) -> None:
     write(part_path(tmp_path / "r.csv", 0, 2), ["a", "b"], 0, 2)
-    with pytest.raises(DataError, match=r"r-1of2\.csv.* a folder that all machines share"):
+    with pytest.raises(DataError, match=r"r-1of2\.csv.*--json"):
         merge_records(tmp_path / "r.csv", 2)
     assert part_path(tmp_path / "r.csv", 0, 2).exists()
 
@@ -67,7 +67,7 @@ KEPT = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 3))
 
 
 @given(KEPT, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.booleans())
-def test_arrays_of_parts_are_those_of_one_process(
+def test_merged_arrays_equal_those_of_one_process(
     tmp_path_factory: pytest.TempPathFactory,
     kept: list[tuple[str, int | None]],
     size: int,
@@ -101,7 +101,7 @@ def test_arrays_of_parts_are_those_of_one_process(
     assert (folder / "merged.npz").read_bytes() == (folder / "alone.npz").read_bytes()
 
 
-def test_a_part_without_samples_does_not_know_of_units(tmp_path: Path) -> None:
+def test_units_with_a_part_without_samples(tmp_path: Path) -> None:
     units = Batch([0], [1], ["a"], ["ann"])
     for rank in range(2):
         with RecordWriter(part_path(tmp_path / "r.csv", rank, 2), "top1", rank=rank, size=2) as writer:
@@ -115,9 +115,9 @@ def test_array_parts_that_do_not_fit(tmp_path: Path) -> None:
     for rank, name in enumerate(("ap", "wer")):
         with ArrayRecordWriter(part_path(tmp_path / "r.npz", rank, 2), name, rank=rank, size=2) as writer:
             writer.write(Batch([0], None, ["a"]), np.zeros(1))
-    with pytest.raises(DataError, match=r"the parts of r\.npz have different first rows"):
+    with pytest.raises(DataError, match=r"r\.npz have different first rows"):
         merge_records(tmp_path / "r.npz", 2)
     part_path(tmp_path / "r.npz", 1, 2).unlink()
-    with pytest.raises(DataError, match=r"r-1of2\.npz.* a folder that all machines share"):
+    with pytest.raises(DataError, match=r"r-1of2\.npz.*--json"):
         merge_records(tmp_path / "r.npz", 2)
     assert read_arrays(part_path(tmp_path / "r.npz", 0, 2)).metric_name == "ap"

@@ -30,7 +30,7 @@ def batch(names: list[str], labels: list[int] | None = None) -> Batch:
     return Batch([Path(name) for name in names], None if labels is None else np.array(labels, np.int64), names)
 
 
-def test_the_file_beside_the_result() -> None:
+def test_the_file_next_to_the_result() -> None:
     assert records_path(Path("out/result.json")) == Path("out/result.samples.csv")
     assert records_path(Path("a.b.json")) == Path("a.b.samples.csv")
     assert records_path(Path("result")) == Path("result.samples.csv")
@@ -78,7 +78,7 @@ names = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0
     metric=names.filter(lambda name: "\r" not in name),
     dtype=st.sampled_from([np.float64, np.float32, np.float16]),
 )
-def test_what_is_written_is_read(
+def test_written_records_are_read(
     rows: list[tuple[str, int, float | None]], steps: int, metric: str, dtype: type[np.floating]
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -113,10 +113,10 @@ def test_an_exception_leaves_the_older_file(tmp_path: Path) -> None:
     writer.discard()
 
 
-def test_what_a_killed_run_leaves_is_taken_over(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_run_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".r.csv.part").write_text("left over, and longer than what comes now " * 10)
     with RecordWriter(tmp_path / "r.csv", "top1") as writer:
-        with pytest.raises(ConfigError, match="is in use by another run"):
+        with pytest.raises(ConfigError, match="is in use"):
             RecordWriter(tmp_path / "r.csv", "top1")
         writer.write(batch(["a"], [0]), np.array([True]))
     assert (tmp_path / "r.csv").read_text() == "index,name,label,top1\n0,a,0,1\n"
@@ -126,7 +126,7 @@ def test_what_a_killed_run_leaves_is_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("record", [np.zeros(3), np.zeros((2, 2)), np.zeros(2, complex), np.array(["a", "b"])])
 def test_a_record_that_does_not_fit(tmp_path: Path, record: np.ndarray) -> None:
     with (
-        pytest.raises(InputError, match=r"does not fit 2 samples; the records file takes one number per sample"),
+        pytest.raises(InputError, match=r"shape .* 2 samples"),
         RecordWriter(tmp_path / "r.csv", "top1") as writer,
     ):
         writer.write(batch(["a", "b"], [0, 1]), record)
@@ -134,7 +134,7 @@ def test_a_record_that_does_not_fit(tmp_path: Path, record: np.ndarray) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone/r.csv cannot be written: No such file or directory; see to space and"):
+    with pytest.raises(ConfigError, match=r"gone/r\.csv.*No such file or directory"):
         RecordWriter(tmp_path / "gone" / "r.csv", "top1")
 
 
@@ -161,12 +161,12 @@ def test_a_file_that_cannot_grow(tmp_path: Path, root: Path, steps: int) -> None
     command = [sys.executable, "-c", FILL, str(tmp_path / "r.csv"), str(steps)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"records file {tmp_path}/r.csv cannot be written: File too large; see to space")
+    assert done.stdout.startswith(f"records file {tmp_path}/r.csv cannot be written: File too large")
     assert not (tmp_path / "r.csv").exists()
 
 
 @pytest.mark.slow
-def test_a_long_run_needs_little_memory(tmp_path: Path) -> None:
+def test_memory_of_a_long_run_is_bounded(tmp_path: Path) -> None:
     some, record = batch([f"folder/{i}.png" for i in range(100)], list(range(100))), np.ones(100, bool)
     tracemalloc.start()
     try:
@@ -184,26 +184,24 @@ def test_a_long_run_needs_little_memory(tmp_path: Path) -> None:
 )
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.csv").write_text(text)
-    with pytest.raises(
-        DataError, match=r"r.csv is no records file: its first row is not index,name,label and a metric"
-    ):
+    with pytest.raises(DataError, match=r"r\.csv.*index,name,label"):
         SampleRecords(tmp_path / "r.csv")
 
 
 @pytest.mark.parametrize("row", ["1,a.png,0", "x,a.png,0,1", "1,a.png,0,u,1", "1,a.png,0,right", "1,a.png,0,1,2"])
-def test_a_damaged_row_is_named(tmp_path: Path, row: str) -> None:
+def test_the_error_names_a_damaged_row(tmp_path: Path, row: str) -> None:
     (tmp_path / "r.csv").write_text(f"index,name,label,top1\n0,a.png,0,1\n{row}\n")
     rows = iter(SampleRecords(tmp_path / "r.csv"))
     assert next(rows) == SampleRecord(0, "a.png", 0, 1.0)
-    with pytest.raises(DataError, match=r"r.csv row 3: \[.*\] is not a sample; write the file again"):
+    with pytest.raises(DataError, match=r"r\.csv row 3: \["):
         next(rows)
 
 
 def test_an_unreadable_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"records file .*gone.csv cannot be read: No such file or directory; check"):
+    with pytest.raises(DataError, match=r"gone\.csv.*No such file or directory"):
         SampleRecords(tmp_path / "gone.csv")
     (tmp_path / "r.csv").write_text("index,name,label," + "x" * (csv.field_size_limit() + 1))
-    with pytest.raises(DataError, match=r"r.csv is no records file: field larger than field limit"):
+    with pytest.raises(DataError, match=r"r\.csv.*field limit"):
         SampleRecords(tmp_path / "r.csv")
 
 
@@ -238,7 +236,7 @@ def test_units_have_a_column(tmp_path: Path) -> None:
 def test_units_for_some_batches_only(tmp_path: Path, kind: type[RecordWriter]) -> None:
     writer = kind(tmp_path / "r.csv", "top1")
     writer.write(Batch([0], [3], ["a"], ["ann"]), np.array([True]))
-    with pytest.raises(InputError, match="a batch names units and another does not"):
+    with pytest.raises(InputError, match="one batch has units"):
         writer.write(Batch([1], [3], ["b"]), np.array([True]))
     writer.discard()
     assert not list(tmp_path.iterdir())
@@ -254,7 +252,7 @@ class Boxes(TopK):
 BOX = np.dtype([("score", "<f4"), ("right", "?")])
 
 
-def test_each_metric_has_its_kind_of_file(tmp_path: Path) -> None:
+def test_the_kind_of_file_depends_on_the_metric(tmp_path: Path) -> None:
     result = tmp_path / "out.json"
     assert records_path(result, TopK()) == tmp_path / "out.samples.csv"
     assert records_path(result, Boxes()) == tmp_path / "out.samples.npz"
@@ -297,7 +295,7 @@ def test_units_of_samples_and_of_records(tmp_path: Path) -> None:
     assert found.record_units == ["q", "v", "q", "x"]
 
 
-def test_arrays_are_the_same_bytes_for_any_batches(tmp_path: Path) -> None:
+def test_array_files_do_not_depend_on_the_batches(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 4, 30)
     values = rng.random((int(counts.sum()), 2))
@@ -327,27 +325,27 @@ def test_arrays_are_the_same_bytes_for_any_batches(tmp_path: Path) -> None:
 )
 def test_arrays_that_do_not_fit(tmp_path: Path, record: np.ndarray) -> None:
     with (
-        pytest.raises(InputError, match=r"does not fit 2 samples; pass what the metric's update\(\) returned"),
+        pytest.raises(InputError, match=r"shape .* 2 samples"),
         ArrayRecordWriter(tmp_path / "r.npz", "x") as writer,
     ):
         writer.write(batch(["a", "b"]), record)
     assert not list(tmp_path.iterdir())
 
 
-def test_records_of_their_own_samples_are_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="clear per_sample"), RecordWriter(tmp_path / "r.csv", "x") as writer:
+def test_records_with_samples_are_not_rows(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="per_sample"), RecordWriter(tmp_path / "r.csv", "x") as writer:
         writer.write(batch(["a"]), Records(np.zeros(2), np.zeros(2, np.int64)))
 
 
-def test_a_file_of_another_kind_is_no_array_file(tmp_path: Path) -> None:
+def test_files_that_are_not_array_files(tmp_path: Path) -> None:
     (tmp_path / "r.npz").write_text("index,name,label,top1\n")
-    with pytest.raises(DataError, match=r"r\.npz is no records file: "):
+    with pytest.raises(DataError, match=r"r\.npz is not"):
         read_arrays(tmp_path / "r.npz")
     np.savez(tmp_path / "other.npz", a=np.zeros(2))
-    with pytest.raises(DataError, match=r"other\.npz is no records file: .*metric_name"):
+    with pytest.raises(DataError, match=r"other\.npz.*metric_name"):
         read_arrays(tmp_path / "other.npz")
     np.savez(tmp_path / "objects.npz", metric_name=np.array([object()]))
-    with pytest.raises(DataError, match=r"objects\.npz is no records file: Object arrays cannot be loaded"):
+    with pytest.raises(DataError, match=r"objects\.npz.*Object arrays"):
         read_arrays(tmp_path / "objects.npz")
-    with pytest.raises(DataError, match=r"gone\.npz cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"gone\.npz.*No such file"):
         read_arrays(tmp_path / "gone.npz")

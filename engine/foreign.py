@@ -1,7 +1,7 @@
-"""Between the zoo and a backend's code: what it raises becomes one line, what it returns is checked and taken over.
+"""Checks of backends that are not part of the zoo: their errors, their promises and the arrays they return.
 
-A backend that is not the zoo's own may fail in any way, and may reuse its buffers. What is said here of such engines
-costs the zoo's own nothing: they declare what they keep to (:data:`PROMISES`), and their outputs are not checked again.
+Such a backend may fail in any way, and may reuse its buffers. Engines of the zoo are exempt: they declare their
+:data:`PROMISES`, and their outputs are not checked again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from engine.batching.shard import Run
-from engine.signature import Array, TensorSpec, batch_of
+from engine.batching.batch import Run, batch_of
+from engine.signature import Array, TensorSpec
 from tecoinfer_modelzoo.errors import EngineError, TecoInferError
 from tecoinfer_modelzoo.interrupts import of_user
 from tecoinfer_modelzoo.text import one_line, printable, reason_of, shape_text, shown_value, typed_reason
 
 PROMISES = ("outputs_owned", "inputs_untouched", "concurrent_calls")
-"""What a class says of its ``infer`` and ``infer_shards``, ``True`` or ``False``; see :class:`engine.base.Engine`."""
+"""What a class declares about its ``infer`` and ``infer_shards``, ``True`` or ``False``; see
+:class:`engine.base.Engine`."""
 
 _COMPUTING = ("infer", "infer_shards")
 """The methods that promises are about."""
@@ -35,21 +36,21 @@ _REPORTS: dict[str, type] = {
     "cancel": object,
     "close": object,
 }
-"""What is asked of an engine beside these two: its errors become an :class:`EngineError` as well, and so does anything
-else than the type that is due."""
+"""Other methods and properties of an engine, and the type each returns: errors and other types become an
+:class:`EngineError`."""
 
-_MOST = 300
-"""Characters of a foreign error's text in ours."""
+_MAX_CHARACTERS = 300
+"""Length up to which the text of a foreign error is quoted."""
 
 _ORDER = "infer() returns a list of one numpy array per output, in the model's order"
 
 
-def settle(kind: Any) -> None:
-    """Complete a class that derives from ``Engine``: promises are about its own code, and its errors become ours.
+def complete_subclass(kind: Any) -> None:
+    """Complete a class that derives from ``Engine``: remove promises that it does not make, and guard its reports.
 
-    A subclass with an ``infer`` of its own, or of a mix-in before the class that promises, does not inherit the
-    promises. Nor does a class of somebody else's inherit those of the zoo: what it changes of a zoo's engine need not
-    be a method. The ``streams`` of an engine of the zoo say nothing of such a class either.
+    Promises are about the code of the class that makes them. A subclass with an ``infer`` of its own, or of a mix-in
+    before the class that promises, does not inherit them. Nor does a class outside the zoo inherit those of an engine
+    of the zoo, since it may change more than methods, or its ``streams``.
     """
     kind._foreign = kind.__module__.partition(".")[0] != "engine"
     for promise in PROMISES:
@@ -73,7 +74,7 @@ def _inherits(kind: Any, promise: str) -> bool:
 
 
 def _guard(kind: Any, name: str) -> None:
-    """Have the errors of a report become ours, where it is this class's own, or a mix-in's that is not an engine."""
+    """Guard a report that the class itself defines, or a mix-in that is not an engine."""
     base = next(base for base in kind.__mro__ if name in vars(base))
     if base is not kind and hasattr(base, "_foreign"):
         return
@@ -85,48 +86,68 @@ def _guard(kind: Any, name: str) -> None:
 
 
 def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    due = _REPORTS[name]
+    expected = _REPORTS[name]
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
             found = method(self, *args, **named)
-        except BaseException as error:  # noqa: BLE001 - a backend of somebody else may raise anything
-            _raise(self, f"failed in {name}()", error)
-        if not isinstance(found, due):
+        except BaseException as error:  # noqa: BLE001 - a foreign backend may raise anything
+            raise_failure(self, error, f"failed in {name}()")
+        if not isinstance(found, expected):
             where = f"{self.spec.ckpt}: {name_of(self)} returned {_shown(found)}"
-            raise EngineError(f"{where} from {name}, which gives a {due.__name__}")
-        return printable(one_line(found), keep="") if due is str else found
+            raise EngineError(f"{where} from {name}, which gives a {expected.__name__}")
+        return printable(one_line(found), keep="") if expected is str else found
 
     return call
 
 
 def compute(engine: Any, arrays: list[Array]) -> tuple[list[Array], float, float]:
-    """Let a backend compute one checked call.
+    """Let a foreign backend compute one checked call.
 
     Args:
         engine: the backend. arrays: one per input.
 
     Returns:
-        One array per output, the caller's own, and when the backend began and ended (``time.perf_counter``).
+        One array per output, owned by the caller, and the start and end of the computation (``time.perf_counter``).
+
+    Raises:
+        EngineError: the backend failed, or returned something else.
+    """
+    with _turn(engine):
+        results, start, end = _timed(engine, "infer", _inputs_for(engine, arrays))
+        return _Outputs(engine, arrays).checked(results), start, end
+
+
+def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Array]], float, float]:
+    """Let any backend compute checked shards.
+
+    Returns:
+        For each shard one array per output, and the start and end of the computation.
 
     Raises:
         EngineError: the backend failed, or returned something else.
     """
     if not engine._foreign:
-        return _timed(engine, "infer", arrays)
+        return _timed(engine, "infer_shards", shards)
     with _turn(engine):
-        results, start, end = _timed(engine, "infer", given(engine, arrays))
-        return Outputs(engine, arrays).taken(results), start, end
+        own = [_inputs_for(engine, shard) for shard in shards]
+        results, start, end = _timed(engine, "infer_shards", own)
+        if not isinstance(results, (list, tuple)) or len(results) != len(shards):
+            raise _wrong(engine, f"{_shown(results)} for {_counted(len(shards), 'shard')}")
+        outputs = [_Outputs(engine, *pair).checked(found) for *pair, found in zip(shards, results, strict=True)]
+        if not engine.outputs_owned:
+            _refuse_shared(engine, list(results))
+        return outputs, start, end
 
 
 def _timed(engine: Any, method: str, arrays: Any) -> tuple[Any, float, float]:
-    """Return what a backend's method returned, and when it began and ended; what it raises becomes an EngineError."""
+    """Return the result of a backend's method, its start and its end; its errors become an EngineError."""
     start = time.perf_counter()
     try:
         results = getattr(engine, method)(arrays)
     except BaseException as error:  # noqa: BLE001 - native runtimes raise types of their own
-        _raise(engine, "failed", error)
+        raise_failure(engine, error)
     return results, start, time.perf_counter()
 
 
@@ -138,45 +159,24 @@ def _turn(engine: Any) -> AbstractContextManager[None]:
     return turn
 
 
-def compute_shards(engine: Any, shards: list[list[Array]]) -> tuple[list[list[Array]], float, float]:
-    """Let a backend compute checked shards, as :func:`compute` does one call.
-
-    Returns:
-        For each shard one array per output, and when the backend began and ended.
-
-    Raises:
-        EngineError: the backend failed, or returned something else.
-    """
-    if not engine._foreign:
-        return _timed(engine, "infer_shards", shards)
-    with _turn(engine):
-        own = [given(engine, shard) for shard in shards]
-        results, start, end = _timed(engine, "infer_shards", own)
-        if not isinstance(results, (list, tuple)) or len(results) != len(shards):
-            raise wrong(engine, f"{_shown(results)} for {_counted(len(shards), 'shard')}")
-        taken = [Outputs(engine, *pair).taken(found) for *pair, found in zip(shards, results, strict=True)]
-        if not engine.outputs_owned:
-            _refuse_shared(engine, list(results))
-        return taken, start, end
-
-
-def each(engine: Any, run: Run) -> Run:
-    """Return a backend's ``run`` such that the results of one piece of a call outlast the next piece.
+def lasting_results(engine: Any, run: Run) -> Run:
+    """Return a backend's ``run`` such that the results of one piece of a call are not overwritten by the next piece.
 
     Args:
         engine: the backend. run: computes as many samples as the backend takes at a time.
     """
     if not engine._foreign:
         return run
-    return lambda arrays: Outputs(engine, arrays).taken(run(given(engine, arrays)))
+    return lambda arrays: _Outputs(engine, arrays).checked(run(_inputs_for(engine, arrays)))
 
 
-def given(engine: Any, arrays: list[Array]) -> list[Array]:
-    """Return the arrays that a backend gets: copies, unless it promises to leave its inputs as they are."""
+def _inputs_for(engine: Any, arrays: list[Array]) -> list[Array]:
+    """Return the arrays to pass to a backend: copies, unless it promises not to change them."""
     return list(arrays) if engine.inputs_untouched else [array.copy() for array in arrays]
 
 
-def _raise(engine: Any, what: str, error: BaseException) -> NoReturn:
+def raise_failure(engine: Any, error: BaseException, what: str = "failed") -> NoReturn:
+    """Raise :func:`failure` for an error of a backend's code."""
     found = failure(engine, what, error)
     if found is error:
         raise error
@@ -184,22 +184,22 @@ def _raise(engine: Any, what: str, error: BaseException) -> NoReturn:
 
 
 def failure(engine: Any, what: str, error: BaseException) -> BaseException:
-    """Return what to raise for an error of a backend's code: an :class:`EngineError` that names the engine.
+    """Return the exception to raise for an error of a backend's code: an :class:`EngineError` that names the engine.
 
     Args:
-        engine: whose code it is. what: it did, such as ``failed``.
+        engine: the backend. what: verb of the message, such as ``failed``.
     """
     spec = getattr(engine, "spec", None)
     return _named(error, name_of(engine), what, f"{spec.ckpt}: " if spec is not None else "", engine._foreign)
 
 
 def opening_failure(error: BaseException, who: str, ckpt: str) -> BaseException:
-    """Return what to raise for an error of a foreign engine that was to open a model, as :func:`failure` does."""
+    """Return the exception to raise for an error of a foreign engine's constructor, as :func:`failure` does."""
     return _named(error, who, "cannot open it", f"{ckpt}: ", foreign=True)
 
 
 def _named(error: BaseException, who: str, what: str, where: str, foreign: bool) -> BaseException:
-    """Return an error that names the engine; of those that the zoo raises on purpose and of Ctrl-C the error itself."""
+    """Return an error that names the engine: for errors of the zoo's own types and Ctrl-C, the error itself."""
     if isinstance(error, KeyboardInterrupt) and of_user():
         return error
     if not isinstance(error, TecoInferError) or not _is_readable(error):
@@ -210,7 +210,7 @@ def _named(error: BaseException, who: str, what: str, where: str, foreign: bool)
 
 
 def unusable(engine: Any) -> str:
-    """Say why an engine of somebody else's cannot be called; empty where its constructor did what it must."""
+    """Return why a foreign engine cannot be called after its constructor; "" if it can."""
     if not hasattr(engine, "_running") or not hasattr(engine, "timeline") or not engine.outputs:
         return "does not call Engine.__init__() and bind() in its constructor"
     tensors = (*engine.inputs, *engine.outputs)
@@ -225,29 +225,29 @@ def unusable(engine: Any) -> str:
 
 
 def _is_readable(error: TecoInferError) -> bool:
-    """Say whether an error, which may be of a class of somebody else's, has a text."""
+    """Return whether an error, possibly of a foreign class, can be converted to text."""
     try:
         return isinstance(str(error), str)
-    except BaseException:  # noqa: BLE001 - of a foreign class, whatever it raises
+    except BaseException:  # noqa: BLE001 - a foreign class may raise anything
         return False
 
 
 def reason(error: BaseException) -> str:
-    """Return the type and text of a foreign error in one line, whatever its text does."""
+    """Return the type and text of a foreign error in one line, even if converting it to text raises an error."""
     try:
-        return typed_reason(error, _MOST)
-    except BaseException as other:  # noqa: BLE001 - the text of a foreign class, whatever it raises
+        return typed_reason(error, _MAX_CHARACTERS)
+    except BaseException as other:  # noqa: BLE001 - a foreign class may raise anything
         return f"{type(error).__name__}, whose text raises {type(other).__name__}"
 
 
 def name_of(engine: Any) -> str:
-    """Return how messages name an engine: by its target where it was opened by one, else by its class."""
+    """Return the name of an engine in messages: its target if it was opened by one, else its class."""
     target = getattr(engine, "_target", "")
     return f"target {target!r}" if target else type(engine).__name__
 
 
-class Outputs:
-    """Checks and takes over what a backend of somebody else's returns for one call.
+class _Outputs:
+    """Checks the arrays that a foreign backend returns for one call.
 
     Args:
         engine: the backend. arrays: the call's, one per input.
@@ -256,46 +256,46 @@ class Outputs:
     def __init__(self, engine: Any, arrays: Sequence[Array]) -> None:
         self._engine, self._samples = engine, batch_of(arrays, engine.inputs)
         self._batch: int | str | None = None
-        """Fixed size or symbol of the batch; ``None``: the model has none, or one without a name."""
+        """Fixed size or symbol of the batch; ``None``: the model has no batch, or one without a symbol."""
         if engine.inputs and (axis := engine.inputs[engine.lead].batch_axis) is not None:
             lead = engine.inputs[engine.lead]
             self._batch = lead.shape[axis] or (lead.symbols[axis] if lead.symbols else None)
 
-    def taken(self, results: Any) -> list[Array]:
-        """Return the results as a list of plain arrays that are the caller's.
+    def checked(self, results: Any) -> list[Array]:
+        """Return the results as a list of plain arrays owned by the caller.
 
         Raises:
-            EngineError: they are something else than the model's outputs.
+            EngineError: their number, a dtype or a shape differs from the model's outputs.
         """
         outputs = self._engine.outputs
         if not isinstance(results, (list, tuple)):
-            raise wrong(self._engine, f"{_shown(results)}, not a list")
+            raise _wrong(self._engine, f"{_shown(results)}, not a list")
         if len(results) != len(outputs):
             names = ", ".join(spec.name for spec in outputs)
             counts = f"{_counted(len(results), 'array')} for {_counted(len(outputs), 'output')}"
-            raise wrong(self._engine, f"{counts} ({names})")
-        return [self._taken(value, spec) for value, spec in zip(results, outputs, strict=True)]
+            raise _wrong(self._engine, f"{counts} ({names})")
+        return [self._checked(value, spec) for value, spec in zip(results, outputs, strict=True)]
 
-    def _taken(self, value: Any, spec: TensorSpec) -> Array:
+    def _checked(self, value: Any, spec: TensorSpec) -> Array:
         if isinstance(value, np.generic) and not spec.shape:
             value = np.asarray(value)
         if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-            raise wrong(self._engine, f"{_shown(value)} for output {spec.name!r}, not a numpy array")
+            raise _wrong(self._engine, f"{_shown(value)} for output {spec.name!r}, not a numpy array")
         kind = value.dtype.kind
         if kind != spec.dtype.kind and not (spec.dtype.kind == "O" and kind in "UST"):
-            raise wrong(self._engine, f"dtype {value.dtype} for output {spec.name!r}, which is {spec.dtype}")
+            raise _wrong(self._engine, f"dtype {value.dtype} for output {spec.name!r}, which is {spec.dtype}")
         if len(value.shape) != len(spec.shape) or not all(
             self._may_be(got, axis, spec) for axis, got in enumerate(value.shape)
         ):
             call = "" if self._batch is None else f" in a call of {_counted(self._samples, 'sample')}"
             shapes = f"shape {shape_text(value.shape)} for output {spec.name!r}, which is {shape_text(spec.shape)}"
-            raise wrong(self._engine, f"{shapes}{call}")
+            raise _wrong(self._engine, f"{shapes}{call}")
         if self._engine.outputs_owned and type(value) is np.ndarray and value.dtype.isnative:
             return value
         return np.array(value, value.dtype.newbyteorder("="), order="C", subok=False)
 
     def _may_be(self, got: int, axis: int, spec: TensorSpec) -> bool:
-        """Say whether a dimension of an output has a size that the model allows."""
+        """Return whether the model allows this size of a dimension of an output."""
         size = spec.shape[axis]
         if axis == spec.batch_axis and self._batch is not None:
             named = spec.symbols[axis] if size is None and spec.symbols else size
@@ -304,20 +304,18 @@ class Outputs:
         return size is None or got == size
 
 
-def wrong(engine: Any, what: str) -> EngineError:
-    """Return the error of a backend that returned something else than the model's outputs."""
+def _wrong(engine: Any, what: str) -> EngineError:
     return EngineError(f"{engine.spec.ckpt}: {name_of(engine)} returned {what}; {_ORDER}")
 
 
 def _shown(value: Any) -> str:
-    """Return what a value is, in few words."""
     return (
         f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, tuple)) else type(value).__name__
     )
 
 
 def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
-    """Refuse results of several shards that lie in the same memory: all but the last are overwritten.
+    """Refuse results of several shards that share memory: all but the last are overwritten.
 
     Raises:
         EngineError: two of them do.
@@ -325,13 +323,13 @@ def _refuse_shared(engine: Any, shards: Sequence[Sequence[Any]]) -> None:
     for i, column in enumerate(zip(*shards, strict=True)):
         for j, one in enumerate(column):
             if any(_share(one, other) for other in column[:j]):
-                raise wrong(engine, f"the same memory for output {i} of several shards, each of which needs its own")
+                raise _wrong(engine, f"the same memory for output {i} of several shards, each of which needs its own")
 
 
 def _share(one: Any, other: Any) -> bool:
     try:
         return np.shares_memory(one, other, max_work=1000)  # type: ignore[arg-type]  # any number is taken
-    except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell: not one buffer
+    except np.exceptions.TooHardError:  # interleaved in a way that takes long to check: not one buffer
         return False
 
 

@@ -1,6 +1,6 @@
-"""What is installed here and what the zoo can run on: the banner of ``python -m engine``.
+"""Installed components and available targets: the banner of ``python -m engine``.
 
-Versions come from package metadata: naming them imports no vendor package.
+Versions come from package metadata, so no vendor package is imported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PACKAGES = {
     "torch": ("torch",),
     "paddle": ("paddlepaddle", "paddlepaddle-gpu"),
 }
-"""Each component and the distributions that may bring it."""
+"""Each component and the distributions that may install it."""
 
 PREFIXES = ("TECO_", "OMPI_", "SDAA_VISIBLE_DEVICES", "MAX_ENGINE_NUMS")
-"""Environment variables that change what the zoo does begin with one of these."""
+"""Prefixes of environment variables that change the zoo's behaviour."""
 
 
 def _version(distribution: str) -> str | None:
@@ -44,12 +44,12 @@ def _version(distribution: str) -> str | None:
 
 
 def zoo_version() -> str | None:
-    """Return the version of the zoo that runs, from a clone or installed; ``None`` where neither says it."""
+    """Return the version of the running zoo, from a clone or installed; ``None`` if it is unknown."""
     return version()
 
 
 def version_line(program: str) -> str:
-    """Return what ``--version`` prints: the zoo's version, from where it runs, and what decides its values."""
+    """Return the line of ``--version``: the zoo's version and location, and versions that determine its values."""
     root = clone()
     parts = [f"from {root}"] if root is not None else []
     for name in ("python", "numpy", "onnx", "onnxruntime"):
@@ -58,16 +58,16 @@ def version_line(program: str) -> str:
 
 
 def components() -> dict[str, str | None]:
-    """Return the version of every component, ``None`` for what is not installed.
+    """Return the version of every component, ``None`` if it is not installed.
 
-    Where another distribution than the usual one brings a component, its name follows in parentheses.
+    If another distribution than the usual one installs it, its name follows in parentheses.
     """
     found: dict[str, str | None] = {"python": platform.python_version(), "zoo": zoo_version()}
     return found | {name: component_version(name) for name in PACKAGES}
 
 
 def component_version(name: str) -> str | None:
-    """Return the version of one of :data:`PACKAGES` as :func:`components` does."""
+    """Return the version of one of :data:`PACKAGES`, as :func:`components` does."""
     distributions = PACKAGES[name]
     versions = {distribution: _version(distribution) for distribution in distributions}
     installed = [f"{v} ({d})" if d != distributions[0] else v for d, v in versions.items() if v is not None]
@@ -75,7 +75,7 @@ def component_version(name: str) -> str | None:
 
 
 def targets() -> dict[str, dict[str, Any]]:
-    """Return every target: who serves an available one, what to install for another."""
+    """Return every target: the provider of an available one, what to install for another."""
     found: dict[str, dict[str, Any]] = {}
     for name in available_targets():
         by = provider(name)
@@ -86,12 +86,12 @@ def targets() -> dict[str, dict[str, Any]]:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that are set and change what the zoo does."""
+    """Return the environment variables that are set and change the zoo's behaviour."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
 
 
 def report() -> dict[str, Any]:
-    """Return all of it in JSON's types; ``spa_per_card`` is ``None`` where ``MAX_ENGINE_NUMS`` is no usable number."""
+    """Return all of it in JSON types; ``spa_per_card`` is ``None`` if ``MAX_ENGINE_NUMS`` is invalid."""
     try:
         spa: int | None = engine_nums()
     except ConfigError:
@@ -112,7 +112,7 @@ def banner(shown: dict[str, Any]) -> str:
     served = {name: _target_line(target) for name, target in shown["targets"].items()}
     settings = {"usable cores": str(shown["usable_cores"]), **shown["environment"]}
     if shown["spa_per_card"] is None:
-        settings["MAX_ENGINE_NUMS"] += "  (not usable: it must be a whole number from 1 to 8)"
+        settings["MAX_ENGINE_NUMS"] += "  (invalid: must be a whole number from 1 to 8)"
     else:
         settings.setdefault("MAX_ENGINE_NUMS", f"{shown['spa_per_card']}  (default)")
     sections = [("component", "version", versions), ("target", "served by", served), ("setting", "value", settings)]
@@ -121,7 +121,7 @@ def banner(shown: dict[str, Any]) -> str:
     lines: list[str] = []
     for head, what, rows in sections:
         lines += [rule, f"{head:<{width}}| {what}", rule]
-        # A value may hold line breaks, which would fall out of the table.
+        # A value may contain line breaks.
         lines += [f"{name:<{width}}| {shortened(printable(one_line(value), keep=''))}" for name, value in rows.items()]
     return "\n".join([*lines, rule, ""])
 

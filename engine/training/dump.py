@@ -1,9 +1,8 @@
-"""The file that keeps the operators of a training: one HDF5 group for every call, written and read without PyTorch.
+"""The file of a recorded training: one HDF5 group per call of an operator, written and read without PyTorch.
 
-``/OP/N`` is the N-th call of an operator, such as ``/aten.addmm.default/0``. It has a data set ``call`` (JSON: what
-was called, where, with which arguments) and the groups ``input``, ``output`` and, of an operator that draws,
-``state``, whose data sets are numbered. A group means the same in another file, so that ``h5copy`` may take it out.
-Equal tensors are kept once. There is no pickle in it.
+``/OP/N`` is the N-th call of an operator, such as ``/aten.addmm.default/0``. It has a data set ``call`` (JSON:
+operator, place, arguments) and the groups ``input``, ``output`` and, for random operators, ``state``, with numbered
+data sets. A group is self-contained, so ``h5copy`` can extract it. Equal tensors are stored once. No pickle is used.
 """
 
 from __future__ import annotations
@@ -19,37 +18,37 @@ from typing import Any
 
 import numpy as np
 
-from engine.host.hdf5 import needed_h5py
-from engine.host.training_calls import SCRATCH, OpCall, Recorded, kept_tensor
 from engine.signature import Array
+from engine.training.calls import SCRATCH, OpCall, Recorded, kept_tensor
+from engine.training.hdf5 import needed_h5py
 from tecoinfer_modelzoo.errors import ConfigError, DataError, TecoInferError
 from tecoinfer_modelzoo.text import nearest, one_line, reason_of
 
 VERSION = 1
 SPARE = 64 * 2**20
-"""Bytes of the disk that a dump leaves free."""
+"""Bytes of disk space that a dump leaves free."""
 
 _ROOM = 2**14
-"""Bytes that describe a call, at most as a rule."""
+"""Usual upper limit of the bytes that describe a call."""
 
 _WHAT = "dumps of a training"
-"""What needs h5py."""
+"""Subject of the error if h5py is missing."""
 
 _DAMAGED = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError)
-"""What h5py raises on a file that is not what it should be."""
+"""Exceptions of h5py for damaged files."""
 
 
 # --------------------------------------------------------------------------------------------------------- writing
 
 
 class TrainingDumpWriter:
-    """Writes a dump, call by call; every call that was added can be read, whatever becomes of the process.
+    """Writes a dump, call by call; every call that was added can be read even if the process is killed later.
 
     Args:
-        path: a new file. about: what was dumped. limit: bytes that it may have; ``None``: what the disk has.
+        path: a new file. about: description of the training. limit: largest size in bytes; ``None``: the disk's.
 
     Raises:
-        ConfigError: the path is taken, or h5py is not installed. DataError: it cannot be written.
+        ConfigError: the path exists, or h5py is not installed. DataError: it cannot be written.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], limit: int | None = None) -> None:
@@ -70,7 +69,7 @@ class TrainingDumpWriter:
             raise DataError(f"{path} cannot be written: {one_line(error)}; choose another dump_path") from error
 
     def needed(self, recorded: Recorded) -> int:
-        """Return how many bytes a call takes: those of tensors that are not there yet."""
+        """Return the bytes that a call adds: those of tensors that are not stored yet."""
         tensors = zip(
             (*recorded.call.inputs, *recorded.call.outputs), (*recorded.inputs, *recorded.outputs), strict=True
         )
@@ -79,10 +78,10 @@ class TrainingDumpWriter:
         return sum(new.values()) + state + _ROOM
 
     def add(self, recorded: Recorded) -> str:
-        """Keep a call; return its group.
+        """Store a call; return its group.
 
         Raises:
-            DataError: the disk or the limit has no room for it, or it cannot be written; what was kept stays.
+            DataError: it exceeds the disk space or the limit, or cannot be written; stored calls remain.
         """
         call = recorded.call
         need = self.needed(recorded)
@@ -114,7 +113,7 @@ class TrainingDumpWriter:
         self._places[digest] = f"{group.name}/{name}"
 
     def room(self) -> int:
-        """Return how many bytes more the file may have."""
+        """Return the number of bytes the file may still grow."""
         free = shutil.disk_usage(self.path.parent).free - SPARE
         return free if self.limit is None else min(free, self.limit - self.size)
 
@@ -134,7 +133,7 @@ class TrainingDumpWriter:
             )
 
     def close(self, more: Mapping[str, Any] | None = None, whole: bool = True) -> None:
-        """Close the file; ``whole`` marks it as finished. ``more``: what else is to be said of it."""
+        """Close the file; ``whole`` marks it as finished. ``more``: further description."""
         try:
             about = json.loads(self._file.attrs["about"])
             if more:
@@ -150,10 +149,10 @@ class TrainingDumpWriter:
 
 
 class TrainingDump:
-    """A dump that was opened; a context manager.
+    """An opened dump; a context manager.
 
     Attributes:
-        about: what was dumped. finished: whether it was written to its end. calls: in the order they were made.
+        about: description of the training. finished: whether it was written completely. calls: in order.
     """
 
     def __init__(self, path: Path, file: Any) -> None:
@@ -175,30 +174,29 @@ class TrainingDump:
             if not hasattr(numbers, "items"):
                 continue
             for number, group in numbers.items():
-                if "call" not in group:  # the process ended while it was written
+                if "call" not in group:  # the process was killed while writing it
                     self.finished = False
                     continue
                 yield self._read_call(f"{op}/{number}", group)
 
     def _read_call(self, where: str, group: Any) -> OpCall:
-        """Return a call, of which every array is there."""
         try:
             call = OpCall.read(json.loads(bytes(group["call"][()])))
             if call.where != where:
-                raise TypeError(f"it says that it is {call.where}")
+                raise TypeError(f"its name is {call.where}")
             for slot, tensors in (("input", call.inputs), ("output", call.outputs)):
                 for k, one in enumerate(tensors):
                     if group[f"{slot}/{k}"].shape != one.shape:
                         raise TypeError(f"{slot}/{k} is {list(group[f'{slot}/{k}'].shape)}, not {list(one.shape)}")
         except _DAMAGED as error:
-            raise DataError(f"{self.path}: {where} is no whole call ({reason_of(error)}); dump again") from error
+            raise DataError(f"{self.path}: {where} is not a complete call ({reason_of(error)}); dump again") from error
         return call
 
     def call(self, where: str) -> OpCall:
         """Return the call of a name such as ``aten.addmm.default/0``; an operator alone means its first call.
 
         Raises:
-            DataError: there is none.
+            DataError: it does not exist.
         """
         name = where.strip("/").replace("::", ".")
         for one in (name, f"{name}/0", f"{name}.default/0", *(f"aten.{name}{end}" for end in ("", "/0", ".default/0"))):
@@ -211,13 +209,12 @@ class TrainingDump:
         raise DataError(f"{self.path} has no call {where!r}{self._like(name)}")
 
     def _like(self, name: str) -> str:
-        """Return in words which calls there are that are named like one there is not."""
         wanted = name.partition("/")[0].removesuffix(".default").removeprefix("aten.")
         counts = Counter(call.op for call in self.calls)
         short = {op.removesuffix(".default").removeprefix("aten."): op for op in counts}
         near = nearest(wanted, short) if wanted else None
         if near is None:
-            return f"; a call is named like {next(iter(self._by_place), 'OP/0')}"
+            return f"; names have the form {next(iter(self._by_place), 'OP/0')}"
         op = short[near]
         if wanted == near:
             return f"; the calls of {op} are numbered 0 to {counts[op] - 1}"
@@ -257,23 +254,23 @@ def _about(path: Path, file: Any) -> dict[str, Any]:
     try:
         text = bytes(file["about"][()]) if "about" in file else file.attrs.get("about", "{}")
         about: dict[str, Any] = json.loads(text)
-        version = about.get("schema_version", VERSION)  # a group that h5copy took out has none
+        version = about.get("schema_version", VERSION)  # missing in a group that h5copy extracted
         if not all(isinstance(about.get(name, {}), dict) for name in ("modules", "parameters")):
-            raise TypeError("modules and parameters are no objects")
+            raise TypeError("modules and parameters are not objects")
     except (ValueError, AttributeError, TypeError) as error:
-        raise DataError(f"{path} is no dump of a training ({reason_of(error)})") from error
+        raise DataError(f"{path} is not a dump of a training ({reason_of(error)})") from error
     if type(version) is int and version > VERSION:
-        raise DataError(f"{path} is a dump of version {version}; this one reads {VERSION}: update the package")
+        raise DataError(f"{path} is a dump of version {version}; this package reads {VERSION}: update it")
     if type(version) is not int or version < 1:
-        raise DataError(f"{path} is a dump of version {version!r}, which there is not; dump again")
+        raise DataError(f"{path} is a dump of invalid version {version!r}; dump again")
     return about
 
 
 def open_training_dump(path: Path) -> TrainingDump:
-    """Open a dump; one whose process ended early is opened too, and has ``finished`` false.
+    """Open a dump; ``finished`` is false if the process that wrote it was killed.
 
     Raises:
-        DataError: it is missing, cut short, or no dump of a training. ConfigError: h5py is not installed.
+        DataError: it is missing, truncated, or not a dump of a training. ConfigError: h5py is not installed.
     """
     h5py = needed_h5py(_WHAT)
     if not path.is_file():
@@ -284,7 +281,7 @@ def open_training_dump(path: Path) -> TrainingDump:
         try:
             found = TrainingDump(path, file)
             if not found.calls and "schema_version" not in found.about:
-                raise DataError(f"{path} is no dump of a training; torch_sdaa.utils.dumper writes one")
+                raise DataError(f"{path} is not a dump of a training; torch_sdaa.utils.dumper writes one")
         except BaseException:
             file.close()
             raise
@@ -300,16 +297,16 @@ def _readable(path: Path) -> Iterator[None]:
     except _DAMAGED as error:
         text = one_line(error)
         if "signature not found" in text:
-            raise DataError(f"{path} is no HDF5 file; name one that torch_sdaa.utils.dumper wrote") from error
+            raise DataError(f"{path} is not an HDF5 file; name one that torch_sdaa.utils.dumper wrote") from error
         cut = "it was cut short; copy it again or dump again" if "truncated" in text else f"{text}; dump again"
         raise DataError(f"{path} is not a readable HDF5 file: {cut}") from error
 
 
 def read_call(path: Path, where: str) -> Recorded:
-    """Return one call out of a file: what was called, and its arrays.
+    """Return one call of a file with its arrays.
 
     Raises:
-        DataError: there is none of this name, or the file is damaged. ConfigError: h5py is not installed.
+        DataError: it does not exist, or the file is damaged. ConfigError: h5py is not installed.
     """
     with open_training_dump(path) as dump:
         return dump.read(dump.call(where))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
-from utils.preprocess.image import exact_crop
-from utils.preprocess.image.exact_crop import resized_crop
+from utils.preprocess.image import resizing
+from utils.preprocess.image.resizing import resized_crop
 
 SIZES = st.tuples(st.integers(1, 300), st.integers(1, 300))
 
@@ -22,8 +22,8 @@ def whole(image: Image.Image, size: tuple[int, int], crop: tuple[int, int, int, 
 
 
 def is_in_two_passes(image: Image.Image, size: tuple[int, int], crop: tuple[int, int, int, int]) -> bool:
-    axes = (exact_crop._Axis(image.size[i], size[i], crop[i], crop[i + 2]) for i in (0, 1))
-    return exact_crop._is_worthwhile(*axes)
+    axes = (resizing._Axis(image.size[i], size[i], crop[i], crop[i + 2]) for i in (0, 1))
+    return resizing._is_worthwhile(*axes)
 
 
 @settings(max_examples=400, deadline=None)
@@ -40,7 +40,7 @@ def test_any_crop_of_any_resize(old: tuple[int, int], mode: str, data: st.DataOb
         end.append(data.draw(st.integers(start[-1] + 1, resized)))
     image, size, crop = noise(old, mode), (new[0], new[1]), (*start, *end)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_crop, "_FEWEST_PIXELS", 0)
+        patch.setattr(resizing, "_FEWEST_PIXELS", 0)
         assert resized_crop(image, size, crop) == whole(image, size, crop)
 
 
@@ -57,14 +57,14 @@ def test_any_crop_by_every_filter(old: tuple[int, int], data: st.DataObject) -> 
         end.append(data.draw(st.integers(start[-1] + 1, resized)))
     image, size, crop = noise(old), (new[0], new[1]), (*start, *end)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_crop, "_FEWEST_PIXELS", 0)
+        patch.setattr(resizing, "_FEWEST_PIXELS", 0)
         for resample in Image.Resampling:
             assert resized_crop(image, size, crop, resample) == image.resize(size, resample).crop(crop), resample
 
 
-@pytest.mark.parametrize("resample", exact_crop._SUPPORTS)
+@pytest.mark.parametrize("resample", resizing._SUPPORTS)
 @pytest.mark.parametrize("old", [(500, 375), (375, 500), (333, 500), (512, 512), (2048, 1536), (300, 1000), (90, 120)])
-def test_every_filter_reaches_as_far_as_it_is_said_to(
+def test_supports_of_the_filters(
     old: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The usual crop is exact; with a wide filter that reached half as far it would not be."""
@@ -75,8 +75,8 @@ def test_every_filter_reaches_as_far_as_it_is_said_to(
     wanted = image.resize(new, resample).crop(crop)
     assert is_in_two_passes(image, new, crop)
     assert resized_crop(image, new, crop, resample) == wanted
-    if short > 256 and exact_crop._SUPPORTS[resample] >= 2:
-        monkeypatch.setitem(exact_crop._SUPPORTS, resample, exact_crop._SUPPORTS[resample] / 2)
+    if short > 256 and resizing._SUPPORTS[resample] >= 2:
+        monkeypatch.setitem(resizing._SUPPORTS, resample, resizing._SUPPORTS[resample] / 2)
         assert resized_crop(image, new, crop, resample) != wanted
 
 
@@ -106,12 +106,12 @@ def test_usual_sizes(old: tuple[int, int], new: tuple[int, int], mode: str) -> N
 
 
 def test_the_order_of_this_pillow_is_known_and_only_one_fits() -> None:
-    """If this fails, Pillow has got another rule for the order of its passes: pictures are resized as a whole."""
-    known = (exact_crop._order_of_pillow_13, exact_crop._horizontal_first)
-    assert [exact_crop._is_followed(order) for order in known].count(True) == 1
-    assert exact_crop._order() in known
-    assert not exact_crop._is_followed(lambda old, new: True)
-    assert not exact_crop._is_followed(lambda old, new: old[1] > new[1])
+    """If this fails, Pillow has got another rule for the order of its passes: images are resized as a whole."""
+    known = (resizing._order_of_pillow_13, resizing._horizontal_first)
+    assert [resizing._is_followed(order) for order in known].count(True) == 1
+    assert resizing._order() in known
+    assert not resizing._is_followed(lambda old, new: True)
+    assert not resizing._is_followed(lambda old, new: old[1] > new[1])
 
 
 def test_the_order_matters() -> None:
@@ -120,13 +120,13 @@ def test_the_order_matters() -> None:
     results = []
     for order in (lambda old, new: True, lambda old, new: False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact_crop, "_order", lambda order=order: order)
+            patch.setattr(resizing, "_order", lambda order=order: order)
             results.append(resized_crop(image, size, crop))
     assert (results[0] == whole(image, size, crop)) != (results[1] == whole(image, size, crop))
 
 
 def test_an_unknown_order_means_the_whole_resize(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_crop, "_order", lambda: None)
+    monkeypatch.setattr(resizing, "_order", lambda: None)
     image, size, crop = noise((500, 375)), (341, 256), (58, 16, 282, 240)
     assert resized_crop(image, size, crop) == whole(image, size, crop)
 

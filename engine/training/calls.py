@@ -1,4 +1,4 @@
-"""One call of an operator of a training, as the file of a dump describes it."""
+"""One call of an operator in a training, as stored in a dump file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from engine.signature import Array
 
 SCRATCH = "scratch of "
-"""How the digest of memory begins that was never written: it is equal to nothing."""
+"""Prefix of the digest of uninitialised memory, which is equal to nothing."""
 
 _OVERWRITES = tuple(
     f"aten.{name}_."
@@ -21,7 +21,7 @@ _OVERWRITES = tuple(
         *("geometric", "cauchy"),
     )
 )
-"""Operators to which what they write into means nothing before."""
+"""Operators that do not read the previous values of the tensor they write into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class KeptTensor:
 
     Attributes:
         dtype: PyTorch's name, such as ``bfloat16``. shape, stride: of it; the file has its values in order.
-        digest: of dtype, shape and values; two tensors with the same one are equal.
+        digest: of dtype, shape and values; two tensors with the same digest are equal.
     """
 
     dtype: str
@@ -44,18 +44,19 @@ class OpCall:
     """One call of an operator.
 
     Attributes:
-        op: as PyTorch writes it, ``aten.addmm.default``. number: how many calls of it come before.
-        index: how many calls of any operator come before. step: how many steps of optimizers had ended.
+        op: as PyTorch writes it, ``aten.addmm.default``. number: of earlier calls of the operator.
+        index: number of earlier calls of any operator. step: number of completed optimizer steps.
         phase: ``forward``, ``backward`` or ``optimizer``.
-        module: path of the innermost module, its root's class first (``ResNet.layer1.0.conv1``); of the backward the
-            one whose forward made it; the optimizer's class; or "".
-        source: ``file.py:12 in function`` of the script, of the backward that of its forward.
+        module: path of the innermost module, beginning with the root's class (``ResNet.layer1.0.conv1``); in the
+        backward
+            that of the corresponding forward; the optimizer's class; or "".
+        source: ``file.py:12 in function`` of the script, in the backward that of its forward.
         device: the device it ran on. loss_scale: that of the step; ``None`` without one.
         args, kwargs: as JSON; a tensor is ``{"tensor": k}``, the k-th input.
         inputs, outputs: tensors it read, before the call, and those it returned or wrote into.
-        written: for each output, the number of the input it was written into; -1 where it is a new one.
-        view: whether it computes nothing. draws: whether it is random; ``empty``: whether its values mean nothing.
-        overflow: whether it made NaN or infinity of finite numbers. failed: the error it raised, in a line.
+        written: for each output, the index of the input it was written into; -1 for a new tensor.
+        view: whether it computes nothing. draws: whether it is random. empty: whether its values are uninitialised.
+        overflow: whether it returned NaN or infinity for finite inputs. failed: the error it raised, in one line.
     """
 
     op: str
@@ -80,20 +81,20 @@ class OpCall:
 
     @property
     def where(self) -> str:
-        """The group's path, which names the call."""
+        """Path of the call's group, used as its name."""
         return f"{self.op}/{self.number}"
 
     @property
     def read_from(self) -> int:
-        """The number of the first input whose values matter: one that is only written over has none that do."""
+        """Index of the first input whose values are read; an input that is only overwritten is skipped."""
         return 1 if self.op.startswith(_OVERWRITES) else 0
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> OpCall:
-        """Return a call as a file has it.
+        """Return a call from its JSON form in the file.
 
         Raises:
-            TypeError, KeyError: it is none.
+            TypeError, KeyError: it is invalid.
         """
         for name, kind in _KINDS.items():
             if not isinstance(fields[name], kind):
@@ -108,7 +109,7 @@ class OpCall:
         call = cls(**{**fields, **tensors, "written": tuple(fields["written"])})
         sizes = [size for one in (*call.inputs, *call.outputs) for size in (*one.shape, *one.stride)]
         if not all(isinstance(k, int) for k in (*sizes, *call.written)) or len(call.written) != len(call.outputs):
-            raise TypeError("a shape, stride or number of an input is none")
+            raise TypeError("a shape, stride or index of an input is invalid")
         if not all(-1 <= k < max(len(call.inputs), 1) for k in call.written):
             raise TypeError(f"it wrote into inputs {list(call.written)} of {len(call.inputs)}")
         return call
@@ -126,7 +127,7 @@ _KINDS: Mapping[str, Any] = {
 
 @dataclass
 class Recorded:
-    """What a group holds: the call, and its arrays as they are stored."""
+    """The contents of a group: the call, and its arrays as stored."""
 
     call: OpCall
     inputs: list[Array] = field(default_factory=list)
@@ -135,15 +136,15 @@ class Recorded:
 
 
 def kept_tensor(array: Array, dtype: str, stride: Sequence[int]) -> KeptTensor:
-    """Return what is said of a tensor; the array is as :func:`as_numbers` takes it."""
+    """Return the description of a tensor; the array is in the form :func:`as_numbers` takes."""
     whole = np.ascontiguousarray(array)
-    told = hashlib.blake2b(f"{dtype}{array.shape}".encode(), digest_size=16)
-    told.update(whole.reshape(-1).view(np.uint8).data)
-    return KeptTensor(dtype, tuple(array.shape), tuple(stride), told.hexdigest())
+    digest = hashlib.blake2b(f"{dtype}{array.shape}".encode(), digest_size=16)
+    digest.update(whole.reshape(-1).view(np.uint8).data)
+    return KeptTensor(dtype, tuple(array.shape), tuple(stride), digest.hexdigest())
 
 
 def as_numbers(array: Array, dtype: str) -> Array:
-    """Return the values of a tensor that NumPy lacks the dtype of as float32; any other as it is stored."""
+    """Return the values of a tensor as stored, or as float32 if NumPy lacks its dtype."""
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array

@@ -1,4 +1,4 @@
-"""HDF5 files: h5py, which is not part of the core install."""
+"""h5py, which is not part of the core install."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tecoinfer_modelzoo.errors import ConfigError
 
 
 def needed_h5py(what: str, instead: str = "") -> Any:
-    """Return h5py.
+    """Return the module h5py.
 
     Args:
-        what: needs it, in words. instead: what may be done without it.
+        what: subject of the error, in the plural. instead: alternative without h5py.
 
     Raises:
         ConfigError: it is not installed.

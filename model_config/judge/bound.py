@@ -1,0 +1,326 @@
+"""What two runs on the same samples say about other samples: a 95 % bound of the metric's relative change.
+
+Three methods, in this order:
+
+* ``margins``: the metric is a mean of one value per sample, and gives for each sample a *margin*: how far its outputs
+  are from changing that value (top-1: the score of the label minus the best other score). The two runs show how far
+  the margins move. A prediction changes where the ratio deviation / margin reaches 1. Because the density of margins
+  near 0 is finite, the ratios have a tail P(ratio > x) proportional to 1 / x or lighter, so the share beyond 1 follows
+  from the largest observed ratios without any changed prediction (Hill's idea with the exponent fixed at 1).
+* ``counts``: values of 0 and 1 without margins: the upper limit of a Poisson count of changed units.
+* ``differences``: any other metric: a delete-a-group jackknife of the paired relative change over units, with
+  Student's t (Shao and Tu 1995, 2.3). No sample that was not observed is assumed.
+
+Margins and deviations are in the unit of the outputs; shares, changes and bounds are relative (0.001 is 0.1 %).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from engine import Array
+from model_config.judge.pairs import Pairs
+from utils.metrics.base import Metric
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+Z = NormalDist().inv_cdf(0.975)
+Z_DECIDES = Z + NormalDist().inv_cdf(0.9)
+"""With so many standard errors, nine runs of ten with :attr:`Estimate.needed` samples decide."""
+
+GROUPS = 100
+"""Groups that the jackknife deletes in turn; with fewer units, each unit is a group."""
+
+LIMIT = 10**8
+"""Largest number of samples that is recommended."""
+
+_POINTS = 60
+
+_FEWEST, _SHARE = 6, 0.7
+"""The ratios that define the tail: ``0.7 * sqrt(samples)``, at least 6."""
+
+Values = Callable[[Floats], tuple[float, float]]
+"""From one weight per unit to the metric of both runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the two runs say about other samples.
+
+    Attributes:
+        method: ``margins``, ``counts`` or ``differences``.
+        interval: 95 % interval of the relative change of the metric.
+        needed: samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where the bound
+            is within it, or where no number of samples would do.
+        tail: of ``margins``: pairs of a ratio deviation / margin and the share of samples with at least this ratio, for
+            a plot; the largest ratio first.
+    """
+
+    method: str
+    interval: tuple[float, float]
+    needed: int | None = None
+    tail: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def bound(self) -> float:
+        """The largest relative change, in either direction, that the interval admits."""
+        return max(map(abs, self.interval))
+
+
+def estimate(pairs: Pairs, valued: Valued, tolerance: float, seed: int = 0) -> Estimate | None:
+    """Bound the relative change of a metric on other samples.
+
+    Args:
+        pairs: the records of both runs, with their margins where the metric gives any.
+        valued: the metric of these records.
+        tolerance: for :attr:`Estimate.needed`.
+        seed: of the groups that the jackknife deletes.
+
+    Returns:
+        ``None`` where there is no estimate: a single unit, a reference of 0, a metric without a value for some group.
+    """
+    target, reference = valued.whole()
+    if not reference or pairs.total < 2:
+        return None
+    if pairs.margins is not None and valued.bounds is not None:
+        ratios, units = changes_of_margins(pairs)
+        scale = (valued.bounds[1] - valued.bounds[0]) / abs(reference)
+        return _of_tail(ratios, units, scale, abs(target - reference) / abs(reference), tolerance)
+    if _is_binary(pairs) and valued.is_mean():
+        return _of_counts(pairs, abs(reference), tolerance)
+    return _of_differences(valued.without(seed), (target - reference) / abs(reference), pairs, tolerance)
+
+
+# ---------------------------------------------------------------------------------------------------------- margins
+
+
+def changes_of_margins(pairs: Pairs) -> tuple[Floats, Array]:
+    """Return each sample's deviation of the margin over the margin, at least 1 where its records changed, and its unit.
+
+    Shapes: both N. A margin of 0 in both runs has a ratio of 0 unless the records changed.
+    """
+    ours, theirs = pairs.margins or (np.zeros(0), np.zeros(0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.abs(ours - theirs) / np.abs(theirs)
+    ratios = np.nan_to_num(ratios, nan=0.0, posinf=1.0)
+    return np.where(pairs.changed, np.maximum(ratios, 1.0), ratios), pairs.sample_units
+
+
+def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance: float) -> Estimate:
+    share, effective = tail_share(ratios, units)
+    high = min(1.0, share * poisson_upper(effective) / effective)
+    changed = int(np.count_nonzero(ratios >= 1))
+    if poisson_lower(changed) > high * len(ratios):  # more changes than the margins explain
+        share, high = changed / len(ratios), min(1.0, poisson_upper(changed) / len(ratios))
+    high = max(high * scale, drift)
+    needed = None
+    if high > tolerance > share * scale:
+        per_sample = effective / _tail_size(len(ratios))
+        needed = _enough(
+            lambda count: share * scale * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios)
+        )
+    return Estimate("margins", (-high, high), needed, _curve(ratios))
+
+
+def _curve(ratios: Floats) -> tuple[tuple[float, float], ...]:
+    """Return some of the ratios above 0 with their shares, evenly spaced in the logarithm of the share."""
+    rising = np.sort(ratios)[::-1]
+    count = int(np.count_nonzero(rising > 0))
+    places = np.unique(np.geomspace(1, max(count, 1), _POINTS).astype(np.int64))[: count or 0]
+    return tuple((float(rising[place - 1]), place / len(ratios)) for place in places.tolist())
+
+
+def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:
+    """Return the expected share of samples with a ratio of 1 or more, and the number of independent ratios behind it.
+
+    The number is divided by the design effect of the units among the ratios that were used: the sum over units of their
+    squared counts over the count (Rao and Scott 1992).
+    """
+    count = _tail_size(len(ratios))
+    beyond = int(np.count_nonzero(ratios >= 1))
+    used = max(count, beyond)
+    chosen = np.argsort(-ratios, kind="stable")[:used]
+    level = min(1.0, float(ratios[chosen[-1]]))
+    sizes = np.bincount(units[chosen]).astype(np.float64)
+    effective = used**2 / float((sizes**2).sum())
+    return used / len(ratios) * level, effective
+
+
+def _tail_size(count: int) -> int:
+    return min(count, max(_FEWEST, round(_SHARE * math.sqrt(count))))
+
+
+# ----------------------------------------------------------------------------------------------------------- counts
+
+
+def _of_counts(pairs: Pairs, reference: float, tolerance: float) -> Estimate:
+    """Bound the share of units that change; a unit counts by its share of the records."""
+    changed, total = pairs.differing(), pairs.total
+    sizes = np.bincount(pairs.codes[1], minlength=total)
+    scale = float(sizes.max() / sizes.mean()) / reference
+    high = min(1.0, poisson_upper(changed) / total) * scale
+    needed = None
+    rate = changed / total
+    if high > tolerance > rate * scale:
+        needed = _enough(lambda count: poisson_upper(rate * count) / count * scale, tolerance, total)
+        needed = needed and whole_samples(needed * pairs.sampled / total, pairs.sampled)
+    return Estimate("counts", (-high, high), needed)
+
+
+def _is_binary(pairs: Pairs) -> bool:
+    return all(one.ndim == 1 and one.dtype.kind in "biuf" and np.isin(one, (0, 1)).all() for one in pairs.records)
+
+
+def poisson_upper(count: float) -> float:
+    """Return the upper 97.5 % limit of the mean of a Poisson distribution of which ``count`` was observed.
+
+    Half the chi-squared quantile with 2 (count + 1) degrees of freedom, by Wilson and Hilferty's approximation (within
+    1 %; 3.73 for 0, exactly 3.69).
+    """
+    shape = count + 1
+    return shape * (1 - 1 / (9 * shape) + Z / (3 * math.sqrt(shape))) ** 3
+
+
+def poisson_lower(count: float) -> float:
+    """Return the lower 97.5 % limit, as :func:`poisson_upper` has the upper one."""
+    return count * max(0.0, 1 - 1 / (9 * count) - Z / (3 * math.sqrt(count))) ** 3 if count else 0.0
+
+
+def _upper_factor(count: float) -> float:
+    return poisson_upper(count) / count
+
+
+def _enough(bound: Callable[[int], float], tolerance: float, samples: int) -> int | None:
+    """Return the smallest number of samples, to two digits, with a bound within the tolerance."""
+    count = samples
+    while count <= LIMIT:
+        if bound(count) <= tolerance:
+            return whole_samples(count, samples)
+        count = math.ceil(count * 1.05)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------ differences
+
+
+class Valued:
+    """A metric of the records of two runs: the values that the gate needs, computed on demand.
+
+    Args:
+        pairs: the records of both runs.
+        metric: ``None`` for the mean of one number per record.
+    """
+
+    def __init__(self, pairs: Pairs, metric: Metric | None = None) -> None:
+        self._pairs, self._metric = pairs, metric
+        self.higher_is_better = metric is None or metric.higher_is_better
+        self.bounds = None if metric is None else metric.bounds
+
+    @cached_property
+    def _compute(self) -> Values:
+        return values_of(self._pairs, self._metric)
+
+    def is_mean(self) -> bool:
+        """Return whether the metric is the mean of the records (:func:`is_mean`)."""
+        return is_mean(self._pairs, self._metric)
+
+    def whole(self) -> tuple[float, float]:
+        """Return the metric of all records of both runs."""
+        return self._compute(np.ones(self._pairs.total))
+
+    def without(self, seed: int) -> Floats:
+        """Return both runs' metric without each group of units in turn; shape groups x 2."""
+        total = self._pairs.total
+        group = np.random.default_rng(seed).permutation(total) % min(total, GROUPS)
+        return np.array([self._compute((group != one).astype(np.float64)) for one in range(min(total, GROUPS))])
+
+
+def values_of(pairs: Pairs, metric: Metric | None) -> Values:
+    """Return the function that computes both runs' metric from one weight per unit; NaN where it has no value."""
+    ours, theirs = pairs.codes
+    value = [_mean(one) if metric is None else metric.weighing(one) for one in pairs.records]
+
+    def compute(weights: Floats) -> tuple[float, float]:
+        return _number(value[0], weights[ours]), _number(value[1], weights[theirs])
+
+    return compute
+
+
+def _mean(records: Array) -> Callable[[Array], float]:
+    return lambda weights: float(np.average(records.astype(np.float64), weights=weights))
+
+
+def _number(weighed: Callable[[Array], float], weights: Floats) -> float:
+    try:
+        with np.errstate(all="ignore"):
+            return float(weighed(weights))
+    except (ArithmeticError, ValueError):  # no value for these weights
+        return math.nan
+
+
+def is_mean(pairs: Pairs, metric: Metric | None) -> bool:
+    """Return whether the metric is the weighted mean of one number per record, of the same records in both runs.
+
+    It is tried with three weightings of the records of both runs. Without a metric it is taken as given.
+    """
+    plain = all(each.ndim == 1 and each.dtype.kind in "biuf" for each in pairs.records)
+    if not plain or not pairs.matched or not len(pairs.target):
+        return False
+    if metric is None:
+        return True
+    rng = np.random.default_rng(0)
+    for records in pairs.records:
+        value, mean = metric.weighing(records), _mean(records)
+        for _ in range(3):
+            weights = rng.integers(0, 4, len(records)).astype(np.float64)
+            weights[0] += 1
+            if not math.isclose(_number(value, weights), mean(weights), rel_tol=1e-9, abs_tol=1e-12):
+                return False
+    return True
+
+
+def _of_differences(without: Floats, drift: float, pairs: Pairs, tolerance: float) -> Estimate | None:
+    groups = len(without)
+    with np.errstate(all="ignore"):
+        drifts = (without[:, 0] - without[:, 1]) / np.abs(without[:, 1])
+    if groups < 2 or not np.isfinite(drifts).all() or np.ptp(np.sign(without[:, 1])):
+        return None
+    error = math.sqrt((groups - 1) * float(drifts.var()))
+    half = Z * t_factor(groups) * error
+    needed, room = None, tolerance - abs(drift)
+    if abs(drift) + half > tolerance and room > 0:
+        needed = whole_samples((Z_DECIDES * error / room) ** 2 * pairs.sampled, pairs.sampled)
+    return Estimate("differences", (drift - half, drift + half), needed)
+
+
+def t_factor(units: int) -> float:
+    """Return Student's t over the normal quantile, at 97.5 %: how much wider an interval of few units is.
+
+    Cornish and Fisher's expansion (Abramowitz and Stegun 26.7.5), within 0.1 % from 3 degrees of freedom on.
+    """
+    free = units - 1
+    if free < 3:
+        return (math.inf, 12.7062 / Z, 4.30265 / Z)[max(free, 0)]
+    terms = (
+        (Z**3 + Z) / 4,
+        (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
+        (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
+        (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / 92160,
+    )
+    return 1 + math.fsum(term / free**power for power, term in enumerate(terms, start=1)) / Z
+
+
+def whole_samples(number: float, samples: int) -> int | None:
+    """Round up to two digits, to more than there are; ``None`` above :data:`LIMIT`."""
+    number = max(number, samples + 1)
+    if not number <= LIMIT:
+        return None
+    unit = int(10 ** max(0, len(str(int(number))) - 2))
+    return math.ceil(number / unit) * unit
