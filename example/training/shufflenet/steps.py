@@ -1,7 +1,7 @@
 """Steps of the ShuffleNet tuning case: predicted gains, and the launches in the log.
 
-All times are simulated. Nothing runs for the first column: a step of the training is traced without values, and its
-operators are priced.
+All times are simulated. The first column is predicted: a training step is traced without values, and the cost of its
+operators is estimated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Change:
     """One step of the case.
 
     Attributes:
-        text: what changes. row: of the guide's tables, F the forward pass, W the whole network. mix: how branches are
-            joined. batch: times the first batch. level: of amp. fused: the optimizer is one launch.
+        text: the change. row: in the guide's tables, F the forward pass, W the whole network. mix: operation that
+            joins the branches. batch: factor of the first batch. level: of amp. fused: the optimizer is one launch.
     """
 
     text: str
@@ -54,7 +54,7 @@ CHANGES = (
 
 
 def training(change: Change, batch: int, size: int) -> Callable[[], Any]:
-    """Return one step of a training on the device, ready to be called."""
+    """Return a callable that runs one training step on the device."""
     torch.manual_seed(0)
     model = shufflenet(change.mix).to("sdaa")
     kind = SdaaFusedSGD if change.fused else torch.optim.SGD
@@ -117,7 +117,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Tell and observe the steps, and print the table."""
+    """Predict and measure the steps, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=8, help="images of the first steps (default 8)")
     parser.add_argument("--size", type=int, default=64, help="height and width of an image (default 64)")

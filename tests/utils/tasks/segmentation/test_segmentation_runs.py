@@ -54,9 +54,7 @@ def spoilt(tiny: Path, folder: Path) -> dict[str, str]:
     return said
 
 
-def test_bad_masks_are_a_line_each_and_the_rest_is_done(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_masks_are_reported_and_skipped(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = spoilt(tiny, tmp_path / "data")
     code, found = run(tiny, tmp_path / "data", tmp_path / "r.json")
     errors = capsys.readouterr().err
