@@ -109,6 +109,7 @@ class Accuracy:
         interval: 95 % interval of the relative difference on other data; ``None`` without an estimate.
         bound: largest absolute relative difference in the interval; ``None`` without an estimate.
         needed: samples with which the bound would be within the tolerance; ``None`` where it is, or none would do.
+        tail: pairs (deviation / margin, share of samples with at least this ratio) of method ``margins``.
         higher_is_better: the metric's direction.
     """
 
@@ -130,6 +131,7 @@ class Accuracy:
     interval: tuple[float, float] | None = None
     bound: float | None = None
     needed: int | None = None
+    tail: tuple[tuple[float, float], ...] = ()
     higher_is_better: bool = True
 
 

@@ -41,6 +41,8 @@ GROUPS = 100
 LIMIT = 10**8
 """Largest number of samples that is recommended."""
 
+_POINTS = 60
+
 _FEWEST, _SHARE = 6, 0.7
 """The ratios that define the tail: ``0.7 * sqrt(samples)``, at least 6."""
 
@@ -57,11 +59,14 @@ class Estimate:
         interval: 95 % interval of the relative change of the metric.
         needed: samples with which the bound would be within the tolerance in nine runs of ten; ``None`` where the bound
             is within it, or where no number of samples would do.
+        tail: of ``margins``: pairs of a ratio deviation / margin and the share of samples with at least this ratio, for
+            a plot; the largest ratio first.
     """
 
     method: str
     interval: tuple[float, float]
     needed: int | None = None
+    tail: tuple[tuple[float, float], ...] = ()
 
     @property
     def bound(self) -> float:
@@ -121,7 +126,15 @@ def _of_tail(ratios: Floats, units: Array, scale: float, drift: float, tolerance
         needed = _enough(
             lambda count: share * scale * _upper_factor(per_sample * _tail_size(count)), tolerance, len(ratios)
         )
-    return Estimate("margins", (-high, high), needed)
+    return Estimate("margins", (-high, high), needed, _curve(ratios))
+
+
+def _curve(ratios: Floats) -> tuple[tuple[float, float], ...]:
+    """Return some of the ratios above 0 with their shares, evenly spaced in the logarithm of the share."""
+    rising = np.sort(ratios)[::-1]
+    count = int(np.count_nonzero(rising > 0))
+    places = np.unique(np.geomspace(1, max(count, 1), _POINTS).astype(np.int64))[: count or 0]
+    return tuple((float(rising[place - 1]), place / len(ratios)) for place in places.tolist())
 
 
 def tail_share(ratios: Floats, units: Array) -> tuple[float, float]:

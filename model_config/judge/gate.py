@@ -86,7 +86,14 @@ def judge(
         changed=tuple(pairs.unit_names[unit] for unit in changed[:MOST_NAMES].tolist()) if pairs.unit_names else (),
     )
     if found is not None:
-        result = replace(result, method=found.method, interval=found.interval, bound=found.bound, needed=found.needed)
+        result = replace(
+            result,
+            method=found.method,
+            interval=found.interval,
+            bound=found.bound,
+            needed=found.needed,
+            tail=found.tail,
+        )
     if strict and result.verdict is Verdict.PASS and not (result.bound is not None and result.bound <= tolerance):
         result = replace(result, verdict=Verdict.INCONCLUSIVE)
     return replace(result, reason=_reason(result, pairs.grouped))

@@ -10,7 +10,7 @@ from typing import Any
 from model_config.reports import looks, text
 from model_config.reports.described import unlinked
 from model_config.reports.pictures import Picture, thumbnails
-from model_config.reports.plots import difference_plot, ratio_plot
+from model_config.reports.plots import difference_plot, ratio_plot, tail_plot
 from model_config.reports.terminal import deciding
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from utils.pages.page import Pages
@@ -85,6 +85,7 @@ _FUNCTIONS: Mapping[str, Any] = {
     "exit_line": text.exit_line,
     "parts_look": looks.parts_look,
     "ratio_plot": ratio_plot,
+    "tail_plot": tail_plot,
 }
 PAGES = Pages(Path(__file__).resolve().parent / "templates", _FILTERS, _FUNCTIONS)
 """Of a check, and of the zoo."""

@@ -89,6 +89,40 @@ def difference_plot(one: Accuracy) -> DifferencePlot | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TailPlot:
+    """The share of samples whose deviation reaches a part of their margin, both axes logarithmic.
+
+    Attributes:
+        label: all of it in words.
+        points: of the curve, as an SVG list in percent of width and height.
+        change: position of the ratio 1, where predictions change. ticks: marks of the axis of ratios.
+    """
+
+    label: str
+    points: str
+    change: float
+    ticks: list[Tick]
+
+
+def tail_plot(one: Accuracy) -> TailPlot | None:
+    """Return the plot of deviation over margin; ``None`` without margins, or where all outputs are equal."""
+    if not one.tail:
+        return None
+    low = math.floor(min(math.log10(ratio) for ratio, _ in one.tail))
+    high = max(0.5, *(math.log10(ratio) for ratio, _ in one.tail))
+    least = min(math.log10(share) for _, share in one.tail) or -1.0
+
+    def place(ratio: float) -> float:
+        return _place(math.log10(ratio), low, high)
+
+    points = " ".join(f"{place(ratio):g},{100 * math.log10(rank) / least:g}" for ratio, rank in one.tail)
+    step = max(1, -low // 5)
+    ticks = [Tick(place(10.0**power), f"1e{power}" if power else "1") for power in range(0, low - 1, -step)]
+    label = f"deviation over margin: at most {one.tail[0][0]:.2g}; from 1 on, a prediction changes"
+    return TailPlot(label, points, place(1.0), ticks)
+
+
 def ratio_plot(one: Speed) -> RatioPlot | None:
     """Return the plot of a time beside its baseline; ``None`` where there is no baseline."""
     if one.ratio is None or not (math.isfinite(one.ratio) and one.ratio > 0):

@@ -270,6 +270,7 @@ def _step(data: dict[str, Any], folder: Path) -> StepResult:
 
 def _accuracy(data: dict[str, Any]) -> Accuracy:
     pairs = {name: tuple(data[name]) for name in ("interval", "changed") if data[name] is not None}
+    pairs["tail"] = tuple(map(tuple, data["tail"]))
     return Accuracy(**data | pairs | {"verdict": Verdict(data["verdict"])})
 
 

@@ -28,7 +28,7 @@ def forked(run: Callable[[], None]) -> tuple[int, str]:
             sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - of this fork alone
             interrupts._message_of.clear()
             interrupts._received.clear()
-            interrupt._told.clear()
+            interrupt._printed.clear()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             run()
         except SystemExit as end:
@@ -178,7 +178,7 @@ def test_modules_being_imported(module: str, own: bool, monkeypatch: pytest.Monk
 
 
 def test_the_line_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "_told", type(interrupt._told)())
+    monkeypatch.setattr(interrupt, "_printed", type(interrupt._printed)())
     assert interrupt.untold() == "interrupted\n"
     assert interrupt.untold() == ""
 

@@ -24,7 +24,7 @@ from model_config import results
 from model_config.reports import html_page, junit_xml, markdown, print_table, write_text
 from model_config.reports.looks import case_look, check_look, look_of
 from model_config.reports.markdown import LIMIT, escape
-from model_config.reports.plots import difference_plot, ratio_plot
+from model_config.reports.plots import difference_plot, ratio_plot, tail_plot
 from model_config.reports.text import EXIT_MEANINGS, domain_of, exit_line, read_log
 from model_config.results import CaseResult, CheckResult, StepResult, Verdict
 from tecoinfer_modelzoo.extra import extra
@@ -410,6 +410,20 @@ def test_difference_plots_stay_on_the_paper(one: results.Accuracy) -> None:
     assert plot.zero == pytest.approx(50)
     assert 3 <= len(plot.ticks) <= 5
     assert difference_plot(replace(one, relative_difference=float("nan"))) is None
+
+
+@pytest.mark.parametrize("largest", [1e-6, 0.3, 1.0, 40.0])
+def test_tail_plots_stay_on_the_paper(largest: float) -> None:
+    curve = tuple((largest / rank, rank / 100) for rank in (1, 2, 5, 100))
+    plot = tail_plot(replace(PASSED, tail=curve))
+    assert plot is not None
+    places = [tuple(map(float, point.split(","))) for point in plot.points.split()]
+    assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in places)
+    assert places[0][1] == 100
+    assert places[-1][1] == 0
+    assert 0 <= plot.change <= 100
+    assert all(0 <= tick.x <= 100 for tick in plot.ticks)
+    assert tail_plot(PASSED) is None
 
 
 @pytest.mark.parametrize("ratio", [1e-3, 0.5, 0.97, 1.0, 1.3, 2.0, 40.0, 1e6])
