@@ -196,7 +196,7 @@ def one_by_one(path: Path, shape: tuple[int, ...]) -> tuple[float, int]:
     import onnx
     from onnx.utils import Extractor
 
-    from engine import HostSession
+    from engine.backends import HostSession
     from engine.onnx import bind_shapes
 
     start = time.perf_counter()

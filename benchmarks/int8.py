@@ -20,7 +20,8 @@ import numpy as np
 from parts.bench import DIGITS, arguments, finish, take_turns
 from parts.networks import resnet
 
-from engine import INT8_RECIPES, Array, EngineSpec, ModelError, differences, open_engine, quantize
+from engine import INT8_RECIPES, Array, EngineSpec, ModelError, open_engine, quantize
+from engine.measures import differences
 from engine.onnx import save_model
 from utils.preprocess.pytorch.classification import preprocess
 

@@ -27,7 +27,7 @@ from parts.bench import arguments, finish
 from parts.located_models import MEAN, MODELS, QUICK, STD, Located
 from parts.planted_faults import PRECISION, Planter
 
-from engine import HostSession
+from engine.backends import HostSession
 from engine.onnx import save_model
 from toolkit.cli import execute
 from toolkit.graph.nodes import load_named

@@ -29,7 +29,7 @@ import torch
 from parts.trained_faults import TRAININGS, Reached, Training, Way, planted, train
 from torch import nn
 
-from engine import OpCall, as_numbers, open_training_dump, read_call
+from engine.training import OpCall, as_numbers, open_training_dump, read_call
 from toolkit.cli import execute
 from torch_sdaa.dump.replay import replayed
 from torch_sdaa.faults.operator_faults import OpFault

@@ -87,7 +87,7 @@ def _read(path: Path, _: int) -> Signature:
         names = [spec.name for spec in saved.inputs]
         shapes, batching = tuple(saved.shapes[name] for name in names), saved.batching
         return Signature(path, tuple(saved.inputs), shapes, batching.inputs, batching.independent is not False)
-    from engine import batching_of
+    from engine.batching import batching_of
     from engine.onnx import load_model, signature
 
     model = load_model(path)

@@ -21,7 +21,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from engine import ConfigError, components, variables
+from engine import ConfigError
+from engine.host import components, variables
 from engine.onnx import model_content
 from model_config.cases.config import ROOT, Case
 from model_config.cases.imports import Imports

@@ -10,18 +10,8 @@ from math import isfinite, nan
 
 import numpy as np
 
-from engine import (
-    OTHER_SHAPE,
-    THRESHOLD,
-    Array,
-    Census,
-    Difference,
-    EngineError,
-    ModelError,
-    census,
-    differences,
-    precision_of,
-)
+from engine import Array, EngineError, ModelError
+from engine.measures import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences, precision_of
 from tecoinfer_modelzoo.formatting import plural
 from tecoinfer_modelzoo.progress import progress
 from toolkit.compare.replay import Replay

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite, log10, prod
 from typing import Any
 
-from engine import Census, Difference
+from engine.measures import Census, Difference
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.compare.nodes import INHERITED, Comparison, Row, is_bad
 from toolkit.graph.nodes import Node

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import OTHER_SHAPE, THRESHOLD, DataError, precision_of
+from engine import DataError
+from engine.measures import OTHER_SHAPE, THRESHOLD, precision_of
 from toolkit.compare.nodes import LIMIT, Comparison, Row, is_bad, note_masks, row_of
 from toolkit.dump.store import GRAPH_INPUT, Dump, Entry
 from toolkit.graph.masks import Masks

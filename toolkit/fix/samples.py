@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, batch_of, split
+from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec
+from engine.batching import batch_of, split
 from toolkit.fix.records import Feed, Measure, listed
 from utils.stored import PictureNotes
 

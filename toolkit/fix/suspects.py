@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, fits, open_engine
+from engine import Array, ConfigError, DataError, Engine, open_engine
+from engine.batching import fits
 from toolkit.fix.normalisations import FEW, likely, own_name, table_changes
 from toolkit.fix.records import Feed, Measure, listed
 from toolkit.fix.samples import Samples, cast_to

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, batch_of, open_engine
+from engine import Array, ConfigError, DataError, Engine, EngineSpec, TensorSpec, Timeline, open_engine
+from engine.batching import batch_of
 from toolkit.fix.records import Feed, Measure, RawMeasure, TaskMeasure, metric_named, needs_labels
 from toolkit.fix.samples import Samples, cast_to, shapes_of
 from toolkit.fix.task_request import TaskRequest

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine import Array, ConfigError, DataError, InputError, TensorSpec, random_array, symbols_of
+from engine import Array, ConfigError, DataError, InputError, TensorSpec, random_array
+from engine.signature import symbols_of
 from model_config.cases.config import ROOT
 from utils.arrays import read_npy, read_npz
 from utils.fetch import kept_path
@@ -92,7 +93,7 @@ def batched_specs(model: ModelProto, symbols: Collection[str] = ()) -> list[Tens
     Raises:
         ModelError: an input or output is not a tensor, or has a dtype that numpy lacks.
     """
-    from engine import batching_of
+    from engine.batching import batching_of
     from engine.onnx import signature
 
     inputs, _, shapes = signature(model)

@@ -13,21 +13,9 @@ from math import inf, isfinite
 
 import numpy as np
 
-from engine import (
-    OTHER_SHAPE,
-    THRESHOLD,
-    Array,
-    Census,
-    DataError,
-    Difference,
-    KeptTensor,
-    OpCall,
-    Recorded,
-    TrainingDump,
-    as_numbers,
-    census,
-    differences,
-)
+from engine import Array, DataError
+from engine.measures import OTHER_SHAPE, THRESHOLD, Census, Difference, census, differences
+from engine.training import KeptTensor, OpCall, Recorded, TrainingDump, as_numbers
 from toolkit.training.dump.alignment import COPIES, is_cast
 from toolkit.training.dump.isolated import Repeater
 from toolkit.training.dump.matching import Matched, matched, other_arguments, tensors_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import Census, Difference, OpCall
+from engine.measures import Census, Difference
+from engine.training import OpCall
 from tecoinfer_modelzoo.formatting import plural
 from toolkit.output import Chart, Column, Line, ToolReport
 from toolkit.training.dump.judge import Judged, Pair
