@@ -152,7 +152,7 @@ def test_strings_are_refused(target: str, save_onnx: Save) -> None:
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
 def test_sequences_are_refused(target: str, save_onnx: Save) -> None:
     path = save_onnx("g (seq(float[2]) x) => (float[N] y) { y = ConcatFromSequence <axis = 0> (x) }")
-    assert "'x' is no tensor" in refused(path, "--target", target)
+    assert "'x' is not a tensor" in refused(path, "--target", target)
 
 
 @pytest.mark.parametrize("target", ["sdaa", "onnx"])
