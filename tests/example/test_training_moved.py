@@ -182,7 +182,7 @@ def test_invalid_flag_is_one_line(
         ("SPAWN --device-list 0,9", "Invalid SDAA device index 9: this process sees 4 devices"),
         ("SPAWN --device-list 0 --addr no-such-host.invalid", "MASTER_ADDR 'no-such-host.invalid' cannot be resolved"),
         ("SPAWN --device-list 0 --port PORT", "is in use on this host"),
-        ("SPAWN --device-list 0 --dist-backend nccl", "backend 'nccl' is of another maker's devices"),
+        ("SPAWN --device-list 0 --dist-backend nccl", "backend 'nccl' is for other vendors' devices"),
         ("--resume damaged.tar", "'damaged.tar' is not a readable checkpoint"),
         ("--resume other.tar", "'other.tar' holds resnet18, and --arch is shufflenet_v2_x0_5"),
         ("--resume wide.tar", "'wide.tar' does not fit"),
